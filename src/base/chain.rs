@@ -1,0 +1,108 @@
+//! Errors on one line, safe to print whatever an archive or a file name holds.
+
+use std::error::Error;
+use std::fmt::{self, Display, Write};
+
+/// A line is never longer than this, so that a hostile name cannot flood a terminal or a log.
+const LONGEST: usize = 960;
+
+/// An error with all its causes on one line: control characters escaped, under 1,000 characters.
+#[derive(Debug, Clone, Copy)]
+pub struct Chain<'a>(pub &'a dyn Error);
+
+impl Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.0.to_string();
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            let _ = write!(text, ": {error}");
+            cause = error.source();
+        }
+        one_line(&text, f)
+    }
+}
+
+/// Text on one line, as [`Chain`] prints it.
+#[derive(Debug, Clone, Copy)]
+pub struct OneLine<'a>(pub &'a str);
+
+impl Display for OneLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        one_line(self.0, f)
+    }
+}
+
+fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut length = 0;
+    for c in text.chars() {
+        if length >= LONGEST {
+            return f.write_char('…');
+        }
+        if is_plain(c) {
+            length += 1;
+            f.write_char(c)?;
+        } else {
+            for c in c.escape_default() {
+                length += 1;
+                f.write_char(c)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Not a control character, a line separator or a character that turns the direction of writing around.
+fn is_plain(c: char) -> bool {
+    !(c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
+}
+
+/// A name from an archive in quotes: escaped, and cut in its middle when long.
+#[derive(Debug, Clone, Copy)]
+pub struct Name<'a>(pub &'a [u8]);
+
+impl Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 160;
+        f.write_char('"')?;
+        if self.0.len() <= 2 * SHOWN {
+            escape(self.0, f)?;
+        } else {
+            escape(&self.0[..SHOWN], f)?;
+            f.write_char('…')?;
+            escape(&self.0[self.0.len() - SHOWN..], f)?;
+        }
+        f.write_char('"')
+    }
+}
+
+fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c == '"' || !is_plain(c) {
+                Display::fmt(&c.escape_default(), f)?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        for byte in chunk.invalid() {
+            write!(f, "\\x{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_and_quotes_in_a_name_are_escaped() {
+        assert_eq!(Name(b"a\n\"\x1b[31m\xff").to_string(), "\"a\\n\\\"\\u{1b}[31m\\xff\"");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_in_its_middle() {
+        let shown = Name(&[b'x'; 5000]).to_string();
+        assert!(shown.chars().count() < 330 && shown.contains('…'));
+    }
+}

@@ -1,0 +1,113 @@
+//! What a file is, by its first bytes, never by its name (rules A10).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::base::chain::Name;
+use crate::model::limits::Limits;
+
+use super::policy::{Fault, Refusal};
+use super::stream::{ArchiveFile, Gunzip, Peeked, Plain, Source, Unzstd};
+use super::tar::{self, Tar};
+use super::zip::Zip;
+use super::{Kind, ReadError};
+
+/// An archive that has been recognised.
+#[derive(Debug)]
+pub enum Archive {
+    /// A ZIP with its directory read.
+    Zip(Zip),
+    /// A tar, compressed or not, at its start.
+    Tar(Kind, Tar),
+}
+
+/// Recognises the archive in `file`, which stands at its start.
+pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
+    let mut head = [0u8; 1024];
+    let mut have = 0;
+    while have < head.len() {
+        match file.read_at(&mut head[have..], have as u64).map_err(ReadError::io(path))? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    let head = &head[..have];
+    if is_zip(head) {
+        return Ok(Archive::Zip(Zip::open(file, path, limits)?));
+    }
+    let archive = ArchiveFile::new(file, path.to_owned(), limits);
+    if head.starts_with(&[0x1f, 0x8b]) {
+        return open_tar(Kind::TarGz, Box::new(Gunzip::new(archive)), *limits);
+    }
+    if is_zstd(head) {
+        return open_tar(Kind::TarZst, Box::new(Unzstd::new(archive)?), *limits);
+    }
+    if is_tar(head) {
+        return open_tar(Kind::Tar, Box::new(Plain::new(archive)), *limits);
+    }
+    Err(not_an_archive(head, "").into())
+}
+
+fn is_zip(head: &[u8]) -> bool {
+    head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06")
+}
+
+fn is_zstd(head: &[u8]) -> bool {
+    head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || (head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18])
+}
+
+/// A header with a right checksum, or the zeros of an empty archive.
+fn is_tar(head: &[u8]) -> bool {
+    tar::is_header(head) || (head.len() >= 1024 && head.iter().all(|&b| b == 0))
+}
+
+fn open_tar(kind: Kind, source: Box<dyn Source>, limits: Limits) -> Result<Archive, ReadError> {
+    let source = Peeked::new(source, 1024)?;
+    if !is_tar(source.head()) {
+        let inside = if kind == Kind::TarGz { "gzip of " } else { "zstd of " };
+        return Err(not_an_archive(source.head(), inside).into());
+    }
+    Ok(Archive::Tar(kind, Tar::new(Box::new(source), limits)))
+}
+
+/// Says what a file is that is no archive; an error of an S3 store is quoted by its code.
+fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
+    const KNOWN: [(&[u8], &str); 7] = [
+        (b"PK\x07\x08", "one part of a split ZIP"),
+        (b"BZh", "bzip2 data"),
+        (b"\xfd7zXZ", "xz data"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+        (b"Rar!", "a RAR archive"),
+        (b"%PDF", "a PDF document"),
+        (b"\x7fELF", "a program"),
+    ];
+    let text = String::from_utf8_lossy(head);
+    let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    let lower = start.to_ascii_lowercase();
+    let what = if let Some((_, name)) = KNOWN.iter().find(|(magic, _)| head.starts_with(magic)) {
+        (*name).to_owned()
+    } else if head.is_empty() {
+        "empty".to_owned()
+    } else if let Some(code) = s3_code(start) {
+        format!("an error from the storage service ({})", Name(code.as_bytes()))
+    } else if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
+        "an HTML page".to_owned()
+    } else if lower.starts_with("<?xml") || (lower.starts_with('<') && !lower.starts_with("<!")) {
+        "an XML document".to_owned()
+    } else if lower.starts_with('{') || lower.starts_with('[') {
+        "a JSON document".to_owned()
+    } else if !head.contains(&0) && std::str::from_utf8(&head[..head.len().saturating_sub(4)]).is_ok() {
+        "a text file".to_owned()
+    } else {
+        "of no known kind".to_owned()
+    };
+    Fault::NotAnArchive(format!("is {inside}{what}; a bundle is a zip, tar, tar.gz or tar.zst")).of_archive()
+}
+
+/// The `Code` of an S3 error document.
+fn s3_code(text: &str) -> Option<&str> {
+    let error = &text[text.find("<Error")?..];
+    let code = &error[error.find("<Code>")? + "<Code>".len()..];
+    Some(&code[..code.find("</Code>")?.min(100)])
+}

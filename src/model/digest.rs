@@ -1,0 +1,80 @@
+//! SHA-256 digests.
+
+use std::fmt;
+
+use sha2::Digest as _;
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes`.
+    pub fn of(bytes: &[u8]) -> Digest {
+        Digest(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// All 64 hex digits.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// Reads 64 hex digits of either case.
+    pub fn parse(text: &str) -> Option<Digest> {
+        let text = text.as_bytes();
+        if text.len() != 64 {
+            return None;
+        }
+        let mut bytes = [0u8; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            let high = char::from(pair[0]).to_digit(16)?;
+            let low = char::from(pair[1]).to_digit(16)?;
+            *byte = (high << 4 | low) as u8;
+        }
+        Some(Digest(bytes))
+    }
+}
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for &byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.hex())
+    }
+}
+
+/// A digest in the making.
+#[derive(Debug, Clone, Default)]
+pub struct Hasher(sha2::Sha256);
+
+impl Hasher {
+    /// A hasher of nothing yet.
+    pub fn new() -> Hasher {
+        Hasher::default()
+    }
+
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all that was added; starts again.
+    pub fn take(&mut self) -> Digest {
+        Digest(self.0.finalize_reset().into())
+    }
+}

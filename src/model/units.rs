@@ -1,0 +1,121 @@
+//! Durations, sizes and times as people write them.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+
+/// Reads `90s`, `15m`, `2h30m`, `7d`, `250ms`; the message names what is wrong.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no duration: write it like 90s, 15m, 2h30m or 7d");
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
+        let unit = match &rest[..letters] {
+            "ms" => Duration::from_millis(1),
+            "s" => Duration::from_secs(1),
+            "m" => Duration::from_secs(60),
+            "h" => Duration::from_secs(3600),
+            "d" => Duration::from_secs(86_400),
+            _ => return Err(wrong()),
+        };
+        rest = &rest[letters..];
+        let part = u32::try_from(number).ok().and_then(|n| unit.checked_mul(n)).ok_or_else(wrong)?;
+        total = total.checked_add(part).ok_or_else(wrong)?;
+    }
+    Ok(total)
+}
+
+/// Reads `1024`, `64KiB`, `64MiB`, `2GiB`, and the decimal `kB`, `MB`, `GB`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size: write it like 512KiB, 64MiB or 2GiB");
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit = match text[digits..].trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        "kB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
+/// A size for people: `90 MB`, `1.5 kB`.
+pub fn show_size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in ["kB", "MB", "GB", "TB"] {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    if unit == "B" {
+        format!("{bytes} B")
+    } else if value < 10.0 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
+}
+
+/// A count and its noun: `1 page`, `2 pages`.
+pub fn count(n: u64, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Now, to the second, as RFC 3339.
+pub fn now() -> String {
+    show_time(SystemTime::now())
+}
+
+/// A time as RFC 3339 in UTC, to the second.
+pub fn show_time(time: SystemTime) -> String {
+    let seconds = unix_seconds(time);
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// Seconds since 1970, negative before.
+pub fn unix_seconds(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(before) => -i64::try_from(before.duration().as_secs()).unwrap_or(i64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_written() {
+        assert_eq!(parse_duration("2h30m"), Ok(Duration::from_secs(9000)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
+        for wrong in ["", "15", "m", "-5s", "5 s", "1y", "99999999999999999999s"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        assert_eq!(parse_size("64MiB"), Ok(64 << 20));
+        assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
+        assert_eq!(parse_size("17"), Ok(17));
+        for wrong in ["", "MiB", "1.5GiB", "-1", "99999999999TiB", "1XB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

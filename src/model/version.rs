@@ -1,0 +1,135 @@
+//! Version ids and labels.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::digest::{Digest, Hasher};
+
+/// Names one content: the SHA-256 of its [`Manifest`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VersionId(pub Digest);
+
+impl VersionId {
+    /// The digits shown to people; commands take any unique prefix of 8 or more.
+    pub fn short(&self) -> String {
+        let mut text = self.0.hex();
+        text.truncate(12);
+        text
+    }
+
+    /// Whether `prefix` has 8 or more digits and this id begins with them.
+    pub fn has_prefix(&self, prefix: &str) -> bool {
+        prefix.len() >= 8 && self.0.hex().starts_with(&prefix.to_ascii_lowercase())
+    }
+}
+
+impl fmt::Display for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for VersionId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // Ids are file names too: only the one spelling.
+        if text.bytes().any(|b| b.is_ascii_uppercase()) {
+            return Err("not a version id");
+        }
+        Digest::parse(text).map(VersionId).ok_or("not a version id")
+    }
+}
+
+impl Serialize for VersionId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0.hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for VersionId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Makes a [`VersionId`]: files in byte order of their paths, one line each.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    hasher: Hasher,
+    line: Vec<u8>,
+}
+
+impl Manifest {
+    /// Adds the next file: `<sha256 of content> <size> <path>\n`, with `\`, CR and LF in the path written `\\`, `\r`, `\n`.
+    pub fn add(&mut self, content: &Digest, size: u64, path: &[u8]) {
+        self.line.clear();
+        self.line.extend_from_slice(content.hex().as_bytes());
+        self.line.extend_from_slice(format!(" {size} ").as_bytes());
+        for &byte in path {
+            match byte {
+                b'\\' => self.line.extend_from_slice(b"\\\\"),
+                b'\r' => self.line.extend_from_slice(b"\\r"),
+                b'\n' => self.line.extend_from_slice(b"\\n"),
+                _ => self.line.push(byte),
+            }
+        }
+        self.line.push(b'\n');
+        self.hasher.update(&self.line);
+    }
+
+    /// The id of what was added.
+    pub fn id(mut self) -> VersionId {
+        VersionId(self.hasher.take())
+    }
+}
+
+/// A name for a version, as in `staticExport.version`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Label(String);
+
+impl Label {
+    /// 1 to 200 characters, none of them a control character, no space at either end.
+    pub fn new(text: &str) -> Result<Label, &'static str> {
+        if text.is_empty() || text.chars().count() > 200 {
+            return Err("a label has 1 to 200 characters");
+        }
+        if text.chars().any(char::is_control) || text.trim() != text {
+            return Err("a label has no control characters and no space at its ends");
+        }
+        Ok(Label(text.to_owned()))
+    }
+
+    /// The label's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_is_the_documented_text() {
+        let mut manifest = Manifest::default();
+        manifest.add(&Digest::of(b"hello"), 5, b"a\\b\n.html");
+        let line = format!("{} 5 a\\\\b\\n.html\n", Digest::of(b"hello"));
+        assert_eq!(manifest.id().0, Digest::of(line.as_bytes()));
+    }
+}

@@ -1,0 +1,333 @@
+//! Proving and sealing: a bundle becomes a sealed image and the records of its index, or is refused.
+//!
+//! A ZIP is copied first and proved from the copy, all its members in parallel; when it fits it *is* the image
+//! ([`adopt`]). Anything else is decoded by one thread and compressed by others into a new image ([`rewrite`]). Either
+//! way every byte has been read to the end of the archive before anyone else sees the result.
+
+pub mod adopt;
+pub mod rewrite;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::bundle::flavor::Flavor;
+use crate::bundle::folder::Folder;
+use crate::bundle::format::{self, Archive};
+use crate::bundle::policy::{Refusal, check_tree};
+use crate::bundle::zip::{Zip, ZipStream};
+use crate::bundle::{Entries, Kind, ReadError};
+use crate::model::digest::Digest;
+use crate::model::limits::Limits;
+use crate::model::site_path::SitePath;
+use crate::model::version::{Manifest, VersionId};
+use crate::site::image::ImageWriter;
+use crate::site::index::{self, Entry};
+
+/// How much work, and how much of it at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// What an archive may cost.
+    pub limits: Limits,
+    /// Threads that prove or compress, besides the one that reads.
+    pub threads: usize,
+    /// Whether the image must survive a power cut.
+    pub durable: bool,
+}
+
+impl Effort {
+    /// All cores, not durable.
+    pub fn new(limits: Limits) -> Effort {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Effort { limits, threads, durable: false }
+    }
+}
+
+/// How far sealing has come, for whoever shows it.
+#[derive(Debug, Default)]
+pub struct Meter {
+    done: AtomicU64,
+    files: AtomicU64,
+}
+
+impl Meter {
+    /// Bytes of content read.
+    pub fn bytes(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Files read.
+    pub fn files(&self) -> u64 {
+        self.files.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        self.files.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Where images are written while nobody knows yet whether they are good.
+#[derive(Debug)]
+pub enum Space {
+    /// Named files in a folder of the store.
+    Dir(PathBuf),
+    /// Files without a name in this folder, gone with the process.
+    Unlinked(PathBuf),
+}
+
+/// The name of the image in [`Space::Dir`].
+pub const IMAGE: &str = "site.zip";
+/// A received ZIP that did not fit, while it is being written anew.
+const RECEIVED: &str = "received.zip";
+
+impl Space {
+    fn create(&self, name: &str) -> Result<File, SealError> {
+        let made = match self {
+            Space::Dir(dir) => {
+                File::options().read(true).write(true).create_new(true).open(dir.join(name)).map_err(|e| (dir.join(name), e))
+            }
+            Space::Unlinked(dir) => tempfile::tempfile_in(dir).map_err(|e| (dir.clone(), e)),
+        };
+        made.map_err(|(path, source)| SealError::Write { path, source })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Space::Dir(dir) | Space::Unlinked(dir) => dir,
+        }
+    }
+}
+
+/// Why there is no sealed version.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The bundle is refused.
+    #[error("{}", path.display())]
+    Refused {
+        /// The bundle.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: Refusal,
+    },
+    /// The bundle cannot be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The bundle, or the file in it.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The image cannot be written.
+    #[error("cannot write in {}", path.display())]
+    Write {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl SealError {
+    fn from_read(error: ReadError, bundle: &Path, space: &Path) -> SealError {
+        match error {
+            ReadError::Refused(source) => SealError::Refused { path: bundle.to_owned(), source },
+            ReadError::Io { path, source } => SealError::Read { path, source },
+            ReadError::Sink(source) => SealError::Write { path: space.to_owned(), source },
+        }
+    }
+}
+
+/// A bundle that has been read to its end and found good.
+#[derive(Debug)]
+pub struct Proven {
+    /// The version it holds.
+    pub id: VersionId,
+    /// What it was.
+    pub kind: Kind,
+    /// Its layout, and what of it is no part of the site.
+    pub flavor: Flavor,
+    /// The site's files in byte order of their paths.
+    pub files: Vec<(SitePath, Entry)>,
+    /// All files, those that are no part of the site included, as the archive has them.
+    pub raw_files: Vec<(SitePath, Entry)>,
+    /// Folders that the archive names.
+    pub folders: Vec<SitePath>,
+    /// SHA-256 and size of the archive; none for a folder.
+    pub archive: Option<(Digest, u64)>,
+    /// Things worth knowing that are no reason to refuse.
+    pub warnings: Vec<String>,
+}
+
+impl Proven {
+    /// Size of the site's content in bytes.
+    pub fn content_len(&self) -> u64 {
+        self.files.iter().map(|(_, entry)| entry.len).sum()
+    }
+
+    /// The index of an image of `image_len` bytes that holds these files.
+    pub fn index(&self, image_len: u64) -> Vec<u8> {
+        let files: Vec<(&[u8], Entry)> = self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
+        index::encode(image_len, self.id, &files)
+    }
+}
+
+/// A proven bundle and its image.
+#[derive(Debug)]
+pub struct Sealing {
+    /// What was proved.
+    pub proven: Proven,
+    /// The image, open for reading.
+    pub image: File,
+    /// Its length.
+    pub image_len: u64,
+    /// Whether the received ZIP became the image unchanged.
+    pub adopted: bool,
+}
+
+/// What reading every entry gave.
+pub(crate) struct Gathered {
+    pub(crate) files: Vec<(SitePath, Entry)>,
+    pub(crate) folders: Vec<SitePath>,
+}
+
+fn conclude(gathered: Gathered, kind: Kind, archive: Option<(Digest, u64)>) -> Result<Proven, Refusal> {
+    let Gathered { files: raw_files, mut folders } = gathered;
+    check_tree(raw_files.iter().map(|(path, _)| path), folders.iter())?;
+    folders.sort_unstable();
+    folders.dedup();
+    let flavor = Flavor::of(raw_files.iter().map(|(path, _)| path))?;
+    let mut files: Vec<(SitePath, Entry)> =
+        raw_files.iter().filter_map(|(path, entry)| Some((flavor.site_path(path)?, *entry))).collect();
+    files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let mut manifest = Manifest::default();
+    for (path, entry) in &files {
+        manifest.add(&entry.content, entry.len, path.as_bytes());
+    }
+    let mut warnings = Vec::new();
+    if !flavor.has_index {
+        warnings.push("there is no index.html at the root, so / will be 404".to_owned());
+    }
+    Ok(Proven { id: manifest.id(), kind, flavor, files, raw_files, folders, archive, warnings })
+}
+
+/// Proves the bundle at `path` and writes its sealed image in `space`.
+pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    if is_dir(path)? {
+        let folder = Folder::open(path, &effort.limits).map_err(lift)?;
+        let warnings = folder.warnings.clone();
+        let mut sealing = write_anew(folder, Kind::Folder, |_| None, path, space, effort, meter)?;
+        sealing.proven.warnings.extend(warnings);
+        return Ok(sealing);
+    }
+    match open(path, &effort.limits).map_err(lift)? {
+        Archive::Tar(kind, tar) => write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter),
+        Archive::Zip(zip) => seal_zip(zip, path, space, effort, meter),
+    }
+}
+
+/// Copies, then adopts or writes anew.
+fn seal_zip(received: Zip, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let write = |source| SealError::Write { path: space.path().to_owned(), source };
+    let fits = adopt::fits(&received);
+    let image = space.create(if fits { IMAGE } else { RECEIVED })?;
+    adopt::copy(received.file(), &image).map_err(write)?;
+    drop(received);
+    // The copy is what will be served, so the copy is what is judged, whatever became of the original meanwhile.
+    let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let (archive, zip) = if fits && adopt::fits(&zip) {
+        let proved = adopt::prove(&zip, effort, meter, Some(&image)).map_err(lift)?;
+        if proved.exact {
+            let image_len = proved.archive.1;
+            let proven = conclude(proved.gathered, Kind::Zip, Some(proved.archive));
+            let proven = proven.map_err(|refusal| lift(refusal.into()))?;
+            return Ok(Sealing { proven, image, image_len, adopted: true });
+        }
+        (proved.archive, zip)
+    } else {
+        (adopt::digest(&image).map_err(write)?, zip)
+    };
+    if let Space::Dir(dir) = space
+        && fits
+    {
+        std::fs::rename(dir.join(IMAGE), dir.join(RECEIVED)).map_err(write)?;
+    }
+    let sealing = write_anew(ZipStream::new(zip), Kind::Zip, |_| Some(archive), path, space, effort, meter)?;
+    if let Space::Dir(dir) = space {
+        std::fs::remove_file(dir.join(RECEIVED)).map_err(write)?;
+    }
+    Ok(sealing)
+}
+
+fn write_anew<E: Entries>(
+    mut entries: E,
+    kind: Kind,
+    archive: impl FnOnce(E) -> Option<(Digest, u64)>,
+    path: &Path,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Sealing, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let write = |source| SealError::Write { path: space.path().to_owned(), source };
+    let image = space.create(IMAGE)?;
+    let writer = ImageWriter::new(image.try_clone().map_err(write)?);
+    let (gathered, writer) = rewrite::run(&mut entries, Some(writer), effort, meter).map_err(lift)?;
+    let proven = conclude(gathered, kind, archive(entries)).map_err(|refusal| lift(refusal.into()))?;
+    let mut image_len = 0;
+    if let Some(mut writer) = writer {
+        for folder in &proven.folders {
+            writer.folder(&[folder.as_bytes(), b"/"].concat()).map_err(write)?;
+        }
+        image_len = writer.finish().map_err(write)?;
+    }
+    if effort.durable {
+        image.sync_all().map_err(write)?;
+    }
+    Ok(Sealing { proven, image, image_len, adopted: false })
+}
+
+/// Proves the bundle at `path` without keeping anything of it.
+pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, path);
+    let refuse = |refusal: Refusal| lift(refusal.into());
+    if is_dir(path)? {
+        let mut folder = Folder::open(path, &effort.limits).map_err(lift)?;
+        let (gathered, _) = rewrite::run(&mut folder, None, effort, meter).map_err(lift)?;
+        let mut proven = conclude(gathered, Kind::Folder, None).map_err(refuse)?;
+        proven.warnings.extend(folder.warnings);
+        return Ok(proven);
+    }
+    match open(path, &effort.limits).map_err(lift)? {
+        Archive::Tar(kind, mut tar) => {
+            let (gathered, _) = rewrite::run(&mut tar, None, effort, meter).map_err(lift)?;
+            conclude(gathered, kind, Some(tar.into_source().receipt())).map_err(refuse)
+        }
+        Archive::Zip(zip) => {
+            let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
+            conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(refuse)
+        }
+    }
+}
+
+fn open(path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
+    let io = |source| ReadError::Io { path: path.to_owned(), source };
+    let file = File::open(path).map_err(io)?;
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(io(io::Error::other("it is neither a file nor a folder")));
+    }
+    format::open(file, path, limits)
+}
+
+fn is_dir(path: &Path) -> Result<bool, SealError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(source) => Err(SealError::Read { path: path.to_owned(), source }),
+    }
+}

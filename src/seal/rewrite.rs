@@ -1,0 +1,398 @@
+//! Writing an image from a stream of entries: one thread decodes, others hash and compress, the image grows in order.
+//!
+//! Small files travel in batches; each batch has a number, and whoever has finished one waits for its turn to append
+//! it, so the image is the same however the threads are scheduled. A large file is written by the reading thread
+//! itself when its turn has come, in pieces. Memory is bounded by the batches in flight.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::bundle::policy::Fault;
+use crate::bundle::{Entries, EntryKind, Head, ReadError};
+use crate::codec::deflate::Deflater;
+use crate::model::digest::Hasher;
+use crate::model::site_path::SitePath;
+use crate::site::image::{ImageWriter, Member};
+use crate::site::index::{Coding, Entry};
+use crate::site::types::is_compressible;
+
+use super::{Effort, Gathered, Meter};
+
+/// Content that travels together.
+const BATCH: usize = 512 * 1024;
+/// Files over this are written in pieces.
+const LARGE: u64 = 2 * 1024 * 1024;
+/// Batches waiting for a free thread.
+const WAITING: usize = 2;
+/// Written bytes after which the disk is set to work, so that the last sync has little left to do.
+const SYNC_EVERY: u64 = 16 * 1024 * 1024;
+/// zlib's fastest: an image is made once and mostly sent to browsers on the same site.
+const LEVEL: u32 = 1;
+
+struct File {
+    path: SitePath,
+    start: usize,
+    len: usize,
+    modified: i64,
+}
+
+struct Batch {
+    turn: u64,
+    content: Vec<u8>,
+    files: Vec<File>,
+}
+
+/// What the threads share.
+struct Shared {
+    state: Mutex<State>,
+    turned: Condvar,
+}
+
+struct State {
+    /// Whose turn it is.
+    turn: u64,
+    writer: Option<ImageWriter>,
+    files: Vec<(SitePath, Entry)>,
+    failed: Option<io::Error>,
+    synced: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all before `turn` have been appended.
+    fn await_turn(&self, turn: u64) -> MutexGuard<'_, State> {
+        self.turned.wait_while(self.lock(), |state| state.turn != turn).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass_on(&self, mut state: MutexGuard<'_, State>) {
+        state.turn += 1;
+        drop(state);
+        self.turned.notify_all();
+    }
+}
+
+/// Reads every entry and, with a `writer`, writes its image; without, only proves.
+pub(super) fn run(
+    entries: &mut dyn Entries,
+    writer: Option<ImageWriter>,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<(Gathered, Option<ImageWriter>), ReadError> {
+    let syncing = match &writer {
+        Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(ReadError::Sink)?),
+        _ => None,
+    };
+    let state = State { turn: 0, writer, files: Vec::new(), failed: None, synced: 0 };
+    let shared = Shared { state: Mutex::new(state), turned: Condvar::new() };
+    let folders = std::thread::scope(|scope| {
+        let (send, receive) = sync_channel::<Batch>(WAITING);
+        let receive = Arc::new(Mutex::new(receive));
+        let (nudge, nudged) = sync_channel::<()>(1);
+        if let Some(file) = syncing {
+            // A failure shows again in the sync at the end.
+            scope.spawn(move || nudged.iter().for_each(|()| drop(file.sync_data())));
+        }
+        let workers: Vec<_> = (0..effort.threads.max(1))
+            .map(|_| {
+                let nudge = nudge.clone();
+                let (shared, receive) = (&shared, Arc::clone(&receive));
+                scope.spawn(move || work(&receive, shared, &nudge, meter))
+            })
+            .collect();
+        drop(nudge);
+        let mut reader =
+            Reader { shared: &shared, send, batch: empty(), turn: 0, folders: Vec::new(), known: HashMap::new(), meter };
+        let result = reader.all(entries);
+        let folders = std::mem::take(&mut reader.folders);
+        drop(reader); // closes the channel: the workers end
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        result.map(|()| folders)
+    })?;
+    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match state.failed {
+        Some(error) => Err(ReadError::Sink(error)),
+        None => Ok((Gathered { files: state.files, folders }, state.writer)),
+    }
+}
+
+fn empty() -> Batch {
+    Batch { turn: 0, content: Vec::with_capacity(BATCH), files: Vec::new() }
+}
+
+/// The thread that decodes.
+struct Reader<'a> {
+    shared: &'a Shared,
+    send: SyncSender<Batch>,
+    batch: Batch,
+    turn: u64,
+    folders: Vec<SitePath>,
+    /// Earlier files by path, as far as hard links made it necessary to know.
+    known: HashMap<SitePath, usize>,
+    meter: &'a Meter,
+}
+
+impl Reader<'_> {
+    fn all(&mut self, entries: &mut dyn Entries) -> Result<(), ReadError> {
+        while let Some(head) = entries.next_entry()? {
+            let Some(path) = head.path.clone() else { continue };
+            match &head.kind {
+                EntryKind::Folder => self.folders.push(path),
+                EntryKind::SameAs(target) => self.same_as(path, target)?,
+                EntryKind::File if head.size > LARGE => self.large(entries, path, &head)?,
+                EntryKind::File => self.small(entries, path, &head)?,
+            }
+        }
+        self.flush()?;
+        // The last batches are still being written: their files belong to the result.
+        drop(self.shared.await_turn(self.turn));
+        Ok(())
+    }
+
+    fn small(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+        if self.batch.content.len() + head.size as usize > BATCH && !self.batch.files.is_empty() {
+            self.flush()?;
+        }
+        let start = self.batch.content.len();
+        let content = &mut self.batch.content;
+        entries.content(&mut |bytes| {
+            content.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let len = self.batch.content.len() - start;
+        self.batch.files.push(File { path, start, len, modified: head.modified });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ReadError> {
+        if self.batch.files.is_empty() {
+            return Ok(());
+        }
+        let mut batch = std::mem::replace(&mut self.batch, empty());
+        batch.turn = self.take_turn();
+        if self.send.send(batch).is_err() {
+            // Workers end only after the channel is closed, or by a panic, which is passed on.
+            return Err(ReadError::Sink(io::Error::other("a worker thread died")));
+        }
+        self.stop_on_failure()
+    }
+
+    fn take_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn - 1
+    }
+
+    fn stop_on_failure(&self) -> Result<(), ReadError> {
+        self.shared.lock().failed.take().map_or(Ok(()), |error| Err(ReadError::Sink(error)))
+    }
+
+    fn large(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+        self.flush()?;
+        let turn = self.take_turn();
+        let mut state = self.shared.await_turn(turn);
+        let coding = if is_compressible(path.as_bytes()) { Coding::Deflate } else { Coding::Stored };
+        let result = write_large(entries, &mut state, path, head, coding);
+        self.meter.add(head.size);
+        self.shared.pass_on(state);
+        result
+    }
+
+    /// A hard link: the bytes of the earlier file once more, as ZIP members may not share them.
+    fn same_as(&mut self, path: SitePath, target: &SitePath) -> Result<(), ReadError> {
+        self.flush()?;
+        let turn = self.take_turn();
+        let mut state = self.shared.await_turn(turn);
+        for (at, (path, _)) in state.files.iter().enumerate().skip(self.known.len()) {
+            self.known.insert(path.clone(), at);
+        }
+        let result = match self.known.get(target).map(|&at| state.files[at].1) {
+            Some(entry) => copy_member(&mut state, path, entry).map_err(ReadError::Sink),
+            None => Err(Fault::BadHardLink(target.as_bytes().to_vec()).of(path.as_bytes()).into()),
+        };
+        self.shared.pass_on(state);
+        result
+    }
+}
+
+fn write_large(
+    entries: &mut dyn Entries,
+    state: &mut State,
+    path: SitePath,
+    head: &Head,
+    coding: Coding,
+) -> Result<(), ReadError> {
+    let (mut content, mut coded) = (Hasher::new(), Hasher::new());
+    let mut crc = crc32fast::Hasher::new();
+    let mut deflater = Deflater::new(LEVEL);
+    let mut out = Vec::new();
+    let State { writer, files, .. } = state;
+    let mut large = match writer {
+        Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(ReadError::Sink)?),
+        None => None,
+    };
+    entries.content(&mut |bytes| {
+        content.update(bytes);
+        crc.update(bytes);
+        let Some(writer) = writer.as_mut() else { return Ok(()) };
+        let bytes = if coding == Coding::Deflate {
+            out.clear();
+            deflater.write(bytes, &mut out);
+            coded.update(&out);
+            &out
+        } else {
+            bytes
+        };
+        writer.write_large(bytes).map_err(ReadError::Sink)
+    })?;
+    let mut entry = Entry {
+        coding,
+        offset: 0,
+        coded_len: head.size,
+        len: head.size,
+        crc: crc.finalize(),
+        content: content.take(),
+        coded: [0; 8],
+        last_header_bit: 0,
+        spare_bits: 0,
+        modified: head.modified,
+    };
+    let mut digest = entry.content;
+    if let (Some(writer), Some(large)) = (writer.as_mut(), large.take()) {
+        if coding == Coding::Deflate {
+            out.clear();
+            let ending = deflater.finish(&mut out);
+            coded.update(&out);
+            digest = coded.take();
+            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            writer.write_large(&out).map_err(ReadError::Sink)?;
+        }
+        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(ReadError::Sink)?;
+    }
+    entry.coded.copy_from_slice(&digest.0[..8]);
+    files.push((path, entry));
+    Ok(())
+}
+
+fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Result<()> {
+    if let Some(writer) = &mut state.writer {
+        let large = writer.begin_large(path.as_bytes(), entry.coding, entry.len)?;
+        let mut buffer = vec![0; 256 * 1024];
+        let (mut at, mut left) = (entry.offset, entry.coded_len);
+        while left > 0 {
+            let n = left.min(buffer.len() as u64) as usize;
+            writer.file().read_exact_at(&mut buffer[..n], at)?;
+            writer.write_large(&buffer[..n])?;
+            at += n as u64;
+            left -= n as u64;
+        }
+        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc)?;
+    }
+    state.files.push((path, entry));
+    Ok(())
+}
+
+/// A thread that hashes, compresses and appends.
+fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, meter: &Meter) {
+    let mut deflater = Deflater::new(LEVEL);
+    let mut hasher = Hasher::new();
+    let mut block = Vec::new();
+    let writing = shared.lock().writer.is_some();
+    loop {
+        let batch = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(batch) = batch else { return };
+        block.clear();
+        let mut members = Vec::with_capacity(batch.files.len());
+        let mut records = Vec::with_capacity(batch.files.len());
+        for file in batch.files {
+            let content = &batch.content[file.start..file.start + file.len];
+            meter.add(file.len as u64);
+            let (member, entry) = encode(&file, content, &mut block, writing.then_some(&mut deflater), &mut hasher);
+            members.extend(member);
+            records.push((file.path, entry));
+        }
+        let mut state = shared.await_turn(batch.turn);
+        append(&mut state, &block, members, records, nudge);
+        shared.pass_on(state);
+    }
+}
+
+fn append(state: &mut State, block: &[u8], members: Vec<Member>, mut records: Vec<(SitePath, Entry)>, nudge: &SyncSender<()>) {
+    if state.failed.is_some() {
+        return;
+    }
+    if let Some(writer) = &mut state.writer {
+        let base = writer.position();
+        if let Err(error) = writer.append(block, members.into_iter()) {
+            state.failed = Some(error);
+            return;
+        }
+        for (_, entry) in &mut records {
+            entry.offset += base;
+        }
+        if writer.position() - state.synced > SYNC_EVERY {
+            state.synced = writer.position();
+            let _ = nudge.try_send(()); // still busy with the last one
+        }
+    }
+    state.files.append(&mut records);
+}
+
+/// Adds one small file to a block; without a `deflater` it is only hashed.
+fn encode(
+    file: &File,
+    content: &[u8],
+    block: &mut Vec<u8>,
+    deflater: Option<&mut Deflater>,
+    hasher: &mut Hasher,
+) -> (Option<Member>, Entry) {
+    hasher.update(content);
+    let mut entry = Entry {
+        coding: Coding::Stored,
+        offset: 0,
+        coded_len: content.len() as u64,
+        len: content.len() as u64,
+        crc: crc32fast::hash(content),
+        content: hasher.take(),
+        coded: [0; 8],
+        last_header_bit: 0,
+        spare_bits: 0,
+        modified: file.modified,
+    };
+    let Some(deflater) = deflater else { return (None, entry) };
+    let mut coded = Vec::new();
+    if is_compressible(file.path.as_bytes()) && !content.is_empty() {
+        let ending = deflater.all(content, &mut coded);
+        if coded.len() < content.len() {
+            entry.coding = Coding::Deflate;
+            entry.coded_len = coded.len() as u64;
+            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+        }
+    }
+    let bytes = if entry.coding == Coding::Deflate { &coded[..] } else { content };
+    let digest = if entry.coding == Coding::Deflate {
+        hasher.update(bytes);
+        hasher.take()
+    } else {
+        entry.content
+    };
+    entry.coded.copy_from_slice(&digest.0[..8]);
+    let member = Member {
+        name: file.path.as_bytes().into(),
+        coding: entry.coding,
+        crc: entry.crc,
+        coded_len: entry.coded_len,
+        len: entry.len,
+        header: block.len() as u64,
+    };
+    member.put_local(block);
+    entry.offset = block.len() as u64;
+    block.extend_from_slice(bytes);
+    (Some(member), entry)
+}

@@ -1,0 +1,169 @@
+//! Where an address leads: a file, another address, or nowhere. Pure; the site is a set of paths.
+
+use crate::model::site_path::{is_hidden, is_page};
+
+/// The paths of a site.
+pub trait Files {
+    /// The number of the file at exactly this path.
+    fn find(&self, path: &[u8]) -> Option<usize>;
+}
+
+/// What is done about the several addresses of one page (`server.slashes`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slashes {
+    /// Answer at every one.
+    Serve,
+    /// Send the reader to an address under which the page's relative links hold.
+    Redirect,
+}
+
+/// Where an address leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// To this file.
+    File(usize),
+    /// To this path, relative to the site's root, not encoded.
+    Redirect(Vec<u8>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// The folder of reserved addresses at the root; such paths in a bundle are not served.
+pub const RESERVED: &[u8] = b"_docwharf";
+
+/// Follows a decoded address without its leading slash.
+pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
+    if is_hidden(address) || address.split(|&b| b == b'/').next() == Some(RESERVED) {
+        return Found::Nothing;
+    }
+    let Some((path, file)) = page_or_file(site, address) else { return Found::Nothing };
+    if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
+        return Found::File(file);
+    }
+    Found::Redirect(home(site, &path))
+}
+
+/// The file behind an address (design, under HTTP).
+fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
+    if let Some(found) = exact(address) {
+        return Some(found);
+    }
+    if address.is_empty() {
+        return exact(b"index.html");
+    }
+    if let Some(stem) = address.strip_suffix(b"/") {
+        // `/x/` is the folder's page where there is one, and else whatever `/x` is.
+        return exact(&join(stem, b"/index.html")).or_else(|| page(site, stem));
+    }
+    exact(&join(address, b".html")).or_else(|| exact(&join(address, b"/index.html"))).or_else(|| {
+        let stem = address.strip_suffix(b"/index.html").or_else(|| address.strip_suffix(b".html"))?;
+        page(site, stem)
+    })
+}
+
+/// The page called `stem`, under any of its names.
+fn page(site: &impl Files, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
+    if stem.is_empty() || stem.ends_with(b"/") {
+        return None;
+    }
+    let named = is_page(stem).then(|| stem.to_vec());
+    named
+        .into_iter()
+        .chain([join(stem, b".html"), join(stem, b"/index.html")])
+        .find_map(|path| site.find(&path).map(|file| (path, file)))
+}
+
+fn join(stem: &[u8], end: &[u8]) -> Vec<u8> {
+    [stem, end].concat()
+}
+
+/// What relative links are relative to: everything up to the last slash.
+fn folder(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    &path[..end]
+}
+
+/// The short address of a page in its own folder: without `.html`, unless another file has that name.
+fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
+    if path == b"index.html" || path.ends_with(b"/index.html") {
+        return path[..path.len() - b"index.html".len()].to_vec();
+    }
+    match path.strip_suffix(b".html") {
+        Some(short) if !short.ends_with(b"/") && site.find(short).is_none() => short.to_vec(),
+        _ => path.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Site<'a>(&'a [&'a str]);
+
+    impl Files for Site<'_> {
+        fn find(&self, path: &[u8]) -> Option<usize> {
+            self.0.iter().position(|p| p.as_bytes() == path)
+        }
+    }
+
+    fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
+        match resolve(&Site(files), address.as_bytes(), slashes) {
+            Found::File(i) => files[i].to_owned(),
+            Found::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
+            Found::Nothing => "404".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_form_of_an_address_reaches_the_page_in_either_layout() {
+        for files in [["index.html", "x.html"], ["index.html", "x/index.html"]] {
+            for address in ["x", "x/", "x.html", "x/index.html"] {
+                assert_eq!(lookup(&files, address, Slashes::Serve), files[1], "{address}");
+            }
+            for address in ["", "index.html", "index"] {
+                assert_eq!(lookup(&files, address, Slashes::Serve), "index.html", "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_file_wins_over_the_folder_of_its_name() {
+        let files = ["x.html", "x/index.html", "x/y.html"];
+        for (address, file) in [("x", "x.html"), ("x/", "x/index.html"), ("x.html", "x.html"), ("x/index.html", "x/index.html")] {
+            for slashes in [Slashes::Serve, Slashes::Redirect] {
+                assert_eq!(lookup(&files, address, slashes), file, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn redirects_go_to_the_folder_that_relative_links_are_meant_for() {
+        let files = ["x/index.html", "y.html", "z", "z.html", "index.html"];
+        for (address, target) in [
+            ("x", "-> /x/"),
+            ("x.html", "-> /x/"),
+            ("x/", "x/index.html"),
+            ("x/index.html", "x/index.html"),
+            ("y", "y.html"),
+            ("y.html", "y.html"),
+            ("y/", "-> /y"),
+            ("y/index.html", "-> /y"),
+            ("z", "z"),
+            ("z/", "-> /z.html"),
+            ("", "index.html"),
+            ("index", "index.html"),
+        ] {
+            assert_eq!(lookup(&files, address, Slashes::Redirect), target, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_page_has_one_address() {
+        let files = ["a.css", "d/x.txt", ".git/config", "_docwharf/x.html", "[[...slug]].html"];
+        for address in ["a.css/", "a", "a.css.html", "d", "d/", "d/x.txt/index.html", ".git/config", "_docwharf/x", "../a.css", "/a.css", ".html", "/"] {
+            assert_eq!(lookup(&files, address, Slashes::Serve), "404", "{address}");
+        }
+        assert_eq!(lookup(&files, "[[...slug]]", Slashes::Serve), "[[...slug]].html");
+    }
+}

@@ -1,0 +1,195 @@
+//! A sealed image in memory: the only place with `unsafe`.
+//!
+//! The rules that make it sound: the file is opened read-only, its length is known, nobody truncates or writes it again
+//! (it is mode 0444, and docwharf deletes by unlink only), and it stays open with a shared `flock` for as long as it is
+//! mapped, so that pruning passes by. Where those rules cannot be relied on (network and user-space file systems,
+//! removable media) the file is read into an anonymous memory file that nobody else knows.
+//!
+//! If the disk loses a page all the same, the kernel sends SIGBUS. The handler marks the version in a file opened
+//! before, writes one line and ends with 8; the next start verifies that version in full.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, Once};
+
+use bytes::Bytes;
+use memmap2::Mmap;
+use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
+
+use crate::model::version::VersionId;
+
+/// Maps of other servers may come and go while a response is still being sent, so a few are registered at once; one
+/// more is simply not told apart in the handler's message.
+const SLOTS: usize = 32;
+
+struct Slot {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    id: [AtomicU64; 4],
+}
+
+#[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
+const FREE: Slot = Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
+static SLOTS_IN_USE: [Slot; SLOTS] = [FREE; SLOTS];
+static REGISTRY: Mutex<()> = Mutex::new(());
+/// Where the handler writes the version's id; -1 without a store.
+static SUSPECT: AtomicI32 = AtomicI32::new(-1);
+
+/// The bytes of an image and what keeps them valid.
+struct Mapped {
+    map: Mmap,
+    slot: Option<usize>,
+    _lease: File,
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            SLOTS_IN_USE[slot].end.store(0, Ordering::Release);
+            SLOTS_IN_USE[slot].start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Maps the image in `file` for as long as the returned bytes live.
+pub fn map(file: File, id: VersionId) -> io::Result<Bytes> {
+    flock(&file, FlockOperation::LockShared)?;
+    let (file, lease) = if may_change(&file)? { (in_memory(&file)?, file) } else { (file.try_clone()?, file) };
+    if file.metadata()?.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the rules at the top of this module.
+    let map = unsafe { Mmap::map(&file)? };
+    let slot = register(map.as_ptr_range(), id);
+    Ok(Bytes::from_owner(Mapped { map, slot, _lease: lease }))
+}
+
+/// Opens and maps the image at `path`.
+pub fn open(path: &Path, id: VersionId) -> io::Result<Bytes> {
+    map(File::open(path)?, id)
+}
+
+/// Whether the file lies where others than this machine's kernel decide what its pages hold.
+fn may_change(file: &File) -> io::Result<bool> {
+    const NFS: i64 = 0x6969;
+    const SMB: i64 = 0x517b;
+    const SMB2: i64 = 0xfe53_4d42;
+    const CIFS: i64 = 0xff53_4d42;
+    const FUSE: i64 = 0x6573_5546;
+    const P9: i64 = 0x0102_1997;
+    const CEPH: i64 = 0x00c3_6400;
+    // Sticks and cards.
+    const FAT: i64 = 0x4d44;
+    const EXFAT: i64 = 0x2011_bab0;
+    // The field's type differs between architectures.
+    #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+    let kind = fstatfs(file)?.f_type as i64 & 0xffff_ffff;
+    Ok([NFS, SMB, SMB2, CIFS, FUSE, P9, CEPH, FAT, EXFAT].contains(&kind) || on_removable_media(file)?)
+}
+
+/// What the kernel says of the disk that the file's file system lies on; nothing is known of virtual ones.
+fn on_removable_media(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let device = file.metadata()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let disk = format!("/sys/dev/block/{major}:{minor}");
+    // A partition lies below its disk.
+    let says = |end: &str| std::fs::read_to_string(format!("{disk}/{end}")).is_ok_and(|text| text.trim() == "1");
+    Ok(says("removable") || says("../removable"))
+}
+
+fn in_memory(file: &File) -> io::Result<File> {
+    let mut copy = File::from(memfd_create("docwharf-image", MemfdFlags::CLOEXEC)?);
+    let mut from = file.try_clone()?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = from.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(copy);
+        }
+        copy.write_all(&buffer[..n])?;
+    }
+}
+
+fn register(range: Range<*const u8>, id: VersionId) -> Option<usize> {
+    install();
+    let _guard = REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let free = SLOTS_IN_USE.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
+    let slot = &SLOTS_IN_USE[free];
+    for (word, bytes) in slot.id.iter().zip(id.0.0.chunks_exact(8)) {
+        let mut value = [0; 8];
+        value.copy_from_slice(bytes);
+        word.store(u64::from_be_bytes(value), Ordering::Relaxed);
+    }
+    slot.start.store(range.start as usize, Ordering::Release);
+    slot.end.store(range.end as usize, Ordering::Release);
+    Some(free)
+}
+
+/// Names the file that the handler marks a damaged version in. It is opened now, as a handler must not; `file` stays
+/// open until the process ends.
+pub fn mark_suspects_in(file: File) {
+    let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
+    debug_assert_eq!(before, -1, "one store a process");
+}
+
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `on_bus_error` only reads atomics and calls write, signal and _exit, which are async-signal-safe
+        // (POSIX.1-2017, 2.4.3); the struct is zeroed, which is a valid empty mask.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_bus_error as extern "C" fn(_, _, _) as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo_t for a handler installed with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let hit = SLOTS_IN_USE
+        .iter()
+        .find(|slot| slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire));
+    let Some(slot) = hit else {
+        // Not ours: back to the default action, which ends the process when the access is repeated.
+        // SAFETY: signal() with SIG_DFL is async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        return;
+    };
+    let mut id = [0u8; 65];
+    for (word, digits) in slot.id.iter().zip(id.chunks_exact_mut(16)) {
+        let value = word.load(Ordering::Relaxed);
+        for (i, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(value >> (60 - 4 * i) & 15) as usize];
+        }
+    }
+    id[64] = b'\n';
+    let suspect = SUSPECT.load(Ordering::Acquire);
+    if suspect >= 0 {
+        write_raw(suspect, &id);
+    }
+    write_raw(
+        std::io::stderr().as_raw_fd(),
+        b"docwharf: cannot read the sealed version: the disk lost part of its file; it is verified at the next start\n",
+    );
+    // SAFETY: _exit is async-signal-safe.
+    unsafe { libc::_exit(8) };
+}
+
+fn write_raw(descriptor: i32, bytes: &[u8]) {
+    // SAFETY: the pointer and length are those of a live slice; write is async-signal-safe.
+    unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) };
+}

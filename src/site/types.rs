@@ -1,0 +1,154 @@
+//! Media types and cache classes by name.
+
+use crate::model::site_path::{components, extension, file_name, is_page};
+
+/// The media type that goes out for a file, charset included.
+pub fn content_type(path: &[u8]) -> String {
+    let Some(guess) = media_type(path) else { return "application/octet-stream".to_owned() };
+    let text = guess.starts_with("text/")
+        || matches!(guess.as_str(), "application/json" | "application/javascript" | "application/xml" | "application/manifest+json");
+    if text && guess != "application/json" && guess != "application/manifest+json" {
+        format!("{guess}; charset=utf-8")
+    } else {
+        guess
+    }
+}
+
+/// The media type of a name with a known extension, without parameters.
+pub fn media_type(path: &[u8]) -> Option<String> {
+    let extension = extension(path)?;
+    // What the registry-derived table leaves out or has in an older form.
+    let known = match extension.as_str() {
+        "html" | "htm" => "text/html",
+        "js" | "mjs" | "cjs" => "text/javascript",
+        "json" | "map" => "application/json",
+        "webmanifest" => "application/manifest+json",
+        "md" | "markdown" => "text/markdown",
+        "txt" | "rsc" => "text/plain",
+        "xml" => "application/xml",
+        "wasm" => "application/wasm",
+        "avif" => "image/avif",
+        "woff" => "font/woff",
+        "woff2" => "font/woff2",
+        "ttf" => "font/ttf",
+        "otf" => "font/otf",
+        "ico" => "image/x-icon",
+        "gz" | "tgz" => "application/gzip",
+        "zst" => "application/zstd",
+        "yaml" | "yml" => "application/yaml",
+        "inv" => "application/octet-stream",
+        _ => return mime_guess::from_ext(&extension).first_raw().map(str::to_owned),
+    };
+    Some(known.to_owned())
+}
+
+/// Whether a sealed image compresses a file: text does shrink; images, fonts, archives and media do not.
+pub fn is_compressible(path: &[u8]) -> bool {
+    match media_type(path) {
+        None => true,
+        Some(guess) => {
+            guess.starts_with("text/")
+                || guess.ends_with("+xml")
+                || guess.ends_with("+json")
+                || matches!(
+                    guess.as_str(),
+                    "application/json"
+                        | "application/xml"
+                        | "application/wasm"
+                        | "application/yaml"
+                        | "application/javascript"
+                        | "application/octet-stream"
+                        | "font/ttf"
+                        | "font/otf"
+                        | "image/x-icon"
+                        | "image/bmp"
+                )
+        }
+    }
+}
+
+/// Whether a file is text in the sense of adoption: something that belongs compressed.
+pub fn is_text(path: &[u8]) -> bool {
+    media_type(path).is_some_and(|guess| {
+        guess.starts_with("text/") || guess == "application/json" || guess == "application/xml" || guess == "image/svg+xml"
+    })
+}
+
+/// How long a file may be kept by caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheClass {
+    /// Its name changes with its content: for ever.
+    Immutable,
+    /// Asked for anew each time, mostly answered with 304.
+    Revalidate,
+}
+
+/// Whether the name of a file is derived from its content (design, under HTTP).
+pub fn cache_class(path: &[u8]) -> CacheClass {
+    const HASHED: [&str; 18] = [
+        "css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot", "png", "jpg", "jpeg", "gif", "svg", "webp",
+        "avif", "ico",
+    ];
+    if is_page(path) {
+        return CacheClass::Revalidate;
+    }
+    let mut parts = components(path);
+    if parts.next() == Some(b"_next") && parts.next() == Some(b"static") && parts.next().is_some() {
+        return CacheClass::Immutable;
+    }
+    let hashed_kind = extension(path).is_some_and(|e| HASHED.contains(&e.as_str()));
+    let runs = file_name(path).split(|b| matches!(b, b'.' | b'-' | b'_'));
+    if hashed_kind && runs.into_iter().any(is_hash) { CacheClass::Immutable } else { CacheClass::Revalidate }
+}
+
+/// A run of 8 or more hex digits with at least one letter and one digit.
+fn is_hash(run: &[u8]) -> bool {
+    run.len() >= 8
+        && run.iter().all(u8::is_ascii_hexdigit)
+        && run.iter().any(u8::is_ascii_digit)
+        && run.iter().any(u8::is_ascii_alphabetic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_those_that_browsers_need() {
+        for (name, expected) in [
+            ("a.html", "text/html; charset=utf-8"),
+            ("a.css", "text/css; charset=utf-8"),
+            ("a.js", "text/javascript; charset=utf-8"),
+            ("a.mjs", "text/javascript; charset=utf-8"),
+            ("a.json", "application/json"),
+            ("a.wasm", "application/wasm"),
+            ("a.svg", "image/svg+xml"),
+            ("a.avif", "image/avif"),
+            ("a.woff2", "font/woff2"),
+            ("a.webmanifest", "application/manifest+json"),
+            ("a.xml", "application/xml; charset=utf-8"),
+            ("a.txt", "text/plain; charset=utf-8"),
+            ("a.md", "text/markdown; charset=utf-8"),
+            ("a.pdf", "application/pdf"),
+            ("a.tar.gz", "application/gzip"),
+            ("a.PNG", "image/png"),
+            ("release-1.0", "application/octet-stream"),
+            ("LICENSE", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_hashed_names_are_immutable() {
+        for name in ["_next/static/x/page.js", "_next/static/a.html.js", "a/main.0ab12cd3.css", "f-1234567a.woff2", "x_deadbee1.map"] {
+            assert_eq!(cache_class(name.as_bytes()), CacheClass::Immutable, "{name}");
+        }
+        for name in [
+            "_next/static/x.html", "main.css", "main.deadbeef.css", "main.12345678.css", "a.0ab12cd3.html", "a.0ab12cd3.txt",
+            "a.0ab12c.css", "x/_next/static/a.txt", "0ab12cd3/a.css",
+        ] {
+            assert_eq!(cache_class(name.as_bytes()), CacheClass::Revalidate, "{name}");
+        }
+    }
+}

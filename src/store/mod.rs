@@ -1,0 +1,230 @@
+//! The store: sealed versions, and the one record that says which of them is served.
+//!
+//! ```text
+//! lock               flock: one writer; readers take no lock
+//! state.json         the record (see `record`)
+//! versions/<id>/     site.zip and index, 0444, never changed
+//! receipts/<id>/     one file per arrival
+//! staging/<n>/       unfinished work, swept when a writer opens the store
+//! history.jsonl      who, what, when
+//! suspect            a version that lost part of its file while it was served
+//! ```
+//!
+//! A version arrives by one rename of a folder whose files are already on disk; after it come the receipt, the record
+//! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
+//! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
+
+pub mod prune;
+pub mod record;
+pub mod writer;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::version::VersionId;
+
+use record::Record;
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system failed.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// What was being done: "read", "write", …
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process writes.
+    #[error("the store {} is locked by another docwharf; stop it, or try again when it is done", path.display())]
+    Locked {
+        /// The store.
+        path: PathBuf,
+    },
+    /// The record is not readable as such.
+    #[error("the record {} is damaged ({source}); `docwharf run` goes on with the newest version, a sync writes it anew", path.display())]
+    Damaged {
+        /// The record's path.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// No version answers to that name.
+    #[error("no version or label is called {0:?}; `docwharf versions` lists them")]
+    Unknown(String),
+    /// Several do.
+    #[error("{0:?} begins the ids of several versions; give more digits")]
+    Ambiguous(String),
+    /// There is nothing to go back to.
+    #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
+    NoPrevious,
+}
+
+impl StoreError {
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + '_ {
+        move |source| StoreError::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+/// One arrival of a version.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Who brought it.
+    pub who: String,
+    /// Where from, without a link's query.
+    pub source: String,
+    /// What it was: `zip`, `tar.gz`, …
+    pub kind: String,
+    /// SHA-256 of the archive; none for a folder.
+    pub archive_sha256: Option<String>,
+    /// Size of the archive in bytes.
+    pub archive_bytes: Option<u64>,
+    /// The label it was brought under.
+    pub label: Option<String>,
+}
+
+/// One line of history.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Who.
+    pub who: String,
+    /// What: `imported`, `activated`, `rolled back`, `held`, `released`, `refused`, `pruned`.
+    pub what: String,
+    /// Which version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionId>,
+    /// Further words: a label, a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// A version as it lies in the store.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Its id.
+    pub id: VersionId,
+    /// Size of its image in bytes.
+    pub bytes: u64,
+    /// Its arrivals, oldest first.
+    pub receipts: Vec<Receipt>,
+}
+
+/// A store to read from; no lock is taken.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// The image's name in a version's folder.
+pub const IMAGE: &str = "site.zip";
+/// The index's name in a version's folder.
+pub const INDEX: &str = "index";
+
+impl Store {
+    /// The store at `root`, which need not exist yet.
+    pub fn at(root: &Path) -> Store {
+        Store { root: root.to_owned() }
+    }
+
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where a version's files lie.
+    pub fn version_dir(&self, id: VersionId) -> PathBuf {
+        self.root.join("versions").join(id.to_string())
+    }
+
+    /// Whether a version is there.
+    pub fn has(&self, id: VersionId) -> bool {
+        self.version_dir(id).join(IMAGE).is_file()
+    }
+
+    /// The record; an empty one for a store that has none yet.
+    pub fn record(&self) -> Result<Record, StoreError> {
+        let path = self.root.join(record::FILE);
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+            Err(source) => Err(StoreError::Io { doing: "read", path, source }),
+        }
+    }
+
+    /// All versions, the newest arrival first.
+    pub fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+        let dir = self.root.join("versions");
+        let entries = match std::fs::read_dir(&dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(StoreError::Io { doing: "read", path: dir, source }),
+        };
+        let mut versions = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(StoreError::io("read", &dir))?;
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let Ok(metadata) = std::fs::metadata(entry.path().join(IMAGE)) else { continue };
+            versions.push(Stored { id, bytes: metadata.len(), receipts: self.receipts(id) });
+        }
+        versions.sort_by(|a, b| arrival(b).cmp(&arrival(a)).then(a.id.cmp(&b.id)));
+        Ok(versions)
+    }
+
+    /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
+    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        let Ok(entries) = std::fs::read_dir(self.root.join("receipts").join(id.to_string())) else { return Vec::new() };
+        let mut receipts: Vec<Receipt> = entries
+            .filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok())
+            .collect();
+        receipts.sort_by(|a, b| a.time.cmp(&b.time));
+        receipts
+    }
+
+    /// History, oldest first; a torn last line is dropped.
+    pub fn history(&self) -> Result<Vec<Event>, StoreError> {
+        let path = self.root.join(writer::HISTORY);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => return Err(StoreError::Io { doing: "read", path, source }),
+        };
+        let lines = BufReader::new(file).lines().map_while(Result::ok);
+        Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
+    }
+
+    /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.
+    pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
+        if let Some(labelled) = self.record()?.labels.get(name).filter(|l| self.has(l.version)) {
+            return Ok(labelled.version);
+        }
+        let versions = self.versions()?;
+        let mut matching = versions.iter().filter(|v| v.id.has_prefix(name)).map(|v| v.id);
+        match (matching.next(), matching.next()) {
+            (Some(id), None) => Ok(id),
+            (None, _) => Err(StoreError::Unknown(name.to_owned())),
+            (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
+        }
+    }
+
+    /// The version that was marked as damaged while it was served.
+    pub fn suspect(&self) -> Option<VersionId> {
+        std::fs::read_to_string(self.root.join(writer::SUSPECT)).ok()?.lines().next()?.parse().ok()
+    }
+}
+
+fn arrival(version: &Stored) -> &str {
+    version.receipts.last().map_or("", |receipt| receipt.time.as_str())
+}

@@ -1,0 +1,181 @@
+//! `state.json`: the one record. Written by rename, read whole; never a link, never the pin.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::version::VersionId;
+
+/// The record's file name.
+pub const FILE: &str = "state.json";
+
+/// What the store knows besides the versions themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Raised when a field changes its meaning.
+    pub schema_version: u32,
+    /// The version that is served.
+    #[serde(default)]
+    pub active: Option<VersionId>,
+    /// Since when, RFC 3339.
+    #[serde(default)]
+    pub active_since: Option<String>,
+    /// The one before it.
+    #[serde(default)]
+    pub previous: Option<VersionId>,
+    /// The one accepted last, whether or not it was activated.
+    #[serde(default)]
+    pub newest: Option<VersionId>,
+    /// Who stopped automatic activation.
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    /// Names of versions.
+    #[serde(default)]
+    pub labels: BTreeMap<String, Labelled>,
+    /// What the last look at the source saw.
+    #[serde(default)]
+    pub looked: Option<Looked>,
+    /// How the last sync ended.
+    #[serde(default)]
+    pub last_attempt: Option<Attempt>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Record {
+            schema_version: 1,
+            active: None,
+            active_since: None,
+            previous: None,
+            newest: None,
+            hold: None,
+            labels: BTreeMap::new(),
+            looked: None,
+            last_attempt: None,
+        }
+    }
+}
+
+/// A stop of automatic activation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// By whom.
+    pub who: String,
+    /// Since when, RFC 3339.
+    pub when: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a label stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Labelled {
+    /// The version.
+    pub version: VersionId,
+    /// The source it came from, without a link's query.
+    pub source: String,
+    /// SHA-256 of the archive it came in.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// When the label was given, RFC 3339.
+    pub time: String,
+}
+
+/// A look at a bundle file: what it was, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Looked {
+    /// The source.
+    pub source: String,
+    /// The label it was asked for under.
+    pub label: Option<String>,
+    /// The digest that was demanded of it.
+    pub demanded: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last changed, in nanoseconds since 1970.
+    pub modified: i128,
+    /// SHA-256 of it.
+    pub sha256: Option<String>,
+    /// The version it holds; none if it was refused.
+    pub version: Option<VersionId>,
+}
+
+/// How a sync ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// When, RFC 3339.
+    pub time: String,
+    /// `activated`, `already current`, `held`, `failed`, …
+    pub result: String,
+    /// The error's line.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+impl Record {
+    /// Makes `id` the active version.
+    pub fn activate(&mut self, id: VersionId, now: &str) {
+        if self.active != Some(id) {
+            self.previous = self.active.or(self.previous);
+            self.active = Some(id);
+            self.active_since = Some(now.to_owned());
+        }
+    }
+
+    /// The version that should be active: held, else pinned (if the label is there), else the newest accepted.
+    pub fn due(&self, pin: Option<&str>) -> Option<VersionId> {
+        if self.hold.is_some() {
+            return self.active;
+        }
+        match pin {
+            Some(label) => self.labels.get(label).map(|l| l.version).or(self.active),
+            None => self.newest.or(self.active),
+        }
+    }
+
+    /// Versions that pruning must leave alone whatever `keep` says.
+    pub fn protects(&self, id: VersionId) -> bool {
+        self.active == Some(id)
+            || self.previous == Some(id)
+            || self.newest == Some(id)
+            || self.labels.values().any(|labelled| labelled.version == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    #[test]
+    fn hold_beats_pin_and_pin_beats_newest() {
+        let mut record = Record::default();
+        record.activate(id(1), "t");
+        record.newest = Some(id(2));
+        assert_eq!(record.due(None), Some(id(2)));
+        assert_eq!(record.due(Some("L")), Some(id(1)), "until the label is there, the active version stays");
+        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.due(Some("L")), Some(id(3)));
+        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn previous_is_the_version_before_and_survives_an_empty_change() {
+        let mut record = Record::default();
+        record.activate(id(1), "t");
+        record.activate(id(2), "t");
+        record.activate(id(2), "t");
+        assert_eq!((record.active, record.previous), (Some(id(2)), Some(id(1))));
+    }
+}

@@ -1,0 +1,222 @@
+//! The one writer of a store: staging, commit, the record, history.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::base::durable::{self, Lock};
+use crate::model::units::now;
+use crate::model::version::VersionId;
+
+use super::record::{self, Record};
+use super::{Event, IMAGE, INDEX, Receipt, Store, StoreError};
+
+/// The history's file name.
+pub const HISTORY: &str = "history.jsonl";
+/// Where a damaged version is marked.
+pub const SUSPECT: &str = "suspect";
+
+/// A store held open for writing.
+#[derive(Debug)]
+pub struct Writer {
+    store: Store,
+    _lock: Lock,
+}
+
+/// A folder for unfinished work; gone when dropped.
+#[derive(Debug)]
+pub struct Stage {
+    dir: PathBuf,
+}
+
+impl Stage {
+    /// Its path.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is left after a failure is swept at the next start as well.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// What a commit found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// The version is new in this store.
+    New,
+    /// It was there, whole.
+    Known,
+    /// It was there, damaged, and has been replaced.
+    Mended,
+}
+
+impl Writer {
+    /// Opens the store at `root`, making it if need be, waiting up to `patience` for another writer, and sweeps what a
+    /// crash has left.
+    pub fn open(root: &Path, patience: Duration) -> Result<Writer, StoreError> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        builder.create(root).map_err(StoreError::io("make the store", root))?;
+        let path = root.join("lock");
+        let lock = Lock::take(&path, patience).map_err(StoreError::io("lock", &path))?;
+        let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
+        for dir in ["versions", "receipts", "staging"] {
+            let dir = root.join(dir);
+            builder.create(&dir).map_err(StoreError::io("make", &dir))?;
+        }
+        let writer = Writer { store: Store::at(root), _lock: lock };
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn sweep(&self) -> Result<(), StoreError> {
+        let dir = self.store.root.join("staging");
+        for entry in fs::read_dir(&dir).map_err(StoreError::io("read", &dir))? {
+            let path = entry.map_err(StoreError::io("read", &dir))?.path();
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(StoreError::io("remove", &path))?;
+        }
+        for name in [record::FILE, INDEX] {
+            // A temporary name from a write that did not reach its rename.
+            let _ = fs::remove_file(self.store.root.join(format!(".{name}.new")));
+        }
+        Ok(())
+    }
+
+    /// A new folder for unfinished work.
+    pub fn stage(&self) -> Result<Stage, StoreError> {
+        let parent = self.store.root.join("staging");
+        let mut n = 0u32;
+        loop {
+            let dir = parent.join(n.to_string());
+            match fs::create_dir(&dir) {
+                Ok(()) => return Ok(Stage { dir }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => n += 1,
+                Err(source) => return Err(StoreError::Io { doing: "make", path: dir, source }),
+            }
+        }
+    }
+
+    /// Writes a version's index into its stage and makes both files durable and read-only.
+    pub fn finish_stage(&self, stage: &Stage, index: &[u8]) -> Result<(), StoreError> {
+        let path = stage.dir.join(INDEX);
+        write_sealed(&path, index).map_err(StoreError::io("write", &path))?;
+        let image = stage.dir.join(IMAGE);
+        fs::set_permissions(&image, Permissions::from_mode(0o444)).map_err(StoreError::io("seal", &image))?;
+        durable::sync_dir(&stage.dir).map_err(StoreError::io("sync", &stage.dir))
+    }
+
+    /// Makes a finished stage the version `id`. One that is there already is kept if `whole` says that it is good.
+    pub fn commit(
+        &self,
+        stage: Stage,
+        id: VersionId,
+        whole: impl FnOnce(&Path) -> bool,
+    ) -> Result<Committed, StoreError> {
+        let target = self.store.version_dir(id);
+        let mut committed = Committed::New;
+        if target.exists() {
+            if whole(&target) {
+                return Ok(Committed::Known);
+            }
+            // Out of the way by rename: who still has it mapped keeps what he has.
+            let aside = stage.dir.with_extension("damaged");
+            fs::rename(&target, &aside).map_err(StoreError::io("move aside", &target))?;
+            let _ = fs::remove_dir_all(&aside);
+            committed = Committed::Mended;
+        }
+        fs::rename(&stage.dir, &target).map_err(StoreError::io("move into place", &target))?;
+        let versions = self.store.root.join("versions");
+        durable::sync_dir(&versions).map_err(StoreError::io("sync", &versions))?;
+        Ok(committed)
+    }
+
+    /// Replaces the index of a version in place, as a whole.
+    pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
+        let dir = self.store.version_dir(id);
+        durable::replace(&dir, INDEX, index).map_err(StoreError::io("write the index in", &dir))
+    }
+
+    /// Files a receipt.
+    pub fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+        let dir = self.store.root.join("receipts").join(id.to_string());
+        fs::create_dir_all(&dir).map_err(StoreError::io("make", &dir))?;
+        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let bytes = json(receipt);
+        durable::replace(&dir, &format!("{nanos:020}.json"), &bytes).map_err(StoreError::io("write", &dir))
+    }
+
+    /// Writes the record.
+    pub fn write(&self, record: &Record) -> Result<(), StoreError> {
+        let path = self.store.root.join(record::FILE);
+        durable::replace(&self.store.root, record::FILE, &json(record)).map_err(StoreError::io("write", &path))
+    }
+
+    /// Adds a line to history. A failure is no reason to undo what has happened; it is logged.
+    pub fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
+        let event = Event { time: now(), who: who.to_owned(), what: what.to_owned(), version, note };
+        let path = self.store.root.join(HISTORY);
+        let result = serde_json::to_vec(&event).map_err(std::io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path)?;
+            if !ends_a_line(&path)? {
+                // A torn line from a crash must not swallow this one.
+                line.insert(0, b'\n');
+            }
+            file.write_all(&line)?;
+            file.sync_data()
+        });
+        if let Err(error) = result {
+            tracing::warn!("cannot write {}: {error}", path.display());
+        }
+    }
+
+    /// Opens the file in which a damaged version is marked.
+    pub fn suspect_file(&self) -> Result<File, StoreError> {
+        let path = self.store.root.join(SUSPECT);
+        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
+        file.map_err(StoreError::io("open", &path))
+    }
+
+    /// Forgets the mark.
+    pub fn clear_suspect(&self) -> Result<(), StoreError> {
+        let path = self.store.root.join(SUSPECT);
+        File::create(&path).map(drop).map_err(StoreError::io("clear", &path))
+    }
+}
+
+fn ends_a_line(path: &Path) -> std::io::Result<bool> {
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
+fn write_sealed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o444).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    // Our own structs of texts and numbers: serialising them cannot fail.
+    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}
