@@ -1,9 +1,28 @@
-//! temp
-#![allow(missing_docs)]
+//! docwharf: proves, seals and serves static documentation bundles.
+//!
+//! The house has floors; a file imports only from its own room and from floors below, and a test sees to it. From the
+//! ground up:
+//!
+//! - [`base`] (0): errors on one line, durable files, the lock.
+//! - [`model`] (1): the words: paths that were judged, digests, version ids, limits, units. [`codec`] (1): DEFLATE and
+//!   gzip. Neither does I/O.
+//! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
+//!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served.
+//! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one.
+//! - [`sync`] (4) brings the store to what configuration and state ask for.
+//! - [`config`] (5): as written, then proved.
+//! - [`daemon`] (6) wires `run` and `serve` together.
+//! - [`cli`] (7): one file a command.
+
 pub mod base;
-pub mod model;
-pub mod codec;
 pub mod bundle;
-pub mod site;
+pub mod cli;
+pub mod codec;
+pub mod config;
+pub mod daemon;
+pub mod model;
 pub mod seal;
+pub mod serve;
+pub mod site;
 pub mod store;
+pub mod sync;

@@ -170,7 +170,7 @@ fn second_level(
 ) {
     let mut free = 1usize << bits;
     let mut prefix = usize::MAX;
-    let (mut sub_start, mut sub_bits) = (0usize, 0usize);
+    let mut sub_start = 0usize;
     let mask = (1 << bits) - 1;
     for len in bits + 1..=longest {
         for at in starts[len]..starts[len + 1] {
@@ -178,7 +178,7 @@ fn second_level(
                 prefix = code & mask;
                 sub_start = free;
                 // As wide as the codes that begin with this prefix need: grow until they fill the space.
-                sub_bits = len - bits;
+                let mut sub_bits = len - bits;
                 let mut room = (1i32 << sub_bits) - i32::from(starts[len + 1] - at);
                 while room > 0 {
                     sub_bits += 1;

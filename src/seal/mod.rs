@@ -4,8 +4,10 @@
 //! ([`adopt`]). Anything else is decoded by one thread and compressed by others into a new image ([`rewrite`]). Either
 //! way every byte has been read to the end of the archive before anyone else sees the result.
 
-pub mod adopt;
-pub mod rewrite;
+mod adopt;
+pub mod pack;
+mod rewrite;
+pub mod unpack;
 
 use std::fs::File;
 use std::io;
@@ -25,6 +27,9 @@ use crate::model::version::{Manifest, VersionId};
 use crate::site::image::ImageWriter;
 use crate::site::index::{self, Entry};
 
+/// An image is made once and mostly sent to browsers on the same site: little effort is enough.
+const FASTEST: u32 = 1;
+
 /// How much work, and how much of it at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
@@ -34,13 +39,15 @@ pub struct Effort {
     pub threads: usize,
     /// Whether the image must survive a power cut.
     pub durable: bool,
+    /// zlib's level for what is compressed anew, 1 to 9.
+    pub level: u32,
 }
 
 impl Effort {
     /// All cores, not durable.
     pub fn new(limits: Limits) -> Effort {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Effort { limits, threads, durable: false }
+        Effort { limits, threads, durable: false, level: FASTEST }
     }
 }
 

@@ -29,8 +29,6 @@ const LARGE: u64 = 2 * 1024 * 1024;
 const WAITING: usize = 2;
 /// Written bytes after which the disk is set to work, so that the last sync has little left to do.
 const SYNC_EVERY: u64 = 16 * 1024 * 1024;
-/// zlib's fastest: an image is made once and mostly sent to browsers on the same site.
-const LEVEL: u32 = 1;
 
 struct File {
     path: SitePath,
@@ -90,6 +88,7 @@ pub(super) fn run(
     };
     let state = State { turn: 0, writer, files: Vec::new(), failed: None, synced: 0 };
     let shared = Shared { state: Mutex::new(state), turned: Condvar::new() };
+    let level = effort.level;
     let folders = std::thread::scope(|scope| {
         let (send, receive) = sync_channel::<Batch>(WAITING);
         let receive = Arc::new(Mutex::new(receive));
@@ -102,12 +101,12 @@ pub(super) fn run(
             .map(|_| {
                 let nudge = nudge.clone();
                 let (shared, receive) = (&shared, Arc::clone(&receive));
-                scope.spawn(move || work(&receive, shared, &nudge, meter))
+                scope.spawn(move || work(&receive, shared, &nudge, level, meter))
             })
             .collect();
         drop(nudge);
         let mut reader =
-            Reader { shared: &shared, send, batch: empty(), turn: 0, folders: Vec::new(), known: HashMap::new(), meter };
+            Reader { shared: &shared, send, batch: empty(), turn: 0, folders: Vec::new(), known: HashMap::new(), level, meter };
         let result = reader.all(entries);
         let folders = std::mem::take(&mut reader.folders);
         drop(reader); // closes the channel: the workers end
@@ -136,6 +135,7 @@ struct Reader<'a> {
     folders: Vec<SitePath>,
     /// Earlier files by path, as far as hard links made it necessary to know.
     known: HashMap<SitePath, usize>,
+    level: u32,
     meter: &'a Meter,
 }
 
@@ -198,7 +198,7 @@ impl Reader<'_> {
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
         let coding = if is_compressible(path.as_bytes()) { Coding::Deflate } else { Coding::Stored };
-        let result = write_large(entries, &mut state, path, head, coding);
+        let result = write_large(entries, &mut state, path, head, coding, self.level);
         self.meter.add(head.size);
         self.shared.pass_on(state);
         result
@@ -227,10 +227,11 @@ fn write_large(
     path: SitePath,
     head: &Head,
     coding: Coding,
+    level: u32,
 ) -> Result<(), ReadError> {
     let (mut content, mut coded) = (Hasher::new(), Hasher::new());
     let mut crc = crc32fast::Hasher::new();
-    let mut deflater = Deflater::new(LEVEL);
+    let mut deflater = Deflater::new(level);
     let mut out = Vec::new();
     let State { writer, files, .. } = state;
     let mut large = match writer {
@@ -299,8 +300,8 @@ fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Resul
 }
 
 /// A thread that hashes, compresses and appends.
-fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, meter: &Meter) {
-    let mut deflater = Deflater::new(LEVEL);
+fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, level: u32, meter: &Meter) {
+    let mut deflater = Deflater::new(level);
     let mut hasher = Hasher::new();
     let mut block = Vec::new();
     let writing = shared.lock().writer.is_some();

@@ -68,7 +68,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + '_ {
+    pub(crate) fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
         move |source| StoreError::Io { doing, path: path.to_owned(), source }
     }
 }

@@ -97,7 +97,7 @@ pub struct Looked {
     /// Its size in bytes.
     pub size: u64,
     /// When it was last changed, in nanoseconds since 1970.
-    pub modified: i128,
+    pub modified: i64,
     /// SHA-256 of it.
     pub sha256: Option<String>,
     /// The version it holds; none if it was refused.

@@ -215,8 +215,7 @@ fn write_sealed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    // Our own structs of texts and numbers: serialising them cannot fail.
-    let mut bytes = serde_json::to_vec_pretty(value).unwrap_or_default();
+    let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
     bytes.push(b'\n');
     bytes
 }

@@ -1,0 +1,39 @@
+//! How long to wait after a failure, and how to spread what many do at once.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// The wait after this many failures in a row: 5 s, doubling, at most 10 min.
+pub fn after(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_secs(5);
+    const MOST: Duration = Duration::from_secs(600);
+    let doublings = failures.saturating_sub(1).min(16);
+    (FIRST * 2u32.saturating_pow(doublings)).min(MOST)
+}
+
+/// `wait`, give or take a tenth at random.
+pub fn jitter(wait: Duration) -> Duration {
+    // The standard library seeds its hashers from the system's randomness; that is random enough to spread clocks.
+    let random = RandomState::new().hash_one(0) % 1001;
+    wait.mul_f64(0.9 + random as f64 * 0.0002)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_from_five_seconds_to_ten_minutes() {
+        let waits: Vec<u64> = (1..=9).map(|n| after(n).as_secs()).collect();
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
+        assert_eq!(after(u32::MAX).as_secs(), 600);
+    }
+
+    #[test]
+    fn jitter_stays_within_a_tenth() {
+        for _ in 0..1000 {
+            let wait = jitter(Duration::from_secs(100)).as_secs_f64();
+            assert!((89.9..=110.1).contains(&wait), "{wait}");
+        }
+    }
+}

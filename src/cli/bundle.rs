@@ -1,0 +1,175 @@
+//! `docwharf bundle verify|inspect|unpack|pack`
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::model::limits::Limits;
+use crate::model::site_path::is_page;
+use crate::model::units::{count, show_size};
+use crate::seal::pack::{PackError, pack};
+use crate::seal::unpack::{UnpackError, unpack};
+use crate::seal::{Effort, Proven, verify};
+
+use super::{Context, Failure, progress};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Bundle {
+    /// Read a bundle to its end and say whether it is good
+    Verify(One),
+    /// Say what a bundle holds
+    Inspect(One),
+    /// Write what `serve` would serve to a folder
+    Unpack(Unpack),
+    /// Make a bundle of a folder; the same content gives the same bytes
+    Pack(Pack),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct One {
+    /// A zip, tar, tar.gz or tar.zst, or a folder
+    path: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Unpack {
+    /// A zip, tar, tar.gz or tar.zst, or a folder
+    archive: PathBuf,
+    /// An empty or absent folder
+    dir: PathBuf,
+    /// Write every accepted entry: hidden files, launchers and junk too
+    #[arg(long)]
+    raw: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Pack {
+    /// The site's folder
+    dir: PathBuf,
+    /// The bundle: a name that ends with .zip, .tar, .tar.gz or .tar.zst
+    bundle: PathBuf,
+}
+
+impl Bundle {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let effort = Effort::new(Limits::default());
+        match self {
+            Bundle::Verify(one) => {
+                let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
+                context.warn(&one.path.display().to_string(), &proven.warnings);
+                let text = format!("ok {} ({})\n", proven.id, summary(&proven));
+                context.result(&json!({ "schemaVersion": 1, "result": "ok", "version": proven.id }), &text)
+            }
+            Bundle::Inspect(one) => {
+                let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
+                if !context.global.json {
+                    context.warn(&one.path.display().to_string(), &proven.warnings);
+                }
+                context.result(&inspection(&proven), &sheet(&proven))
+            }
+            Bundle::Unpack(one) => {
+                let proven = progress::with_meter(context, "proving", |meter| {
+                    unpack(&one.archive, &one.dir, one.raw, &effort, meter)
+                })?;
+                context.warn(&one.archive.display().to_string(), &proven.warnings);
+                let text = format!("unpacked {} into {}\n", summary(&proven), one.dir.display());
+                context.result(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
+            }
+            Bundle::Pack(one) => {
+                let proven =
+                    progress::with_meter(context, "packing", |meter| pack(&one.dir, &one.bundle, &effort, meter))?;
+                context.warn(&one.dir.display().to_string(), &proven.warnings);
+                let archive = proven.archive;
+                let text = format!(
+                    "packed {} into {} ({})\n",
+                    summary(&proven),
+                    one.bundle.display(),
+                    show_size(archive.map_or(0, |(_, len)| len))
+                );
+                let json = json!({
+                    "schemaVersion": 1, "result": "packed", "version": proven.id,
+                    "archiveSha256": archive.map(|(digest, _)| digest.hex()), "archiveBytes": archive.map(|(_, len)| len),
+                });
+                context.result(&json, &text)
+            }
+        }
+    }
+}
+
+fn summary(proven: &Proven) -> String {
+    format!(
+        "{}, {}, {}",
+        count(proven.flavor.pages, "page"),
+        count(proven.files.len() as u64, "file"),
+        show_size(proven.content_len())
+    )
+}
+
+fn inspection(proven: &Proven) -> Value {
+    let flavor = &proven.flavor;
+    let pages = proven.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
+    json!({
+        "schemaVersion": 1,
+        "kind": proven.kind.name(),
+        "version": proven.id,
+        "layout": flavor.layout.name(),
+        "wrapper": flavor.wrapper().map(String::from_utf8_lossy),
+        "pages": flavor.pages,
+        "files": proven.files.len(),
+        "contentBytes": proven.content_len(),
+        "pageBytes": pages.map(|(_, entry)| entry.len).sum::<u64>(),
+        "archiveBytes": proven.archive.map(|(_, len)| len),
+        "archiveSha256": proven.archive.map(|(digest, _)| digest.hex()),
+        "leftOut": { "launchers": flavor.launchers, "junk": flavor.junk, "hidden": flavor.hidden },
+        "warnings": proven.warnings,
+    })
+}
+
+fn sheet(proven: &Proven) -> String {
+    let flavor = &proven.flavor;
+    let mut lines = vec![
+        format!("kind      {}", proven.kind.name()),
+        format!("version   {}", proven.id),
+        format!("layout    {}", flavor.layout.name()),
+        format!("content   {}", summary(proven)),
+    ];
+    if let Some(wrapper) = flavor.wrapper() {
+        lines.push(format!("wrapper   {}", crate::base::chain::Name(wrapper)));
+    }
+    if let Some((digest, len)) = proven.archive {
+        lines.push(format!("archive   {}, SHA-256 {digest}", show_size(len)));
+    }
+    lines.push(format!(
+        "left out  {}, {}, {}",
+        count(flavor.launchers, "launcher"),
+        count(flavor.junk, "junk file"),
+        count(flavor.hidden, "hidden file")
+    ));
+    lines.join("\n") + "\n"
+}
+
+impl From<UnpackError> for Failure {
+    fn from(error: UnpackError) -> Failure {
+        match error {
+            UnpackError::Seal(error) => Failure::Seal(error),
+            UnpackError::NotEmpty(_) => Failure::Usage(error.to_string()),
+            UnpackError::Write { path, source } => {
+                Failure::Local { doing: format!("cannot write {}", path.display()), source }
+            }
+        }
+    }
+}
+
+impl From<PackError> for Failure {
+    fn from(error: PackError) -> Failure {
+        match error {
+            PackError::Seal(error) => Failure::Seal(error),
+            PackError::NoKind(_) => Failure::Usage(error.to_string()),
+            PackError::Write { path, source } => {
+                Failure::Local { doing: format!("cannot write {}", path.display()), source }
+            }
+            PackError::Changed(_) => Failure::Changed(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! From an error to a line and an exit code.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::base::chain::Chain;
+use crate::config::Problem;
+use crate::daemon::DaemonError;
+use crate::seal::SealError;
+use crate::store::StoreError;
+use crate::sync::SyncError;
+
+/// Why a command ends with another code than 0.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    /// The configuration is.
+    Config(Vec<Problem>),
+    /// There is nothing to sync from.
+    NoSource(PathBuf),
+    /// Proving or sealing failed.
+    Seal(SealError),
+    /// The store failed.
+    Store(StoreError),
+    /// A sync failed.
+    Sync(SyncError),
+    /// The daemon failed.
+    Daemon(DaemonError),
+    /// The bundle is sealed but not active, for this reason.
+    NotActive(String),
+    /// A file or folder on this machine cannot be used.
+    Local {
+        /// What was being done: "cannot write x".
+        doing: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// What was being read changed meanwhile.
+    Changed(String),
+    /// The result cannot be printed.
+    Output(io::Error),
+}
+
+impl Failure {
+    /// Wraps an I/O error with what was being done.
+    pub fn local(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
+        move |source| Failure::Local { doing: doing.into(), source }
+    }
+
+    /// The documented exit code.
+    pub fn code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Failure::Usage(_) | Failure::Config(_) | Failure::NoSource(_) => 2,
+            Failure::Seal(error) => seal_code(error),
+            Failure::Store(error) => store_code(error),
+            Failure::Sync(error) => sync_code(error),
+            Failure::Daemon(error) => match error {
+                DaemonError::NothingToServe { .. } => 2,
+                DaemonError::FirstSync(error) => sync_code(error),
+                DaemonError::Store(error) => store_code(error),
+                DaemonError::Bind { .. } | DaemonError::Start(_) => 8,
+                DaemonError::Died(_) => 1,
+            },
+            Failure::Changed(_) => 1,
+            Failure::NotActive(_) => 7,
+            Failure::Local { .. } | Failure::Output(_) => 8,
+        })
+    }
+}
+
+fn seal_code(error: &SealError) -> u8 {
+    match error {
+        SealError::Refused { .. } => 5,
+        // A wrong path is a wrong argument; a right one that cannot be read is this machine's fault.
+        SealError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
+        SealError::Read { .. } | SealError::Write { .. } => 8,
+    }
+}
+
+fn store_code(error: &StoreError) -> u8 {
+    match error {
+        StoreError::Unknown(_) | StoreError::Ambiguous(_) => 2,
+        StoreError::NoPrevious => 1,
+        StoreError::Io { .. } | StoreError::Locked { .. } | StoreError::Damaged { .. } => 8,
+    }
+}
+
+fn sync_code(error: &SyncError) -> u8 {
+    match error {
+        SyncError::Missing { .. } | SyncError::IsFolder { .. } => 2,
+        SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
+        SyncError::Seal(error) => seal_code(error),
+        SyncError::Store(error) => store_code(error),
+        SyncError::Open { .. } | SyncError::DamagedVersion { .. } => 8,
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Usage(what) | Failure::Changed(what) => write!(f, "docwharf: {}", crate::base::chain::OneLine(what)),
+            Failure::Config(problems) => {
+                for (i, problem) in problems.iter().enumerate() {
+                    let end = if i + 1 < problems.len() { "\n" } else { "" };
+                    write!(f, "docwharf: {}{end}", crate::base::chain::OneLine(&problem.to_string()))?;
+                }
+                Ok(())
+            }
+            Failure::NoSource(store) => write!(
+                f,
+                "docwharf: there is nothing to sync from: set staticExport.bundleUrl, or import a bundle into {}",
+                store.display()
+            ),
+            Failure::Seal(error) => write!(f, "docwharf: {}", Chain(error)),
+            Failure::Store(error) => write!(f, "docwharf: {}", Chain(error)),
+            Failure::Sync(error) => write!(f, "docwharf: {}", Chain(error)),
+            Failure::Daemon(error) => write!(f, "docwharf: {}", Chain(error)),
+            Failure::NotActive(why) => write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why)),
+            Failure::Local { doing, source } => {
+                write!(f, "docwharf: {}", crate::base::chain::OneLine(&format!("{doing}: {source}")))
+            }
+            Failure::Output(error) => write!(f, "docwharf: cannot write to standard output: {error}"),
+        }
+    }
+}
+
+impl From<SealError> for Failure {
+    fn from(error: SealError) -> Failure {
+        Failure::Seal(error)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        Failure::Store(error)
+    }
+}
+
+impl From<SyncError> for Failure {
+    fn from(error: SyncError) -> Failure {
+        Failure::Sync(error)
+    }
+}
+
+impl From<DaemonError> for Failure {
+    fn from(error: DaemonError) -> Failure {
+        Failure::Daemon(error)
+    }
+}

@@ -1,0 +1,205 @@
+//! The command line: parse, do, print, exit. One file a command.
+
+mod bundle;
+mod exit;
+mod import;
+mod operate;
+mod progress;
+mod run;
+mod serve;
+mod status;
+mod sync;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::checked::{Config, Sources};
+
+pub use exit::Failure;
+
+/// How long a writing command waits for another one's lock.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Prove, seal and serve static documentation bundles.
+#[derive(Debug, Parser)]
+#[command(name = "docwharf", version, disable_help_subcommand = true, propagate_version = true)]
+#[command(after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · \
+4 upstream unavailable · 5 bundle rejected · 6 job failed · 7 held or gated · 8 local (disk, permission, lock, port)")]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Clone, Args)]
+struct Global {
+    /// The configuration file [default: $DOCWHARF_CONFIG, else /etc/docwharf/config.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    /// Print errors only
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+    /// Print more; twice for even more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto")]
+    color: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Keep a site up to date and serve it (the daemon)
+    Run(run::Run),
+    /// Serve an archive or a folder, without a store
+    Serve(serve::Serve),
+    /// Bring the bundle that the configuration names, once
+    Sync(sync::Sync),
+    /// Bring a bundle from a file or folder into the store and activate it
+    Import(import::Import),
+    /// Show what is served and how the last sync ended
+    Status(status::Status),
+    /// List the versions in the store
+    Versions(status::Versions),
+    /// Show who did what, and when
+    History(status::History),
+    /// Serve this version and hold it
+    Activate(operate::Activate),
+    /// Serve the version before and hold it
+    Rollback(operate::Rollback),
+    /// Stop automatic activation
+    Hold(operate::Hold),
+    /// End a hold
+    Release(operate::Release),
+    /// Look into bundles, unpack and make them
+    #[command(subcommand)]
+    Bundle(bundle::Bundle),
+}
+
+impl Command {
+    /// Long-running commands log what they do; the others only what is wrong.
+    fn default_level(&self) -> &'static str {
+        if matches!(self, Command::Run(_) | Command::Serve(_)) { "info" } else { "warn" }
+    }
+}
+
+/// Runs the command line `arguments`, program name first.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        // Help and version are answers; anything else is a mistake in one line or a few.
+        Err(answer) if !answer.use_stderr() => return print(&answer.to_string()),
+        Err(mistake) => return Err(Failure::Usage(usage(&mistake))),
+    };
+    let context = Context { global: cli.global };
+    context.log(cli.command.default_level());
+    match cli.command {
+        Command::Run(command) => command.run(&context),
+        Command::Serve(command) => command.run(&context),
+        Command::Sync(command) => command.run(&context),
+        Command::Import(command) => command.run(&context),
+        Command::Status(command) => command.run(&context),
+        Command::Versions(command) => command.run(&context),
+        Command::History(command) => command.run(&context),
+        Command::Activate(command) => command.run(&context),
+        Command::Rollback(command) => command.run(&context),
+        Command::Hold(command) => command.run(&context),
+        Command::Release(command) => command.run(&context),
+        Command::Bundle(command) => command.run(&context),
+    }
+}
+
+/// clap's message without its own prefix and blank lines.
+fn usage(mistake: &clap::Error) -> String {
+    let text = mistake.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join("; ").trim_start_matches("error: ").to_owned()
+}
+
+/// What commands share.
+struct Context {
+    global: Global,
+}
+
+impl Context {
+    fn log(&self, default: &str) {
+        let level = match (self.global.quiet, self.global.verbose) {
+            (true, _) => "error",
+            (_, 0) => default,
+            (_, 1) => "debug",
+            (_, _) => "trace",
+        };
+        let chosen = ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
+        let filter = tracing_subscriber::EnvFilter::try_new(&directives)
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
+        // A second start in one process (tests) keeps the first.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr)
+            .with_target(false)
+            .with_ansi(false)
+            .without_time()
+            .try_init();
+    }
+
+    fn config(&self) -> Result<Config, Failure> {
+        Sources { flag: self.global.config.clone() }.load().map_err(Failure::Config)
+    }
+
+    /// A line for people on stderr, unless they want quiet.
+    fn say(&self, line: &str) {
+        if !self.global.quiet {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Several warnings are one line with a count (rules A14).
+    fn warn(&self, subject: &str, warnings: &[String]) {
+        if let Some(first) = warnings.first() {
+            let more = if warnings.len() > 1 { format!(" (and {} more warnings)", warnings.len() - 1) } else { String::new() };
+            let line = format!("docwharf: warning: {subject}: {first}{more}");
+            self.say(&crate::base::chain::OneLine(&line).to_string());
+        }
+    }
+
+    /// The result: JSON if asked for, else the text.
+    fn result(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
+        if self.global.json {
+            let mut line = serde_json::to_string_pretty(json).map_err(|e| Failure::Output(e.into()))?;
+            line.push('\n');
+            print(&line)
+        } else {
+            print(text)
+        }
+    }
+
+    /// Whether to draw on the terminal.
+    fn draws(&self) -> bool {
+        !self.global.quiet && !self.global.json && io::stderr().is_terminal()
+    }
+}
+
+/// Data go to stdout; a reader that has gone away (`| head`) is no error.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Who gives a command, for receipts and history.
+fn who() -> String {
+    let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
+    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+}

@@ -1,0 +1,37 @@
+//! A spinner with what has been proved so far, on a terminal only.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::model::units::{count, show_size};
+use crate::seal::Meter;
+
+use super::Context;
+
+/// Does `work`, drawing meanwhile.
+pub(super) fn with_meter<T>(context: &Context, what: &str, work: impl FnOnce(&Meter) -> T) -> T {
+    let meter = Meter::default();
+    if !context.draws() {
+        return work(&meter);
+    }
+    std::thread::scope(|scope| {
+        let (done, ended) = channel::<()>();
+        let meter = &meter;
+        scope.spawn(move || {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+                bar.set_style(style);
+            }
+            while ended.recv_timeout(Duration::from_millis(80)) == Err(RecvTimeoutError::Timeout) {
+                bar.set_message(format!("{what}: {}, {}", count(meter.files(), "file"), show_size(meter.bytes())));
+                bar.tick();
+            }
+            bar.finish_and_clear();
+        });
+        let result = work(meter);
+        drop(done);
+        result
+    })
+}

@@ -1,0 +1,129 @@
+//! `docwharf status`, `versions`, `history`: what the store knows, read without a lock.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::base::chain::OneLine;
+use crate::model::units::show_size;
+use crate::store::Store;
+
+use super::{Context, Failure, print};
+
+#[derive(Debug, Args)]
+pub(super) struct Status {}
+
+#[derive(Debug, Args)]
+pub(super) struct Versions {}
+
+#[derive(Debug, Args)]
+pub(super) struct History {
+    /// Show the last N events
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    last: usize,
+}
+
+impl Status {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config()?;
+        let store = Store::at(&config.store);
+        let record = store.record()?;
+        let pin = config.intent.pin.as_ref().map(ToString::to_string);
+        let present = record.active.map(|id| store.has(id));
+        let json = json!({
+            "schemaVersion": 1,
+            "store": config.store,
+            "active": record.active,
+            "activeSince": record.active_since,
+            "activePresent": present,
+            "previous": record.previous,
+            "newest": record.newest,
+            "hold": record.hold,
+            "pin": pin,
+            "enabled": config.intent.enabled,
+            "lastAttempt": record.last_attempt,
+        });
+        let mut text = String::new();
+        let _ = match (record.active, &record.active_since, present) {
+            (Some(id), Some(since), Some(true)) => writeln!(text, "active     {} since {since}", id.short()),
+            (Some(id), _, _) => writeln!(text, "active     {} is missing from the store", id.short()),
+            (None, ..) => writeln!(text, "active     nothing yet"),
+        };
+        if let Some(id) = record.previous {
+            let _ = writeln!(text, "previous   {}", id.short());
+        }
+        if let Some(hold) = &record.hold {
+            let _ = writeln!(text, "held       by {} since {}: {}", hold.who, hold.when, OneLine(&hold.why));
+        }
+        if let Some(pin) = &pin {
+            let _ = writeln!(text, "pinned to  {pin}");
+        }
+        if !config.intent.enabled && config.intent.source.is_some() {
+            let _ = writeln!(text, "sync       disabled");
+        }
+        if let Some(attempt) = &record.last_attempt {
+            let error = attempt.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+            let _ = writeln!(text, "last sync  {} {}{}", attempt.time, attempt.result, OneLine(&error));
+        }
+        context.result(&json, &text)
+    }
+}
+
+impl Versions {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let store = Store::at(&context.config()?.store);
+        let record = store.record()?;
+        let mut list = Vec::new();
+        let mut text = String::new();
+        for version in store.versions()? {
+            let labels: Vec<&String> =
+                record.labels.iter().filter(|(_, l)| l.version == version.id).map(|(label, _)| label).collect();
+            let role = if record.active == Some(version.id) {
+                "active"
+            } else if record.previous == Some(version.id) {
+                "previous"
+            } else {
+                ""
+            };
+            let receipt = version.receipts.last();
+            let time = receipt.map_or("-", |receipt| receipt.time.as_str());
+            let source = receipt.map_or("-", |receipt| receipt.source.as_str());
+            let names = labels.iter().map(|label| label.as_str()).collect::<Vec<_>>().join(",");
+            let _ = writeln!(
+                text,
+                "{}  {role:8}  {time:20}  {:>8}  {}",
+                version.id.short(),
+                show_size(version.bytes),
+                OneLine(&if names.is_empty() { source.to_owned() } else { format!("{names}  {source}") })
+            );
+            list.push(json!({
+                "id": version.id,
+                "role": if role.is_empty() { None } else { Some(role) },
+                "bytes": version.bytes,
+                "labels": labels,
+                "receipts": version.receipts,
+            }));
+        }
+        context.result(&json!({ "schemaVersion": 1, "versions": list }), &text)
+    }
+}
+
+impl History {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let store = Store::at(&context.config()?.store);
+        let events = store.history()?;
+        let events = &events[events.len().saturating_sub(self.last)..];
+        if context.global.json {
+            return context.result(&json!({ "schemaVersion": 1, "events": events }), "");
+        }
+        let mut text = String::new();
+        for event in events {
+            let version = event.version.map_or_else(String::new, |id| id.short());
+            let note = event.note.as_deref().unwrap_or_default();
+            let line = format!("{}  {:12}  {:12}  {}  {note}", event.time, event.what, version, event.who);
+            let _ = writeln!(text, "{}", OneLine(line.trim_end()));
+        }
+        print(&text)
+    }
+}

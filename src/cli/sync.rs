@@ -1,0 +1,64 @@
+//! `docwharf sync`: one sync, now.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::model::units::{count, show_size};
+use crate::store::writer::Writer;
+use crate::sync::Outcome;
+use crate::sync::look::{Report, look};
+use crate::sync::plan::Trigger;
+
+use super::{Context, Failure, PATIENCE, progress, who};
+
+#[derive(Debug, Args)]
+pub(super) struct Sync {
+    /// Look at the source even if the pinned label is already there
+    #[arg(long)]
+    refresh: bool,
+}
+
+impl Sync {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config()?;
+        if config.intent.enabled && config.intent.source.is_none() {
+            return Err(Failure::NoSource(config.store));
+        }
+        let writer = Writer::open(&config.store, PATIENCE)?;
+        let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
+        let report =
+            progress::with_meter(context, "proving", |meter| look(&writer, &config.intent, trigger, &who(), meter))?;
+        tell(context, &report)
+    }
+}
+
+/// Prints how a sync or an import ended.
+pub(super) fn tell(context: &Context, report: &Report) -> Result<(), Failure> {
+    if let Some(brought) = &report.brought {
+        context.warn("the bundle", &brought.warnings);
+    }
+    let of = report.brought.as_ref().map_or_else(String::new, |brought| {
+        format!(" ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
+    });
+    let (version, text) = match &report.outcome {
+        Outcome::Disabled => (None, "disabled: staticExport.enabled is false or there is no source\n".to_owned()),
+        Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
+        Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
+        Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
+        Outcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
+    };
+    let json = json!({
+        "schemaVersion": 1,
+        "result": report.outcome.name(),
+        "version": version,
+        "pages": report.brought.as_ref().map(|brought| brought.pages),
+        "bytes": report.brought.as_ref().map(|brought| brought.bytes),
+        "archiveSha256": report.brought.as_ref().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
+        "warnings": report.brought.as_ref().map(|brought| brought.warnings.clone()).unwrap_or_default(),
+    });
+    context.result(&json, &text)?;
+    match &report.outcome {
+        Outcome::NotActive(_, why) => Err(Failure::NotActive(why.clone())),
+        _ => Ok(()),
+    }
+}

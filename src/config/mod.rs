@@ -1,0 +1,37 @@
+//! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
+
+pub mod checked;
+pub mod raw;
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One mistake: where it stands, and what is wrong, on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: a file with line and column, or the name of a variable.
+    pub place: Place,
+    /// What, naming the key.
+    pub what: String,
+}
+
+/// Where a value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a file, at this line and column, counted from 1.
+    File(PathBuf, usize, usize),
+    /// In the environment, in this variable.
+    Env(String),
+    /// Nowhere: something is missing.
+    Missing,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::File(path, line, column) => write!(f, "{}:{line}:{column}: {}", path.display(), self.what),
+            Place::Env(name) => write!(f, "${name}: {}", self.what),
+            Place::Missing => write!(f, "configuration: {}", self.what),
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Configuration as written: a value for each known key, with its place. TOML below, the environment on top.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{Place, Problem};
+
+/// Every key there is. A key that is not here is a mistake, so that a misspelt `sha256` never means "no check".
+pub const KEYS: [&str; 17] = [
+    "staticExport.enabled",
+    "staticExport.bundleUrl",
+    "staticExport.version",
+    "staticExport.sha256",
+    "sync.interval",
+    "sync.keep",
+    "sync.threads",
+    "store.path",
+    "server.listen",
+    "server.basePath",
+    "server.slashes",
+    "server.identityCache",
+    "limits.entries",
+    "limits.unpacked",
+    "limits.archive",
+    "limits.entry",
+    "staticExport",
+];
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// The value.
+    pub value: Value,
+    /// Its place.
+    pub place: Place,
+}
+
+/// A value in one of the shapes that keys take. What comes from the environment is text, and may stand for any.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// `true` or `false`.
+    Flag(bool),
+    /// A whole number.
+    Number(i64),
+    /// A list of strings.
+    Texts(Vec<String>),
+    /// A table: the section is there.
+    Section,
+}
+
+/// All values that were written.
+#[derive(Debug, Default)]
+pub struct Raw {
+    values: BTreeMap<&'static str, Written>,
+    /// Mistakes of form.
+    pub problems: Vec<Problem>,
+}
+
+impl Raw {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Written> {
+        self.values.get(key)
+    }
+
+    /// Reads TOML text; `path` is for messages.
+    pub fn read_toml(&mut self, text: &str, path: &Path) {
+        let place = |at: usize| {
+            let before = &text[..text.floor_char_boundary(at)];
+            let line = before.matches('\n').count() + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+            Place::File(path.to_owned(), line, column)
+        };
+        let table = match DeTable::parse(text) {
+            Ok(table) => table.into_inner(),
+            Err(error) => {
+                let at = error.span().map_or(0, |span| span.start);
+                let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+                self.problems.push(Problem { place: place(at), what });
+                return;
+            }
+        };
+        self.table(&table, "", &place);
+    }
+
+    fn table(&mut self, table: &DeTable<'_>, above: &str, place: &dyn Fn(usize) -> Place) {
+        for (key, value) in table {
+            let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
+            let here = place(key.span().start);
+            let is_section = KEYS.iter().any(|known| known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
+            if is_section {
+                if let DeValue::Table(inner) = value.get_ref() {
+                    self.put(&name, Value::Section, here);
+                    self.table(inner, &name, place);
+                } else {
+                    self.problems.push(Problem { place: here, what: format!("{name} is a section: write [{name}]") });
+                }
+                continue;
+            }
+            match shape(value.get_ref()) {
+                Some(value) => {
+                    if !self.put(&name, value, here.clone()) {
+                        self.problems.push(Problem { place: here, what: unknown(&name) });
+                    }
+                }
+                None if KEYS.contains(&name.as_str()) => {
+                    let what = format!("{name} has a value of the wrong kind ({})", value.get_ref().type_str());
+                    self.problems.push(Problem { place: here, what });
+                }
+                None => self.problems.push(Problem { place: here, what: unknown(&name) }),
+            }
+        }
+    }
+
+    /// Takes over variables: `DOCWHARF_STATIC_EXPORT__BUNDLE_URL` is `staticExport.bundleUrl`. An unknown name with `__`
+    /// is a mistake; other names are none of ours (Kubernetes invents some).
+    pub fn read_env(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) {
+        for (name, value) in variables {
+            let Some(name) = name.to_str().filter(|name| name.starts_with("DOCWHARF_") && name.contains("__")) else {
+                continue;
+            };
+            let place = Place::Env(name.to_owned());
+            let Some(key) = KEYS.iter().copied().filter(|key| key.contains('.')).find(|key| variable(key) == name) else {
+                let nearest = nearest(name, KEYS.iter().filter(|key| key.contains('.')).map(|key| variable(key)));
+                self.problems.push(Problem { place, what: format!("no key has this name{nearest}") });
+                continue;
+            };
+            match value.into_string() {
+                Ok(text) => {
+                    self.put(key, Value::Text(text), place);
+                }
+                Err(_) => self.problems.push(Problem { place, what: format!("{key} is not UTF-8") }),
+            }
+        }
+    }
+
+    fn put(&mut self, name: &str, value: Value, place: Place) -> bool {
+        let Some(key) = KEYS.iter().copied().find(|&key| key == name) else { return value == Value::Section };
+        self.values.insert(key, Written { value, place });
+        true
+    }
+}
+
+fn shape(value: &DeValue<'_>) -> Option<Value> {
+    match value {
+        DeValue::String(text) => Some(Value::Text(text.to_string())),
+        DeValue::Boolean(flag) => Some(Value::Flag(*flag)),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::Number),
+        DeValue::Array(items) => {
+            let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
+            texts.collect::<Option<Vec<String>>>().map(Value::Texts)
+        }
+        _ => None,
+    }
+}
+
+/// The variable of a key: upper case, parts of camelCase joined by `_`, levels by `__`.
+pub fn variable(key: &str) -> String {
+    let mut name = String::from("DOCWHARF_");
+    for c in key.chars() {
+        match c {
+            '.' => name.push_str("__"),
+            c if c.is_ascii_uppercase() => {
+                name.push('_');
+                name.push(c);
+            }
+            c => name.push(c.to_ascii_uppercase()),
+        }
+    }
+    name
+}
+
+fn unknown(name: &str) -> String {
+    let nearest = nearest(name, KEYS.iter().map(|&key| key.to_owned()));
+    format!("there is no key {name}{nearest}")
+}
+
+fn nearest(name: &str, known: impl Iterator<Item = String>) -> String {
+    let scored = known.map(|key| (strsim::damerau_levenshtein(name, &key), key));
+    match scored.min() {
+        Some((distance, key)) if distance <= 4 => format!("; did you mean {key}?"),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_follow_the_keys() {
+        assert_eq!(variable("staticExport.bundleUrl"), "DOCWHARF_STATIC_EXPORT__BUNDLE_URL");
+        assert_eq!(variable("server.listen"), "DOCWHARF_SERVER__LISTEN");
+    }
+
+    #[test]
+    fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
+        let mut raw = Raw::default();
+        raw.read_toml("[staticExport]\nsha265 = \"x\"\nenabled = true\n\n[sever]\nlisten = 1\n", Path::new("c.toml"));
+        raw.read_env([("DOCWHARF_STORE__PTH".into(), "x".into()), ("DOCWHARF_PORT".into(), "x".into())].into_iter());
+        let lines: Vec<String> = raw.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "c.toml:2:1: there is no key staticExport.sha265; did you mean staticExport.sha256?",
+                "c.toml:5:2: there is no key sever",
+                "$DOCWHARF_STORE__PTH: no key has this name; did you mean DOCWHARF_STORE__PATH?",
+            ]
+        );
+    }
+}

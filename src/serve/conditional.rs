@@ -1,0 +1,137 @@
+//! Preconditions in the order of RFC 9110, 13.2.2.
+
+use http::HeaderMap;
+use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
+
+use crate::model::units::unix_seconds;
+
+/// What the preconditions lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer as if there were none.
+    Proceed,
+    /// 304
+    NotModified,
+    /// 412
+    Failed,
+}
+
+/// Judges the preconditions of a GET or HEAD against what would be sent: its strong entity tag, quotes included, and
+/// the second it was last modified.
+pub fn judge(headers: &HeaderMap, tag: &str, modified: i64) -> Verdict {
+    if headers.contains_key(IF_MATCH) {
+        if !matches_any(headers, &IF_MATCH, tag, false) {
+            return Verdict::Failed;
+        }
+    } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| modified > since) {
+        return Verdict::Failed;
+    }
+    if headers.contains_key(IF_NONE_MATCH) {
+        if matches_any(headers, &IF_NONE_MATCH, tag, true) {
+            return Verdict::NotModified;
+        }
+    } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| modified <= since) {
+        return Verdict::NotModified;
+    }
+    Verdict::Proceed
+}
+
+/// Whether a range may be sent (RFC 9110, 13.1.5): without If-Range, or if it names exactly what would be sent.
+pub fn range_holds(headers: &HeaderMap, tag: &str, modified: i64) -> bool {
+    let mut fields = headers.get_all(IF_RANGE).iter();
+    match (fields.next().map(|field| field.to_str()), fields.next()) {
+        (None, _) => true,
+        (Some(Ok(value)), None) => {
+            let value = value.trim();
+            value == tag || (!value.starts_with('"') && !value.starts_with("W/") && parse_date(value) == Some(modified))
+        }
+        _ => false,
+    }
+}
+
+/// One date; several, or one that does not parse, count as none.
+fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
+    let mut fields = headers.get_all(name).iter();
+    let first = fields.next()?;
+    if fields.next().is_some() {
+        return None;
+    }
+    parse_date(first.to_str().ok()?.trim())
+}
+
+fn parse_date(value: &str) -> Option<i64> {
+    httpdate::parse_http_date(value).ok().map(unix_seconds)
+}
+
+/// Whether a list of entity tags, or `*`, covers `tag`; `weak` compares without regard to `W/`.
+fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) -> bool {
+    headers.get_all(name).iter().filter_map(|field| field.to_str().ok()).any(|field| {
+        let mut rest = field.trim();
+        if rest == "*" {
+            return true;
+        }
+        while !rest.is_empty() {
+            rest = rest.trim_start_matches([',', ' ', '\t']);
+            let (is_weak, opaque) = match rest.strip_prefix("W/") {
+                Some(opaque) => (true, opaque),
+                None => (false, rest),
+            };
+            // A tag may hold commas: it ends at its quote.
+            let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else { return false };
+            let (this, next) = opaque.split_at(end + 2);
+            if this == tag && (weak || !is_weak) {
+                return true;
+            }
+            rest = next;
+        }
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: &str = "\"abc\"";
+    const NOON: i64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
+
+    fn judged(fields: &[(HeaderName, &str)]) -> Verdict {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name.clone(), value.parse().unwrap());
+        }
+        judge(&headers, TAG, NOON)
+    }
+
+    #[test]
+    fn none_match_beats_modified_since() {
+        let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
+        let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
+        assert_eq!(judged(&[same.clone()]), Verdict::NotModified);
+        assert_eq!(judged(&[old.clone()]), Verdict::Proceed);
+        assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), Verdict::Proceed);
+        assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), Verdict::NotModified);
+        assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn lists_stars_and_commas_in_tags() {
+        for list in ["*", "\"x\", \"abc\"", "\"a,b\",W/\"abc\"", " \"abc\" "] {
+            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), Verdict::NotModified, "{list}");
+        }
+        for list in ["abc", "\"abc", "\"x\", \"y\"", "\"abc\"x"] {
+            let expected = if list == "\"abc\"x" { Verdict::NotModified } else { Verdict::Proceed };
+            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn failed_preconditions_are_412() {
+        assert_eq!(judged(&[(IF_MATCH, "\"x\"")]), Verdict::Failed);
+        assert_eq!(judged(&[(IF_MATCH, "W/\"abc\"")]), Verdict::Failed, "If-Match compares strongly");
+        assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), Verdict::Proceed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Failed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), Verdict::Proceed);
+        assert_eq!(judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Proceed);
+    }
+}

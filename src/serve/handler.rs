@@ -1,0 +1,269 @@
+//! One request, one response. Nothing on the wire causes an error of the server.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, LAST_MODIFIED,
+    TRANSFER_ENCODING, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+use crate::codec::gzip;
+use crate::model::digest::hex;
+use crate::model::site_path::is_page;
+use crate::site::index::{Coding, Entry};
+use crate::site::lookup::{Found, resolve};
+use crate::site::sealed::Sealed;
+use crate::site::types::{CacheClass, media_type};
+
+use super::Site;
+use super::body::Body;
+use super::conditional::{self, Verdict};
+use super::negotiate::{self, Form};
+use super::range::{self, Part};
+use super::reply;
+
+/// What a redirect's path is written with.
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'!').remove(b'(').remove(b')').remove(b',').remove(b'@').remove(b'+').remove(b'=').remove(b'$').remove(b'&').remove(b'\'').remove(b'*').remove(b':').remove(b';');
+
+/// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
+const WHOLE: u64 = 1 << 20;
+/// An identity range of a compressed file beyond this is answered with the whole file (rules B8).
+const RANGE_WHOLE: u64 = 16 << 20;
+
+/// Answers a request for a resource of the site.
+pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
+    site.count_request();
+    let head = request.method() == Method::HEAD;
+    if let Some(refusal) = refuse(request, head) {
+        return refusal;
+    }
+    match *request.method() {
+        Method::GET | Method::HEAD => {}
+        Method::OPTIONS => return reply::options(),
+        _ => return reply::method_not_allowed(),
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    if decoded.iter().any(|&b| b < 0x20 || b == 0x7f) {
+        return reply::bad_request(head, false);
+    }
+    let Some(version) = site.current() else { return reply::no_version(head) };
+    let query = request.uri().query();
+    let base = site.settings.base_path.as_bytes();
+    let Some(address) = decoded.strip_prefix(base) else {
+        if decoded.as_ref() == b"/" || decoded.as_ref() == &base[..base.len() - 1] {
+            return reply::redirect(&with_query(&site.settings.base_path, query), head);
+        }
+        return reply::page_not_found(head);
+    };
+    let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
+    match resolve(&*version, address, slashes) {
+        Found::File(file) => Answer::new(site, &version, file, request.headers(), head).send(),
+        Found::Redirect(path) => {
+            let path = format!("{}{}", site.settings.base_path, percent_encode(&path, IN_PATH));
+            reply::redirect(&with_query(&path, query), head)
+        }
+        Found::Nothing => not_found(site, &version, address, request.headers(), head),
+    }
+}
+
+fn with_query(path: &str, query: Option<&str>) -> String {
+    query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
+}
+
+/// What is refused before the address matters.
+fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
+    let headers = request.headers();
+    // No resource here takes a body. hyper drops Content-Length beside Transfer-Encoding, so the two together cannot be
+    // told from the one; both are refused and the connection closed (RFC 9112, 6.1).
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Some(reply::bad_request(head, true));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let good = match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() != Version::HTTP_11,
+        (Some(host), None) => is_host(host),
+        (Some(_), Some(_)) => false,
+    };
+    (!good).then(|| reply::bad_request(head, true))
+}
+
+/// A host and perhaps a port, nothing else (RFC 9112, 3.2).
+fn is_host(value: &HeaderValue) -> bool {
+    value.to_str().is_ok_and(|host| !host.contains('@') && host.parse::<Authority>().is_ok())
+}
+
+/// 404: the site's own page where a reader asked for a page, one line where a browser asked for a part of one.
+fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap, head: bool) -> Response<Body> {
+    if !is_page(address) && media_type(address).is_some() {
+        return reply::file_not_found(head);
+    }
+    let Some(file) = version.not_found else { return reply::page_not_found(head) };
+    let mut response = Answer::new(site, version, file, headers, head).whole(StatusCode::NOT_FOUND);
+    let fields = response.headers_mut();
+    fields.remove(ETAG);
+    fields.remove(LAST_MODIFIED);
+    fields.remove(ACCEPT_RANGES);
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static(reply::NOT_FOUND_CACHE));
+    response
+}
+
+/// A file on its way out.
+struct Answer<'a> {
+    site: &'a Site,
+    version: &'a Sealed,
+    file: usize,
+    entry: Entry,
+    form: Form,
+    tag: String,
+    headers: &'a HeaderMap,
+    head: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn new(site: &'a Site, version: &'a Sealed, file: usize, headers: &'a HeaderMap, head: bool) -> Answer<'a> {
+        let entry = version.entry(file);
+        let form = match entry.coding {
+            Coding::Stored => Form::Identity,
+            Coding::Deflate => negotiate::choose(headers),
+        };
+        let content = hex(&entry.content.0[..8]);
+        // A strong tag names the bytes on the wire: the coded form adds its own digest.
+        let tag = match form {
+            Form::Identity => format!("\"{content}\""),
+            Form::Gzip => format!("\"{content}-g{}\"", hex(&entry.coded[..4])),
+        };
+        Answer { site, version, file, entry, form, tag, headers, head }
+    }
+
+    fn send(self) -> Response<Body> {
+        match conditional::judge(self.headers, &self.tag, self.entry.modified) {
+            Verdict::NotModified => self.bare(StatusCode::NOT_MODIFIED),
+            Verdict::Failed => self.bare(StatusCode::PRECONDITION_FAILED),
+            Verdict::Proceed => self.part(),
+        }
+    }
+
+    /// Length of the whole body in the chosen form.
+    fn len(&self) -> u64 {
+        match self.form {
+            Form::Identity => self.entry.len,
+            Form::Gzip => (gzip::HEADER.len() + 8) as u64 + self.entry.coded_len,
+        }
+    }
+
+    fn part(&self) -> Response<Body> {
+        let len = self.len();
+        let may = conditional::range_holds(self.headers, &self.tag, self.entry.modified);
+        match if may { range::parse(self.headers, len) } else { Part::Whole } {
+            Part::Whole => self.whole(StatusCode::OK),
+            Part::Nowhere => {
+                let mut response = self.bare(StatusCode::RANGE_NOT_SATISFIABLE);
+                set(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{len}"));
+                response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+                response
+            }
+            Part::Slice(start, end) => self.slice(start, end, len),
+        }
+    }
+
+    fn slice(&self, start: u64, end: u64, len: u64) -> Response<Body> {
+        let Some(parts) = self.bytes(RANGE_WHOLE) else { return self.whole(StatusCode::OK) };
+        let body = if self.head { Body::empty() } else { Body::slice(&parts, start, end) };
+        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
+        let headers = response.headers_mut();
+        set(headers, CONTENT_RANGE, &format!("bytes {start}-{}/{len}", end - 1));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
+        self.describe(headers);
+        response
+    }
+
+    fn whole(&self, status: StatusCode) -> Response<Body> {
+        let body = if self.head {
+            Body::empty()
+        } else {
+            match self.bytes(WHOLE) {
+                Some(parts) => Body::parts(parts),
+                None => Body::inflating(self.version.coded(&self.entry), self.entry.len),
+            }
+        };
+        let mut response = self.response(status, body);
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
+        self.describe(response.headers_mut());
+        response
+    }
+
+    /// The body's bytes, if they are there or the page has at most `limit` bytes to inflate.
+    fn bytes(&self, limit: u64) -> Option<Vec<Bytes>> {
+        let coded = || self.version.coded(&self.entry);
+        match (self.form, self.entry.coding) {
+            (Form::Gzip, _) => {
+                let trailer = gzip::trailer(self.entry.crc, self.entry.len);
+                Some(vec![Bytes::from_static(&gzip::HEADER), coded(), Bytes::copy_from_slice(&trailer)])
+            }
+            (Form::Identity, Coding::Stored) => Some(vec![coded()]),
+            (Form::Identity, Coding::Deflate) => {
+                let cache = &self.site.inflated;
+                if let Some(page) = cache.get(&self.entry.content) {
+                    return Some(vec![page]);
+                }
+                if self.entry.len > limit {
+                    return None;
+                }
+                let page = self.version.content(&self.entry).ok()?;
+                cache.insert(self.entry.content, page.clone());
+                Some(vec![page])
+            }
+        }
+    }
+
+    /// An answer without a body that has the fields of the 200.
+    fn bare(&self, status: StatusCode) -> Response<Body> {
+        let mut response = self.response(status, Body::empty());
+        if status == StatusCode::PRECONDITION_FAILED {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
+        response
+    }
+
+    /// The fields that 200, 206, 304, 412 and 416 share.
+    fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        set(headers, ETAG, &self.tag);
+        if let Ok(modified) = u64::try_from(self.entry.modified) {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
+            set(headers, LAST_MODIFIED, &httpdate::fmt_http_date(time));
+        }
+        let cache = match self.version.cache_class(self.file) {
+            CacheClass::Immutable => "public, max-age=31536000, immutable",
+            CacheClass::Revalidate => "no-cache",
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        if self.entry.coding == Coding::Deflate {
+            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        }
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        response
+    }
+
+    /// The fields that describe a body.
+    fn describe(&self, headers: &mut HeaderMap) {
+        set(headers, CONTENT_TYPE, &self.version.content_type(self.file));
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if self.form == Form::Gzip {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        }
+    }
+}
+
+/// Sets a field to a text of our own making, which has no character that a field may not have.
+fn set(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

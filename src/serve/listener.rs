@@ -1,0 +1,155 @@
+//! Sockets: accepting, bounding and ending connections.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::Site;
+use super::body::Body;
+use super::guard::Guarded;
+use super::handler::handle;
+
+/// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
+const FIRST_REQUEST: Duration = Duration::from_secs(35);
+/// A client that takes nothing for this long has gone.
+const STALLED: Duration = Duration::from_secs(60);
+/// Connections that are still busy when the server stops are cut after this.
+pub const DRAIN: Duration = Duration::from_secs(8);
+/// Request line and fields together; more is 414 or 431.
+const HEAD_BYTES: usize = 64 * 1024;
+/// Descriptors kept back for files, sockets of our own and the like.
+const RESERVED_DESCRIPTORS: u64 = 64;
+
+/// Opens a listening socket. A port in use is an error, not a reason to wait.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if address.is_ipv6() {
+        // `[::]` and `0.0.0.0` may both be asked for.
+        socket.set_only_v6(true)?;
+    }
+    // A restart must not wait for old connections to be forgotten.
+    socket.set_reuse_address(true)?;
+    // Inherited by what is accepted: answers go out at once.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// As many connections as descriptors allow, having raised the soft limit to the hard one.
+fn most_connections() -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    allowed.saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
+}
+
+/// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`].
+pub async fn serve(listeners: Vec<std::net::TcpListener>, site: Arc<Site>, stop: watch::Receiver<bool>) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(most_connections()));
+    let mut acceptors = JoinSet::new();
+    for listener in listeners {
+        let listener = TcpListener::from_std(listener)?;
+        acceptors.spawn(accept(listener, Arc::clone(&site), Arc::clone(&room), stop.clone()));
+    }
+    while let Some(ended) = acceptors.join_next().await {
+        ended.map_err(io::Error::other)?;
+    }
+    Ok(())
+}
+
+async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mut stop: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    loop {
+        // Beyond the limit new connections wait in the kernel's queue.
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|&stop| stop) => break,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (site, stop) = (Arc::clone(&site), stop.clone());
+                connections.spawn(async move {
+                    connection(stream, site, stop).await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // Out of descriptors or memory: asking again at once would only burn the processor.
+                tracing::warn!("cannot accept a connection: {error}; trying again in a moment");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+    drop(listener);
+    let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!("{} cut {DRAIN:?} after the stop", crate::model::units::count(connections.len() as u64, "connection"));
+    }
+}
+
+async fn connection(stream: TcpStream, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
+    let begun = Arc::new(AtomicBool::new(false));
+    let service = service_fn(|request: Request<Incoming>| {
+        begun.store(true, Ordering::Relaxed);
+        let response = handle(&site, &request);
+        async move { Ok::<Response<Body>, Infallible>(response) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .pipeline_flush(true);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(128)
+        .max_header_list_size(HEAD_BYTES as u32)
+        .keep_alive_interval(Some(HEAD_TIMEOUT))
+        .keep_alive_timeout(HEAD_TIMEOUT);
+    let io = TokioIo::new(Guarded::new(stream, STALLED));
+    let serving = builder.serve_connection(io, service);
+    tokio::pin!(serving);
+    let first = sleep(FIRST_REQUEST);
+    tokio::pin!(first);
+    let mut waiting = true;
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            // Errors here are the client's: it went away, or spoke something else. Nobody is to be told.
+            _ = serving.as_mut() => return,
+            () = &mut first, if waiting => {
+                if !begun.load(Ordering::Relaxed) {
+                    return;
+                }
+                waiting = false;
+            }
+            _ = stop.wait_for(|&stop| stop), if !stopping => {
+                stopping = true;
+                serving.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}

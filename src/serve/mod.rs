@@ -1,0 +1,90 @@
+//! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
+//!
+//! A request goes: checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
+//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`]) →
+//! the bytes ([`body`]). No path from the network reaches the file system: everything comes from the one image.
+
+pub mod body;
+pub mod conditional;
+pub mod guard;
+pub mod handler;
+pub mod listener;
+pub mod negotiate;
+pub mod range;
+pub mod reply;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use quick_cache::sync::Cache;
+
+use crate::model::digest::Digest;
+use crate::site::lookup::Slashes;
+use crate::site::sealed::Sealed;
+
+/// How sites are served.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Where the site begins: `/` or `/docs/`.
+    pub base_path: String,
+    /// What is done about several addresses of one page; `None` decides by the site.
+    pub slashes: Option<Slashes>,
+    /// Bytes of inflated pages kept for clients that do not accept gzip.
+    pub identity_cache: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20 }
+    }
+}
+
+/// The version being served, exchangeable at any moment; every request holds on to the one it began with.
+#[derive(Debug)]
+pub struct Site {
+    pub(crate) settings: Settings,
+    current: ArcSwapOption<Sealed>,
+    /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
+    pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
+    requests: AtomicU64,
+}
+
+/// Weighs cached pages by their bytes.
+#[derive(Debug, Clone)]
+pub(crate) struct ByLength;
+
+impl quick_cache::Weighter<Digest, Bytes> for ByLength {
+    fn weight(&self, _key: &Digest, page: &Bytes) -> u64 {
+        page.len() as u64 + 128
+    }
+}
+
+impl Site {
+    /// Nothing to serve yet: every request is answered with 503.
+    pub fn new(settings: Settings) -> Arc<Site> {
+        let typical = (settings.identity_cache / 32_768).max(16) as usize;
+        let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
+        Arc::new(Site { settings, current: ArcSwapOption::empty(), inflated, requests: AtomicU64::new(0) })
+    }
+
+    /// Serves `version` from the next request on.
+    pub fn show(&self, version: Sealed) {
+        self.current.store(Some(Arc::new(version)));
+    }
+
+    /// The version being served.
+    pub fn current(&self) -> Option<Arc<Sealed>> {
+        self.current.load_full()
+    }
+
+    /// Requests answered since the start.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_request(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,145 @@
+//! From a bundle to a version in the store: prove, seal, commit, receipt, record, history.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::model::digest::Digest;
+use crate::model::units::{now, unix_seconds};
+use crate::model::version::{Label, VersionId};
+use crate::seal::{self, Effort, Meter, Proven, Space};
+use crate::store::record::{Labelled, Record};
+use crate::store::writer::{Committed, Writer};
+use crate::store::{IMAGE, Receipt, StoreError};
+
+use super::SyncError;
+use super::open;
+
+/// Where a bundle comes from and under what name.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// The bundle.
+    pub path: &'a Path,
+    /// The source's name, as receipts and labels have it.
+    pub source: &'a str,
+    /// The label that the result gets.
+    pub label: Option<&'a Label>,
+    /// The archive that alone is accepted.
+    pub demanded: Option<Digest>,
+    /// Who brings it.
+    pub who: &'a str,
+}
+
+/// A bundle that has become a version.
+#[derive(Debug)]
+pub struct Brought {
+    /// Which.
+    pub id: VersionId,
+    /// SHA-256 of its archive.
+    pub sha256: Option<Digest>,
+    /// Things worth knowing.
+    pub warnings: Vec<String>,
+    /// Whether the store had it.
+    pub committed: Committed,
+    /// Pages and size, for messages.
+    pub pages: u64,
+    /// Size of the content in bytes.
+    pub bytes: u64,
+}
+
+/// Proves, seals and commits a bundle and updates `record`, which is written; nothing is activated here.
+pub fn bring(
+    writer: &Writer,
+    record: &mut Record,
+    arrival: &Arrival<'_>,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Brought, SyncError> {
+    let stage = writer.stage()?;
+    let effort = Effort { durable: true, ..*effort };
+    let mut sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter)?;
+    if let (Some(demanded), Some((found, _))) = (arrival.demanded, sealing.proven.archive)
+        && demanded != found
+    {
+        return Err(SyncError::WrongDigest { path: arrival.path.to_owned(), found, demanded });
+    }
+    let id = sealing.proven.id;
+    let image = stage.dir().join(IMAGE);
+    let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
+    date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
+    writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
+    let committed = writer.commit(stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
+
+    let proven = &sealing.proven;
+    let time = now();
+    writer.receive(
+        id,
+        &Receipt {
+            time: time.clone(),
+            who: arrival.who.to_owned(),
+            source: arrival.source.to_owned(),
+            kind: proven.kind.name().to_owned(),
+            archive_sha256: proven.archive.map(|(digest, _)| digest.hex()),
+            archive_bytes: proven.archive.map(|(_, len)| len),
+            label: arrival.label.map(ToString::to_string),
+        },
+    )?;
+    record.newest = Some(id);
+    if let Some(label) = arrival.label {
+        let sha256 = proven.archive.map(|(digest, _)| digest.hex());
+        let labelled = Labelled { version: id, source: arrival.source.to_owned(), sha256, time };
+        record.labels.insert(label.to_string(), labelled);
+    }
+    writer.write(record)?;
+    writer.note(arrival.who, "imported", Some(id), arrival.label.map(ToString::to_string));
+    Ok(Brought {
+        id,
+        sha256: proven.archive.map(|(digest, _)| digest),
+        committed,
+        pages: proven.flavor.pages,
+        bytes: proven.content_len(),
+        warnings: sealing.proven.warnings,
+    })
+}
+
+/// Last-Modified: a file that the active version has with the same content keeps its date, any other gets the date of
+/// the sealing.
+pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, active: Option<VersionId>) {
+    let before = active.and_then(|id| open::index(writer.store(), id).ok());
+    for (path, entry) in &mut proven.files {
+        let same = before.as_ref().and_then(|index| {
+            let known = index.entry(index.find(path.as_bytes())?);
+            (known.content == entry.content).then_some(known.modified)
+        });
+        entry.modified = same.unwrap_or(sealed_at);
+    }
+}
+
+/// Whether the version in `dir` is undamaged: the very bytes that have just been proved, or proved again by itself.
+fn is_whole(dir: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
+    let stored = dir.join(IMAGE);
+    if File::open(&stored).and_then(|file| same_bytes(&file, proved)).unwrap_or(false) {
+        return true;
+    }
+    seal::verify(&stored, effort, &Meter::default()).is_ok_and(|proven| proven.id == id)
+}
+
+fn same_bytes(a: &File, b: &File) -> std::io::Result<bool> {
+    use std::io::Seek;
+    let (mut a, mut b) = (a, b);
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    b.rewind()?;
+    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    loop {
+        let n = a.read(&mut left)?;
+        if n == 0 {
+            return Ok(true);
+        }
+        b.read_exact(&mut right[..n])?;
+        if left[..n] != right[..n] {
+            return Ok(false);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Making a stored version ready to be served: quickly when its index matches, by proving it again when not.
+
+use std::fs::File;
+use std::io;
+
+use crate::model::units::unix_seconds;
+use crate::model::version::VersionId;
+use crate::seal::{self, Effort, Meter};
+use crate::site::index::Index;
+use crate::site::mapping;
+use crate::site::sealed::Sealed;
+use crate::store::writer::Writer;
+use crate::store::{IMAGE, INDEX, Store};
+
+use super::SyncError;
+use super::bring::date_files;
+
+/// A version's index, checked against its image.
+pub fn index(store: &Store, id: VersionId) -> io::Result<Index> {
+    let dir = store.version_dir(id);
+    let length = std::fs::metadata(dir.join(IMAGE))?.len();
+    Index::decode(std::fs::read(dir.join(INDEX))?, length, id).map_err(io::Error::other)
+}
+
+/// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`
+/// does so in any case.
+pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
+    let store = writer.store();
+    let failed = |source| SyncError::Open { id, source };
+    let path = store.version_dir(id).join(IMAGE);
+    let file = File::open(&path).map_err(failed)?;
+    let index = match index(store, id) {
+        Ok(index) if !in_full => index,
+        _ => {
+            let mut proven = seal::verify(&path, effort, &Meter::default())
+                .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
+            if proven.id != id {
+                return Err(SyncError::DamagedVersion { id, source: None });
+            }
+            let metadata = file.metadata().map_err(failed)?;
+            let sealed_at = unix_seconds(metadata.modified().map_err(failed)?);
+            let other = writer.store().record().ok().and_then(|r| [r.active, r.previous].into_iter().flatten().find(|&v| v != id));
+            date_files(&mut proven, sealed_at, writer, other);
+            let bytes = proven.index(metadata.len());
+            // A cache: a store that cannot be written to serves all the same.
+            if let Err(error) = writer.replace_index(id, &bytes) {
+                tracing::warn!("{error}");
+            }
+            Index::decode(bytes, metadata.len(), id).map_err(|error| failed(io::Error::other(error)))?
+        }
+    };
+    let image = mapping::map(file, id).map_err(failed)?;
+    Ok(Sealed::new(id, image, index))
+}
