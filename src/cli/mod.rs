@@ -142,14 +142,9 @@ impl Context {
         let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
-        // A second start in one process (tests) keeps the first.
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(io::stderr)
-            .with_target(false)
-            .with_ansi(false)
-            .without_time()
-            .try_init();
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).with_ansi(false);
+        // The journal has its own clock. A second start in one process keeps the first subscriber.
+        let _ = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -60,7 +60,9 @@ impl Sources {
             }
         }
         raw.read_env(std::env::vars_os());
-        check(raw, path.parent().unwrap_or(Path::new(".")))
+        // Absolute, so that the source's name in receipts says which file it was.
+        let path = std::path::absolute(&path).unwrap_or(path);
+        check(raw, path.parent().unwrap_or(Path::new("/")))
     }
 }
 
@@ -139,7 +141,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let mut checker = Checker { raw: &raw, problems };
     let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
         Some(Place::File(..)) => beside.to_owned(),
-        _ => PathBuf::new(),
+        _ => std::env::current_dir().unwrap_or_default(),
     };
     let intent = check_intent(&mut checker, &base_of("staticExport.bundleUrl"));
     let interval = checker.value("sync.interval", |value| match value {

@@ -32,6 +32,7 @@ pub fn look(writer: &Writer, intent: &Intent, trigger: Trigger, who: &str, meter
         // Not an attempt.
         Ok(Report { outcome: Outcome::Disabled, .. }) => return result,
         Ok(report) => (report.outcome.name(), None),
+        Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
         Err(error) => ("failed", Some(Chain(error).to_string())),
     };
     if let Err(SyncError::Seal(_) | SyncError::WrongDigest { .. }) = &result {
@@ -87,7 +88,7 @@ fn attempt(
         Then::Known(_) => return settle(writer, record, intent, who, None),
         Then::StillRefused => {
             let said = record.last_attempt.as_ref().and_then(|attempt| attempt.error.clone());
-            return Err(SyncError::StillRefused(strip_repeats(said.unwrap_or_default())));
+            return Err(SyncError::StillRefused(said.unwrap_or_default()));
         }
         Then::Digest => {}
     }
@@ -135,12 +136,6 @@ fn prove(
     }
     let arrival = Arrival { path, source: &seen.source, label: intent.pin.as_ref(), demanded: intent.sha256, who };
     bring(writer, record, &arrival, &intent.effort, meter)
-}
-
-fn strip_repeats(said: String) -> String {
-    // The line of a refusal that was itself a repeat.
-    let prefix = "the bundle is still the one that was refused: ";
-    said.strip_prefix(prefix).map_or(said.clone(), str::to_owned)
 }
 
 /// Activates what is due and prunes.

@@ -1,0 +1,86 @@
+//! A client that sends exactly the bytes it is told to.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A response as it came.
+#[derive(Debug, Clone)]
+pub struct Response {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The value of a field that is there at most once.
+    #[track_caller]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut values = self.headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str());
+        let first = values.next();
+        assert!(values.next().is_none(), "{name} more than once: {:?}", self.headers);
+        first
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Opens a connection.
+pub fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
+    stream
+}
+
+/// Sends `bytes` on a new connection, closes our side of nothing, and reads until the server closes.
+pub fn raw(address: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = connect(address);
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// One request on a connection of its own. `headers` are whole lines without line ends.
+pub fn request(address: &str, method: &str, target: &str, headers: &[&str]) -> Response {
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    for header in headers {
+        text.push_str(header);
+        text.push_str("\r\n");
+    }
+    text.push_str("\r\n");
+    parse(&raw(address, text.as_bytes()), method == "HEAD")
+}
+
+/// GET without further fields.
+pub fn get(address: &str, target: &str) -> Response {
+    request(address, "GET", target, &[])
+}
+
+/// Reads one response from the bytes of a connection that was closed behind it.
+#[track_caller]
+pub fn parse(bytes: &[u8], head: bool) -> Response {
+    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n");
+    let end = end.unwrap_or_else(|| panic!("no response head in {:?}", String::from_utf8_lossy(bytes)));
+    let text = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let mut lines = text.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status line");
+    let headers: Vec<(String, String)> = lines
+        .map(|line| {
+            let (name, value) = line.split_once(':').expect("a field has a colon");
+            (name.to_ascii_lowercase(), value.trim().to_owned())
+        })
+        .collect();
+    let response = Response { status, headers, body: bytes[end + 4..].to_vec() };
+    if let Some(length) = response.header("content-length")
+        && !head
+        && status != 304
+    {
+        assert_eq!(response.body.len().to_string(), length, "body and Content-Length differ: {text}");
+    }
+    response
+}

@@ -1,0 +1,166 @@
+//! What the tests share: the real executable, real sockets, real files.
+
+#![allow(dead_code)] // each test binary uses its own part
+
+pub mod http;
+pub mod tar;
+pub mod zip;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A fresh folder, gone at the end of the test.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("docwharf-test-").tempdir().expect("a temporary folder")
+}
+
+/// The program, with nothing of the caller's environment that could change what it does.
+pub fn docwharf() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_docwharf"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("DOCWHARF_") || text == "RUST_LOG" || text == "STATE_DIRECTORY" || text == "JOURNAL_STREAM" {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// Panics with everything that was printed unless the code is `code`.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Ended {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The standard output as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("not JSON ({e}): {}", self.stdout))
+    }
+}
+
+/// Runs a command to its end.
+pub fn end(command: &mut Command) -> Ended {
+    let Output { status, stdout, stderr } = command.output().expect("docwharf starts");
+    Ended {
+        code: status.code(),
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+/// Runs `docwharf` with these arguments to its end.
+pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
+    end(docwharf().args(arguments))
+}
+
+/// A running `serve` or `run`; killed when dropped.
+pub struct Daemon {
+    child: Child,
+    /// Where it answers: `127.0.0.1:43817`.
+    pub address: String,
+}
+
+impl Daemon {
+    /// Starts a command that announces its address, and waits until it has.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Daemon {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("docwharf starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("stdout is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("stdout can be read");
+        let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
+        let Some(address) = address else {
+            let status = child.wait();
+            panic!("no address announced: {line:?}, ended {status:?}");
+        };
+        Daemon { address: address.to_owned(), child }
+    }
+
+    /// `docwharf serve PATH` on a free port, with further arguments.
+    #[track_caller]
+    pub fn serve(path: &Path, more: &[&str]) -> Daemon {
+        Daemon::start(docwharf().arg("serve").arg(path).args(["--listen", "127.0.0.1:0"]).args(more))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the end; gives the exit code.
+    pub fn wait(&mut self, patience: Duration) -> Option<i32> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "still running after {patience:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks again and again until the answer is yes; panics with `what` after half a minute.
+#[track_caller]
+pub fn until(what: &str, mut yes: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !yes() {
+        assert!(Instant::now() < deadline, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Writes files below `root`.
+pub fn write_site(root: &Path, files: &[(&str, &str)]) -> PathBuf {
+    for (name, content) in files {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().expect("a file has a folder")).expect("folders can be made");
+        std::fs::write(path, content).expect("files can be written");
+    }
+    root.to_owned()
+}
+
+/// All files below `root` by their relative paths, in order, with content.
+pub fn read_tree(root: &Path) -> Vec<(String, Vec<u8>)> {
+    fn walk(dir: &Path, root: &Path, found: &mut Vec<(String, Vec<u8>)>) {
+        for entry in std::fs::read_dir(dir).expect("a folder can be read") {
+            let path = entry.expect("an entry can be read").path();
+            if path.is_dir() {
+                walk(&path, root, found);
+            } else {
+                let name = path.strip_prefix(root).expect("below the root").to_string_lossy().into_owned();
+                found.push((name, std::fs::read(&path).expect("a file can be read")));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(root, root, &mut found);
+    found.sort();
+    found
+}
