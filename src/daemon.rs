@@ -209,7 +209,8 @@ impl Agent {
     /// One sync and what follows; gives the time to wait before the next.
     async fn sync(&mut self, trigger: Trigger) -> Result<Duration, DaemonError> {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
-        let task = tokio::task::spawn_blocking(move || look(&writer, &intent, trigger, "docwharf run", &Meter::default()));
+        let task =
+            tokio::task::spawn_blocking(move || look(&writer, &intent, trigger, "docwharf run", &Meter::default()));
         let result = task.await.map_err(|panic| DaemonError::Died(io::Error::other(panic)))?;
         let every = backoff::jitter(self.config.interval);
         match result {
@@ -242,7 +243,9 @@ impl Agent {
         }
         match &report.outcome {
             Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-            Outcome::NotActive(id, why) => tracing::warn!("version {} is sealed but not active: {why}", id.short()),
+            Outcome::NotActive(id, why) => {
+                tracing::warn!("version {} is sealed but not active: {why}", id.short());
+            }
             Outcome::Current(_) | Outcome::Disabled => tracing::debug!("nothing new"),
         }
     }
@@ -250,7 +253,9 @@ impl Agent {
     /// Serves the active version from the next request on.
     async fn show_active(&mut self) {
         let active = self.writer.store().record().ok().and_then(|record| record.active);
-        let Some(id) = active.filter(|&id| self.shown != Some(id)) else { return };
+        let Some(id) = active.filter(|&id| self.shown != Some(id)) else {
+            return;
+        };
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
         match tokio::task::spawn_blocking(move || open::open(&writer, id, &effort, false)).await {
             Ok(Ok(version)) => {

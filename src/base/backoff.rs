@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The wait after this many failures in a row: 5 s, doubling, at most 10 min.
 pub fn after(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_secs(5);
-    const MOST: Duration = Duration::from_secs(600);
+    const MOST: Duration = Duration::from_mins(10);
     let doublings = failures.saturating_sub(1).min(16);
     (FIRST * 2u32.saturating_pow(doublings)).min(MOST)
 }

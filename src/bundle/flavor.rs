@@ -51,15 +51,8 @@ impl Flavor {
     /// Judges the paths of all files of a bundle. Without a page it is no site.
     pub fn of<'a>(paths: impl Iterator<Item = &'a SitePath> + Clone) -> Result<Flavor, Refusal> {
         let wrapper = wrapper(paths.clone());
-        let mut flavor = Flavor {
-            wrapper,
-            pages: 0,
-            junk: 0,
-            launchers: 0,
-            hidden: 0,
-            has_index: false,
-            layout: Layout::Mixed,
-        };
+        let mut flavor =
+            Flavor { wrapper, pages: 0, junk: 0, launchers: 0, hidden: 0, has_index: false, layout: Layout::Mixed };
         let (mut in_files, mut in_folders) = (0u64, 0u64);
         for path in paths {
             if is_junk(path.as_bytes()) {

@@ -125,14 +125,23 @@ impl Walk {
 
 impl Entries for Folder {
     fn next_entry(&mut self) -> Result<Option<Head>, ReadError> {
-        let Some(item) = self.items.get(self.next) else { return Ok(None) };
+        let Some(item) = self.items.get(self.next) else {
+            return Ok(None);
+        };
         self.current = Some(self.next);
         self.next += 1;
-        Ok(Some(Head { path: Some(item.path.clone()), kind: EntryKind::File, size: item.size, modified: unix_seconds(item.modified) }))
+        Ok(Some(Head {
+            path: Some(item.path.clone()),
+            kind: EntryKind::File,
+            size: item.size,
+            modified: unix_seconds(item.modified),
+        }))
     }
 
     fn content(&mut self, sink: &mut Sink<'_>) -> Result<(), ReadError> {
-        let Some(item) = self.current.take().and_then(|i| self.items.get(i)) else { return Ok(()) };
+        let Some(item) = self.current.take().and_then(|i| self.items.get(i)) else {
+            return Ok(());
+        };
         let mut file = File::open(&item.file).map_err(ReadError::io(&item.file))?;
         let mut buffer = vec![0; (item.size as usize).clamp(1, 256 * 1024)];
         let mut left = item.size;

@@ -54,7 +54,8 @@ fn is_zip(head: &[u8]) -> bool {
 }
 
 fn is_zstd(head: &[u8]) -> bool {
-    head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) || (head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18])
+    head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+        || (head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18])
 }
 
 /// A header with a right checksum, or the zeros of an empty archive.

@@ -10,6 +10,7 @@ pub mod policy;
 pub mod stream;
 pub mod tar;
 pub mod zip;
+pub mod zip_member;
 
 use std::path::PathBuf;
 

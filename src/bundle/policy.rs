@@ -166,7 +166,9 @@ pub fn check_tree<'a>(
         files.map(|p| (p.as_bytes(), true)).chain(folders.map(|p| (p.as_bytes(), false))).collect();
     all.sort_unstable_by(|a, b| tree_order(a.0, b.0).then(a.1.cmp(&b.1)));
     for pair in all.windows(2) {
-        let [(first, first_is_file), (second, second_is_file)] = *pair else { continue };
+        let [(first, first_is_file), (second, second_is_file)] = *pair else {
+            continue;
+        };
         if first == second {
             if first_is_file && second_is_file {
                 return Err(Fault::Duplicate.of(first));

@@ -48,7 +48,9 @@ impl ArchiveFile {
             match self.file.read(buffer) {
                 Ok(n) => break n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
+                Err(source) => {
+                    return Err(ReadError::Io { path: self.path.clone(), source });
+                }
             }
         };
         self.hasher.update(&buffer[..n]);
@@ -187,11 +189,15 @@ impl Gunzip {
                     return Ok(());
                 }
                 Err(HeaderFault::Short) if !self.buffer.ended && wanted < LONGEST_HEADER => wanted *= 2,
-                Err(HeaderFault::Short) => return Err(Fault::Cut("a gzip header").of_archive().into()),
+                Err(HeaderFault::Short) => {
+                    return Err(Fault::Cut("a gzip header").of_archive().into());
+                }
                 Err(HeaderFault::Damaged) if self.members > 0 => {
                     return Err(Fault::Damaged("bytes behind the compressed data").of_archive().into());
                 }
-                Err(HeaderFault::Damaged) => return Err(Fault::Damaged("the gzip header").of_archive().into()),
+                Err(HeaderFault::Damaged) => {
+                    return Err(Fault::Damaged("the gzip header").of_archive().into());
+                }
             }
         }
     }
@@ -201,8 +207,12 @@ impl Gunzip {
         let expected = gzip::trailer(std::mem::take(&mut self.crc).finalize(), u64::from(self.len));
         match self.buffer.unused().get(..8) {
             None => return Err(Fault::Cut("the gzip trailer").of_archive().into()),
-            Some(trailer) if trailer[..4] != expected[..4] => return Err(Fault::WrongCrc.of_archive().into()),
-            Some(trailer) if trailer[4..] != expected[4..] => return Err(Fault::WrongSize.of_archive().into()),
+            Some(trailer) if trailer[..4] != expected[..4] => {
+                return Err(Fault::WrongCrc.of_archive().into());
+            }
+            Some(trailer) if trailer[4..] != expected[4..] => {
+                return Err(Fault::WrongSize.of_archive().into());
+            }
             Some(_) => self.buffer.start += 8,
         }
         self.inflate.reset();

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use crate::model::limits::Limits;
-use crate::model::site_path::SitePath;
+use crate::model::site_path::{NameFault, SitePath};
 
 use super::policy::{Fault, Refusal, Tally};
 use super::stream::Source;
@@ -40,6 +40,9 @@ struct Pax {
     sparse: bool,
 }
 
+/// A header block and what PAX and GNU headers said of its entry before.
+type Described = (Box<[u8; BLOCK]>, Pax);
+
 /// Whether `block` is a tar header by its checksum.
 pub fn is_header(block: &[u8]) -> bool {
     block.len() >= BLOCK && !is_zero(&block[..BLOCK]) && checksum_holds(&block[..BLOCK])
@@ -51,8 +54,12 @@ fn is_zero(block: &[u8]) -> bool {
 
 /// The sum of all bytes, those of the field itself as spaces; some old writers summed signed bytes.
 fn checksum_holds(block: &[u8]) -> bool {
-    let Some(stored) = octal(&block[148..156]) else { return false };
-    let value = |i: usize| if (148..156).contains(&i) { b' ' } else { block[i] };
+    let Some(stored) = octal(&block[148..156]) else {
+        return false;
+    };
+    let value = |i: usize| {
+        if (148..156).contains(&i) { b' ' } else { block[i] }
+    };
     let unsigned: u64 = (0..BLOCK).map(|i| u64::from(value(i))).sum();
     let signed: i64 = (0..BLOCK).map(|i| i64::from(value(i).cast_signed())).sum();
     stored == unsigned || i64::try_from(stored) == Ok(signed)
@@ -60,7 +67,8 @@ fn checksum_holds(block: &[u8]) -> bool {
 
 /// An octal field: spaces, digits, then NUL or space to its end. Empty is zero.
 fn octal(field: &[u8]) -> Option<u64> {
-    let digits: Vec<u8> = field.iter().copied().skip_while(|&b| b == b' ').take_while(|&b| b != 0 && b != b' ').collect();
+    let digits: Vec<u8> =
+        field.iter().copied().skip_while(|&b| b == b' ').take_while(|&b| b != 0 && b != b' ').collect();
     let used = field.iter().take_while(|&&b| b == b' ').count() + digits.len();
     if field[used..].iter().any(|&b| b != 0 && b != b' ') && !digits.is_empty() {
         return None;
@@ -218,7 +226,7 @@ impl Tar {
     }
 
     /// The header of the next real entry, with all that was said of it before.
-    fn described(&mut self) -> Result<Option<(Box<[u8; BLOCK]>, Pax)>, ReadError> {
+    fn described(&mut self) -> Result<Option<Described>, ReadError> {
         let mut pax = self.global.clone();
         let mut pending = false;
         let (mut long_name, mut long_link) = (None, None);
@@ -282,10 +290,6 @@ impl Tar {
         Ok(data.strip_suffix(&[0]).unwrap_or(&data).to_vec())
     }
 
-    fn judge(&self, name: &[u8]) -> Result<Option<SitePath>, Refusal> {
-        SitePath::judge(name, false).map_err(|fault| Fault::Name(fault).of(name))
-    }
-
     fn entry(&mut self, block: &[u8; BLOCK], pax: Pax) -> Result<Head, ReadError> {
         if let Some(name) = pax.path {
             self.name = name;
@@ -295,7 +299,7 @@ impl Tar {
         }
         let declared = size_field(&block[124..136]).map_err(|fault| self.fault(fault))?;
         let size = pax.size.unwrap_or(declared);
-        let path = self.judge(&self.name)?;
+        let path = SitePath::judge(&self.name, false).map_err(|fault| self.fault(Fault::Name(fault)))?;
         let slash = self.name.ends_with(b"/");
         let special = |what| Fault::Special(what);
         let kind = match block[156] {
@@ -315,10 +319,12 @@ impl Tar {
             EntryKind::Folder | EntryKind::SameAs(_) if size == 0 => 0,
             // Some writers give a folder or hard link a size without content; others with. Nobody can tell.
             EntryKind::Folder => return Err(self.fault(Fault::FolderWithContent).into()),
-            EntryKind::SameAs(_) => return Err(self.fault(Fault::Damaged("a hard link with content")).into()),
+            EntryKind::SameAs(_) => {
+                return Err(self.fault(Fault::Damaged("a hard link with content")).into());
+            }
         };
         if path.is_none() && kind != EntryKind::Folder {
-            return Err(self.fault(Fault::Name(crate::model::site_path::NameFault::Empty)).into());
+            return Err(self.fault(Fault::Name(NameFault::Empty)).into());
         }
         self.tally.entry(&self.name, size)?;
         self.left = size;
@@ -401,7 +407,15 @@ mod tests {
         let mut pax = Pax::default();
         assert_eq!(parse_pax(b"12 path=a b\n10 size=7\n", &mut pax), Ok(()));
         assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a b"[..]), Some(7)));
-        for wrong in [&b"11 path=a b\n"[..], b"13 path=a b\n", b"x path=a\n", b"9 size=-\n", b"10 size=-7\n", b"4 =\n", b"path=a\n"] {
+        for wrong in [
+            &b"11 path=a b\n"[..],
+            b"13 path=a b\n",
+            b"x path=a\n",
+            b"9 size=-\n",
+            b"10 size=-7\n",
+            b"4 =\n",
+            b"path=a\n",
+        ] {
             assert!(parse_pax(wrong, &mut Pax::default()).is_err(), "{:?}", String::from_utf8_lossy(wrong));
         }
     }

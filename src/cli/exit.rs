@@ -101,7 +101,9 @@ fn sync_code(error: &SyncError) -> u8 {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Usage(what) | Failure::Changed(what) => write!(f, "docwharf: {}", crate::base::chain::OneLine(what)),
+            Failure::Usage(what) | Failure::Changed(what) => {
+                write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
+            }
             Failure::Config(problems) => {
                 for (i, problem) in problems.iter().enumerate() {
                     let end = if i + 1 < problems.len() { "\n" } else { "" };
@@ -118,11 +120,15 @@ impl fmt::Display for Failure {
             Failure::Store(error) => write!(f, "docwharf: {}", Chain(error)),
             Failure::Sync(error) => write!(f, "docwharf: {}", Chain(error)),
             Failure::Daemon(error) => write!(f, "docwharf: {}", Chain(error)),
-            Failure::NotActive(why) => write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why)),
+            Failure::NotActive(why) => {
+                write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
+            }
             Failure::Local { doing, source } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(&format!("{doing}: {source}")))
             }
-            Failure::Output(error) => write!(f, "docwharf: cannot write to standard output: {error}"),
+            Failure::Output(error) => {
+                write!(f, "docwharf: cannot write to standard output: {error}")
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prove, seal and serve static documentation bundles.
 #[derive(Debug, Parser)]
-#[command(name = "docwharf", version, disable_help_subcommand = true, propagate_version = true)]
+#[command(name = "docwharf", version, disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · \
 4 upstream unavailable · 5 bundle rejected · 6 job failed · 7 held or gated · 8 local (disk, permission, lock, port)")]
 struct Cli {
@@ -39,7 +39,7 @@ struct Cli {
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
 struct Global {
-    /// The configuration file [default: $DOCWHARF_CONFIG, else /etc/docwharf/config.toml]
+    /// The configuration file, by default what `$DOCWHARF_CONFIG` names, else `/etc/docwharf/config.toml`
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the result as JSON
@@ -138,13 +138,22 @@ impl Context {
             (_, 1) => "debug",
             (_, _) => "trace",
         };
-        let chosen = ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let chosen =
+            ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
         let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
-        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).with_ansi(false);
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(io::stderr)
+            .with_target(false)
+            .with_ansi(false);
         // The journal has its own clock. A second start in one process keeps the first subscriber.
-        let _ = if std::env::var_os("JOURNAL_STREAM").is_some() { lines.without_time().try_init() } else { lines.try_init() };
+        let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
+            lines.without_time().try_init()
+        } else {
+            lines.try_init()
+        };
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -161,7 +170,8 @@ impl Context {
     /// Several warnings are one line with a count (rules A14).
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
-            let more = if warnings.len() > 1 { format!(" (and {} more warnings)", warnings.len() - 1) } else { String::new() };
+            let more =
+                if warnings.len() > 1 { format!(" (and {} more warnings)", warnings.len() - 1) } else { String::new() };
             let line = format!("docwharf: warning: {subject}: {first}{more}");
             self.say(&crate::base::chain::OneLine(&line).to_string());
         }

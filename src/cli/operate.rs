@@ -12,7 +12,8 @@ use super::{Context, Failure, PATIENCE, who};
 #[derive(Debug, Args)]
 pub(super) struct Activate {
     /// A label, or 8 or more digits of a version's id
-    version: String,
+    #[arg(value_name = "VERSION")]
+    name: String,
 }
 
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.config()?.store, PATIENCE)?;
-        held(context, "activated", operator::activate(&writer, &self.version, &who())?)
+        held(context, "activated", operator::activate(&writer, &self.name, &who())?)
     }
 }
 
@@ -51,7 +52,8 @@ impl Hold {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.config()?.store, PATIENCE)?;
         operator::hold(&writer, &who(), &self.reason)?;
-        context.result(&json!({ "schemaVersion": 1, "result": "held", "held": true }), "held until `docwharf release`\n")
+        context
+            .result(&json!({ "schemaVersion": 1, "result": "held", "held": true }), "held until `docwharf release`\n")
     }
 }
 

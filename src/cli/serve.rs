@@ -52,8 +52,8 @@ impl Serve {
 fn sealed(context: &Context, path: &Path) -> Result<Sealed, Failure> {
     let effort = Effort::new(Limits::default());
     let space = Space::Unlinked(std::env::temp_dir());
-    let sealing =
-        progress::with_meter(context, "proving", |meter| seal::seal(path, &space, &effort, meter)).map_err(Failure::Seal)?;
+    let sealing = progress::with_meter(context, "proving", |meter| seal::seal(path, &space, &effort, meter))
+        .map_err(Failure::Seal)?;
     let Sealing { mut proven, image, image_len, .. } = sealing;
     context.warn(&path.display().to_string(), &proven.warnings);
     if proven.archive.is_some() {

@@ -46,8 +46,12 @@ impl Status {
         });
         let mut text = String::new();
         let _ = match (record.active, &record.active_since, present) {
-            (Some(id), Some(since), Some(true)) => writeln!(text, "active     {} since {since}", id.short()),
-            (Some(id), _, _) => writeln!(text, "active     {} is missing from the store", id.short()),
+            (Some(id), Some(since), Some(true)) => {
+                writeln!(text, "active     {} since {since}", id.short())
+            }
+            (Some(id), _, _) => {
+                writeln!(text, "active     {} is missing from the store", id.short())
+            }
             (None, ..) => writeln!(text, "active     nothing yet"),
         };
         if let Some(id) = record.previous {

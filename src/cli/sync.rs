@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::model::units::{count, show_size};
+use crate::store::Store;
 use crate::store::writer::Writer;
 use crate::sync::Outcome;
 use crate::sync::look::{Report, look};
@@ -21,7 +22,9 @@ pub(super) struct Sync {
 impl Sync {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        if config.intent.enabled && config.intent.source.is_none() {
+        // Without a source there is nothing to do, which is a mistake only while there is nothing to serve either.
+        let no_source = config.intent.enabled && config.intent.source.is_none();
+        if no_source && Store::at(&config.store).versions()?.is_empty() {
             return Err(Failure::NoSource(config.store));
         }
         let writer = Writer::open(&config.store, PATIENCE)?;

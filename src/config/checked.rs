@@ -146,7 +146,11 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let intent = check_intent(&mut checker, &base_of("staticExport.bundleUrl"));
     let interval = checker.value("sync.interval", |value| match value {
         Value::Text(text) => parse_duration(text).and_then(|interval| {
-            if interval < Duration::from_millis(100) { Err("at least 100ms is needed".to_owned()) } else { Ok(interval) }
+            if interval < Duration::from_millis(100) {
+                Err("at least 100ms is needed".to_owned())
+            } else {
+                Ok(interval)
+            }
         }),
         _ => Err("a duration such as \"15m\" is needed".to_owned()),
     });
@@ -162,11 +166,10 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     if !checker.problems.is_empty() {
         return Err(checker.problems);
     }
-    Ok(Config { intent, interval: interval.unwrap_or(Duration::from_secs(15 * 60)), store, listen, settings })
+    Ok(Config { intent, interval: interval.unwrap_or(Duration::from_mins(15)), store, listen, settings })
 }
 
 fn check_intent(checker: &mut Checker<'_>, base: &Path) -> Intent {
-    let present = checker.raw.get("staticExport").is_some();
     let enabled = checker.flag("staticExport.enabled");
     let source = checker.value("staticExport.bundleUrl", |value| match value {
         Value::Text(text) => bundle_path(text),
@@ -192,7 +195,7 @@ fn check_intent(checker: &mut Checker<'_>, base: &Path) -> Intent {
         effort.threads = threads as usize;
     }
     Intent {
-        enabled: enabled.unwrap_or(present || source.is_some()),
+        enabled: enabled.unwrap_or(true),
         source: source.map(|path| base.join(path)),
         pin,
         sha256,
@@ -328,7 +331,8 @@ mod tests {
                     [server]\nlisten = [\"here\"]\nbasePath = \"docs\"\nslashes = \"both\"\n\
                     [sync]\ninterval = 5\nkeep = -1\n[limits]\narchive = \"1XB\"\nentries = 0\n";
         let problems = checked(text).unwrap_err();
-        let keys = ["enabled", "sha256", "version", "listen", "basePath", "slashes", "interval", "keep", "archive", "entries"];
+        let keys =
+            ["enabled", "sha256", "version", "listen", "basePath", "slashes", "interval", "keep", "archive", "entries"];
         assert_eq!(problems.len(), keys.len(), "{problems:#?}");
         for key in keys {
             assert_eq!(problems.iter().filter(|line| line.contains(&format!(".{key}:"))).count(), 1, "{key}");

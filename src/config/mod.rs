@@ -29,7 +29,9 @@ pub enum Place {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::File(path, line, column) => write!(f, "{}:{line}:{column}: {}", path.display(), self.what),
+            Place::File(path, line, column) => {
+                write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
+            }
             Place::Env(name) => write!(f, "${name}: {}", self.what),
             Place::Missing => write!(f, "configuration: {}", self.what),
         }

@@ -91,7 +91,8 @@ impl Raw {
         for (key, value) in table {
             let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
             let here = place(key.span().start);
-            let is_section = KEYS.iter().any(|known| known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
+            let is_section =
+                KEYS.iter().any(|known| known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
             if is_section {
                 if let DeValue::Table(inner) = value.get_ref() {
                     self.put(&name, Value::Section, here);
@@ -124,7 +125,8 @@ impl Raw {
                 continue;
             };
             let place = Place::Env(name.to_owned());
-            let Some(key) = KEYS.iter().copied().filter(|key| key.contains('.')).find(|key| variable(key) == name) else {
+            let Some(key) = KEYS.iter().copied().filter(|key| key.contains('.')).find(|key| variable(key) == name)
+            else {
                 let nearest = nearest(name, KEYS.iter().filter(|key| key.contains('.')).map(|key| variable(key)));
                 self.problems.push(Problem { place, what: format!("no key has this name{nearest}") });
                 continue;
@@ -139,7 +141,9 @@ impl Raw {
     }
 
     fn put(&mut self, name: &str, value: Value, place: Place) -> bool {
-        let Some(key) = KEYS.iter().copied().find(|&key| key == name) else { return value == Value::Section };
+        let Some(key) = KEYS.iter().copied().find(|&key| key == name) else {
+            return value == Value::Section;
+        };
         self.values.insert(key, Written { value, place });
         true
     }

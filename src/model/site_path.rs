@@ -120,9 +120,9 @@ pub fn extension(path: &[u8]) -> Option<String> {
 /// Whether a path names a page: an HTML document.
 pub fn is_page(path: &[u8]) -> bool {
     let name = file_name(path);
-    [&b".html"[..], b".htm"].iter().any(|end| {
-        name.len() > end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
-    })
+    [&b".html"[..], b".htm"]
+        .iter()
+        .any(|end| name.len() > end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end))
 }
 
 /// Whether a path is content that is never shown: a component begins with one dot followed by another character than a
@@ -133,7 +133,9 @@ pub fn is_hidden(path: &[u8]) -> bool {
 
 /// Orders paths so that everything below a folder follows it at once, as if `/` were the lowest byte.
 pub fn tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
-    let key = |&byte: &u8| if byte == b'/' { 0u16 } else { u16::from(byte) + 1 };
+    let key = |&byte: &u8| {
+        if byte == b'/' { 0u16 } else { u16::from(byte) + 1 }
+    };
     a.iter().map(key).cmp(b.iter().map(key))
 }
 

@@ -20,9 +20,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         let unit = match &rest[..letters] {
             "ms" => Duration::from_millis(1),
             "s" => Duration::from_secs(1),
-            "m" => Duration::from_secs(60),
-            "h" => Duration::from_secs(3600),
-            "d" => Duration::from_secs(86_400),
+            "m" => Duration::from_mins(1),
+            "h" => Duration::from_hours(1),
+            "d" => Duration::from_hours(24),
             _ => return Err(wrong()),
         };
         rest = &rest[letters..];

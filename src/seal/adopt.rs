@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::bundle::ReadError;
-use crate::bundle::zip::{Member, MemberReader, Method, Proof, Zip};
+use crate::bundle::zip::{Member, Method, Zip};
+use crate::bundle::zip_member::{MemberReader, Proof};
 use crate::model::digest::{Digest, Hasher};
 use crate::site::index::{Coding, Entry};
 use crate::site::types::is_text;
@@ -81,12 +82,19 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn work(zip: &Zip, next: &AtomicUsize, fault: &Mutex<Option<(usize, ReadError)>>, meter: &Meter) -> Vec<(usize, Proof)> {
+fn work(
+    zip: &Zip,
+    next: &AtomicUsize,
+    fault: &Mutex<Option<(usize, ReadError)>>,
+    meter: &Meter,
+) -> Vec<(usize, Proof)> {
     let mut reader = MemberReader::new();
     let mut proofs = Vec::new();
     loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let Some(member) = zip.members.get(at) else { return proofs };
+        let Some(member) = zip.members.get(at) else {
+            return proofs;
+        };
         match reader.prove(zip, member, &mut |_| Ok(())) {
             Ok(proof) => {
                 meter.add(member.size);
@@ -147,10 +155,9 @@ pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
     let mut left = from.metadata()?.len();
     while left > 0 {
         match rustix::fs::copy_file_range(from, None, to, None, usize::try_from(left.min(1 << 30)).unwrap_or(1 << 30)) {
-            Ok(0) => break,
+            // Other file systems, old kernels, a file cut meanwhile: go on by hand from where both stand.
+            Ok(0) | Err(_) => break,
             Ok(n) => left = left.saturating_sub(n as u64),
-            // Other file systems, old kernels: go on by hand from where both stand.
-            Err(_) => break,
         }
     }
     let mut buffer = vec![0; 256 * 1024];

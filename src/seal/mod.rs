@@ -18,7 +18,8 @@ use crate::bundle::flavor::Flavor;
 use crate::bundle::folder::Folder;
 use crate::bundle::format::{self, Archive};
 use crate::bundle::policy::{Refusal, check_tree};
-use crate::bundle::zip::{Zip, ZipStream};
+use crate::bundle::zip::Zip;
+use crate::bundle::zip_member::ZipStream;
 use crate::bundle::{Entries, Kind, ReadError};
 use crate::model::digest::Digest;
 use crate::model::limits::Limits;
@@ -92,9 +93,12 @@ const RECEIVED: &str = "received.zip";
 impl Space {
     fn create(&self, name: &str) -> Result<File, SealError> {
         let made = match self {
-            Space::Dir(dir) => {
-                File::options().read(true).write(true).create_new(true).open(dir.join(name)).map_err(|e| (dir.join(name), e))
-            }
+            Space::Dir(dir) => File::options()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(dir.join(name))
+                .map_err(|e| (dir.join(name), e)),
             Space::Unlinked(dir) => tempfile::tempfile_in(dir).map_err(|e| (dir.clone(), e)),
         };
         made.map_err(|(path, source)| SealError::Write { path, source })
@@ -233,7 +237,9 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
         return Ok(sealing);
     }
     match open(path, &effort.limits).map_err(lift)? {
-        Archive::Tar(kind, tar) => write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter),
+        Archive::Tar(kind, tar) => {
+            write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
+        }
         Archive::Zip(zip) => seal_zip(zip, path, space, effort, meter),
     }
 }

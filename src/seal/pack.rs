@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::bundle::folder::Folder;
@@ -64,7 +65,9 @@ pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<
     if kind == Kind::Zip {
         let effort = Effort { level: GZIP_LEVEL, ..*effort };
         let mut sealing = seal(folder, &Space::Unlinked(parent.to_owned()), &effort, &Meter::default())?;
-        io::Seek::rewind(&mut sealing.image).and_then(|()| io::copy(&mut sealing.image, output.as_file_mut())).map_err(write)?;
+        io::Seek::rewind(&mut sealing.image)
+            .and_then(|()| io::copy(&mut sealing.image, output.as_file_mut()))
+            .map_err(write)?;
     } else {
         let items = Folder::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
         write_tar(items, kind, output.as_file_mut()).map_err(write)?;
@@ -74,7 +77,6 @@ pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<
     if proven.id != read.id {
         return Err(PackError::Changed(folder.to_owned()));
     }
-    use std::os::unix::fs::PermissionsExt;
     output.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(write)?;
     output.persist(to).map_err(|error| write(error.error))?;
     Ok(Proven { warnings: read.warnings, ..proven })
@@ -82,7 +84,9 @@ pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<
 
 fn write_tar(mut folder: Folder, kind: Kind, file: &mut File) -> io::Result<()> {
     let mut out: Box<dyn Finish> = match kind {
-        Kind::TarGz => Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL))),
+        Kind::TarGz => {
+            Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
+        }
         Kind::TarZst => Box::new(zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?),
         _ => Box::new(BufWriter::new(file)),
     };

@@ -105,8 +105,16 @@ pub(super) fn run(
             })
             .collect();
         drop(nudge);
-        let mut reader =
-            Reader { shared: &shared, send, batch: empty(), turn: 0, folders: Vec::new(), known: HashMap::new(), level, meter };
+        let mut reader = Reader {
+            shared: &shared,
+            send,
+            batch: empty(),
+            turn: 0,
+            folders: Vec::new(),
+            known: HashMap::new(),
+            level,
+            meter,
+        };
         let result = reader.all(entries);
         let folders = std::mem::take(&mut reader.folders);
         drop(reader); // closes the channel: the workers end
@@ -142,7 +150,9 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn all(&mut self, entries: &mut dyn Entries) -> Result<(), ReadError> {
         while let Some(head) = entries.next_entry()? {
-            let Some(path) = head.path.clone() else { continue };
+            let Some(path) = head.path.clone() else {
+                continue;
+            };
             match &head.kind {
                 EntryKind::Folder => self.folders.push(path),
                 EntryKind::SameAs(target) => self.same_as(path, target)?,
@@ -241,7 +251,9 @@ fn write_large(
     entries.content(&mut |bytes| {
         content.update(bytes);
         crc.update(bytes);
-        let Some(writer) = writer.as_mut() else { return Ok(()) };
+        let Some(writer) = writer.as_mut() else {
+            return Ok(());
+        };
         let bytes = if coding == Coding::Deflate {
             out.clear();
             deflater.write(bytes, &mut out);
@@ -324,7 +336,13 @@ fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()
     }
 }
 
-fn append(state: &mut State, block: &[u8], members: Vec<Member>, mut records: Vec<(SitePath, Entry)>, nudge: &SyncSender<()>) {
+fn append(
+    state: &mut State,
+    block: &[u8],
+    members: Vec<Member>,
+    mut records: Vec<(SitePath, Entry)>,
+    nudge: &SyncSender<()>,
+) {
     if state.failed.is_some() {
         return;
     }
@@ -366,7 +384,9 @@ fn encode(
         spare_bits: 0,
         modified: file.modified,
     };
-    let Some(deflater) = deflater else { return (None, entry) };
+    let Some(deflater) = deflater else {
+        return (None, entry);
+    };
     let mut coded = Vec::new();
     if is_compressible(file.path.as_bytes()) && !content.is_empty() {
         let ending = deflater.all(content, &mut coded);

@@ -47,8 +47,12 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
             Some(_) => return Err(UnpackError::NotEmpty(to.to_owned())),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(UnpackError::NotEmpty(to.to_owned())),
-        Err(source) => return Err(UnpackError::Write { path: to.to_owned(), source }),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(UnpackError::NotEmpty(to.to_owned()));
+        }
+        Err(source) => {
+            return Err(UnpackError::Write { path: to.to_owned(), source });
+        }
     };
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

@@ -77,7 +77,9 @@ fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) ->
                 None => (false, rest),
             };
             // A tag may hold commas: it ends at its quote.
-            let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else { return false };
+            let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else {
+                return false;
+            };
             let (this, next) = opaque.split_at(end + 2);
             if this == tag && (weak || !is_weak) {
                 return true;
@@ -132,6 +134,9 @@ mod tests {
         assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), Verdict::Proceed);
         assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Failed);
         assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), Verdict::Proceed);
-        assert_eq!(judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Proceed);
+        assert_eq!(
+            judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
+            Verdict::Proceed
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST, LAST_MODIFIED,
-    TRANSFER_ENCODING, VARY, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
+    LAST_MODIFIED, TRANSFER_ENCODING, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -27,7 +27,25 @@ use super::range::{self, Part};
 use super::reply;
 
 /// What a redirect's path is written with.
-const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'!').remove(b'(').remove(b')').remove(b',').remove(b'@').remove(b'+').remove(b'=').remove(b'$').remove(b'&').remove(b'\'').remove(b'*').remove(b':').remove(b';');
+const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'!')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b',')
+    .remove(b'@')
+    .remove(b'+')
+    .remove(b'=')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b':')
+    .remove(b';');
 
 /// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
 const WHOLE: u64 = 1 << 20;
@@ -50,7 +68,9 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     if decoded.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return reply::bad_request(head, false);
     }
-    let Some(version) = site.current() else { return reply::no_version(head) };
+    let Some(version) = site.current() else {
+        return reply::no_version(head);
+    };
     let query = request.uri().query();
     let base = site.settings.base_path.as_bytes();
     let Some(address) = decoded.strip_prefix(base) else {
@@ -101,7 +121,9 @@ fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap,
     if !is_page(address) && media_type(address).is_some() {
         return reply::file_not_found(head);
     }
-    let Some(file) = version.not_found else { return reply::page_not_found(head) };
+    let Some(file) = version.not_found else {
+        return reply::page_not_found(head);
+    };
     let mut response = Answer::new(site, version, file, headers, head).whole(StatusCode::NOT_FOUND);
     let fields = response.headers_mut();
     fields.remove(ETAG);
@@ -171,7 +193,9 @@ impl<'a> Answer<'a> {
     }
 
     fn slice(&self, start: u64, end: u64, len: u64) -> Response<Body> {
-        let Some(parts) = self.bytes(RANGE_WHOLE) else { return self.whole(StatusCode::OK) };
+        let Some(parts) = self.bytes(RANGE_WHOLE) else {
+            return self.whole(StatusCode::OK);
+        };
         let body = if self.head { Body::empty() } else { Body::slice(&parts, start, end) };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();

@@ -63,7 +63,11 @@ fn most_connections() -> usize {
 }
 
 /// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`].
-pub async fn serve(listeners: Vec<std::net::TcpListener>, site: Arc<Site>, stop: watch::Receiver<bool>) -> io::Result<()> {
+pub async fn serve(
+    listeners: Vec<std::net::TcpListener>,
+    site: Arc<Site>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(most_connections()));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
@@ -80,7 +84,9 @@ async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mu
     let mut connections = JoinSet::new();
     loop {
         // Beyond the limit new connections wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { break };
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+            break;
+        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|&stop| stop) => break,
@@ -104,7 +110,10 @@ async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mu
     drop(listener);
     let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
     if drained.is_err() {
-        tracing::warn!("{} cut {DRAIN:?} after the stop", crate::model::units::count(connections.len() as u64, "connection"));
+        tracing::warn!(
+            "{} cut {DRAIN:?} after the stop",
+            crate::model::units::count(connections.len() as u64, "connection")
+        );
     }
 }
 

@@ -37,13 +37,25 @@ pub fn choose(headers: &HeaderMap) -> Form {
 /// The weight in thousandths (RFC 9110, 12.4.2); one that does not parse counts as 1.
 fn quality<'a>(parameters: impl Iterator<Item = &'a str>) -> u16 {
     for parameter in parameters {
-        let Some((name, value)) = parameter.split_once('=') else { continue };
+        let Some((name, value)) = parameter.split_once('=') else {
+            continue;
+        };
         if name.trim().eq_ignore_ascii_case("q") {
-            let weight: f32 = value.trim().parse().unwrap_or(1.0);
-            return if weight.is_finite() { (weight.clamp(0.0, 1.0) * 1000.0).round() as u16 } else { 1000 };
+            return thousandths(value.trim()).unwrap_or(1000);
         }
     }
     1000
+}
+
+/// `0`, `0.5`, `1.000`: a digit and up to three decimals; more are cut off.
+fn thousandths(value: &str) -> Option<u16> {
+    let (whole, decimals) = value.split_once('.').unwrap_or((value, ""));
+    let whole: u16 = whole.parse().ok()?;
+    if !decimals.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let decimals: u16 = format!("{decimals:0<3}")[..3].parse().ok()?;
+    Some((whole.min(1) * 1000 + decimals).min(1000))
 }
 
 #[cfg(test)]

@@ -17,28 +17,45 @@ pub enum Part {
 /// Reads the Range field for a body of `len` bytes. What is not understood is ignored, as the RFC asks.
 pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     let mut fields = headers.get_all(RANGE).iter();
-    let (Some(field), None) = (fields.next(), fields.next()) else { return Part::Whole };
-    let Some(spec) = field.to_str().ok().and_then(bytes_unit) else { return Part::Whole };
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Part::Whole;
+    };
+    let Some(spec) = field.to_str().ok().and_then(bytes_unit) else {
+        return Part::Whole;
+    };
     let spec = spec.trim();
     if spec.contains(',') {
         return Part::Whole;
     }
-    let Some((first, last)) = spec.split_once('-') else { return Part::Whole };
-    match (number(first), number(last)) {
-        (Some(None), Some(None)) | (None, _) | (_, None) => Part::Whole,
-        (Some(None), Some(Some(suffix))) => {
+    let Some((first, last)) = spec.split_once('-') else {
+        return Part::Whole;
+    };
+    let (Ok(first), Ok(last)) = (number(first), number(last)) else {
+        return Part::Whole;
+    };
+    match (first, last) {
+        (None, None) => Part::Whole,
+        (None, Some(suffix)) => {
             if suffix == 0 || len == 0 {
                 Part::Nowhere
             } else {
                 Part::Slice(len - suffix.min(len), len)
             }
         }
-        (Some(Some(first)), Some(None)) => {
-            if first >= len { Part::Nowhere } else { Part::Slice(first, len) }
+        (Some(first), None) => {
+            if first >= len {
+                Part::Nowhere
+            } else {
+                Part::Slice(first, len)
+            }
         }
-        (Some(Some(first)), Some(Some(last))) if last < first => Part::Whole,
-        (Some(Some(first)), Some(Some(last))) => {
-            if first >= len { Part::Nowhere } else { Part::Slice(first, last.saturating_add(1).min(len)) }
+        (Some(first), Some(last)) if last < first => Part::Whole,
+        (Some(first), Some(last)) => {
+            if first >= len {
+                Part::Nowhere
+            } else {
+                Part::Slice(first, last.saturating_add(1).min(len))
+            }
         }
     }
 }
@@ -48,16 +65,16 @@ fn bytes_unit(field: &str) -> Option<&str> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(spec)
 }
 
-/// `Some(None)` for nothing, `None` for what is no number. Too many digits are as good as infinity.
-fn number(text: &str) -> Option<Option<u64>> {
+/// A position; `None` where none is given. Too many digits are as good as infinity.
+fn number(text: &str) -> Result<Option<u64>, ()> {
     let text = text.trim();
     if text.is_empty() {
-        return Some(None);
+        return Ok(None);
     }
     if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
+        return Err(());
     }
-    Some(Some(text.parse().unwrap_or(u64::MAX)))
+    Ok(Some(text.parse().unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Answers that are not files: refusals, redirects, the pages docwharf has of its own.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::Body;
@@ -13,8 +15,15 @@ pub const ALLOWED: &str = "GET, HEAD, OPTIONS";
 const FIRST_VERSION_RETRY: &str = "5";
 
 /// A response with a body of its own; `head` leaves the body out and its length in.
-fn answer(status: StatusCode, media_type: &'static str, cache: &'static str, text: &'static str, head: bool) -> Response<Body> {
-    let mut response = Response::new(if head { Body::empty() } else { Body::full(Bytes::from_static(text.as_bytes())) });
+fn answer(
+    status: StatusCode,
+    media_type: &'static str,
+    cache: &'static str,
+    text: &'static str,
+    head: bool,
+) -> Response<Body> {
+    let mut response =
+        Response::new(if head { Body::empty() } else { Body::full(Bytes::from_static(text.as_bytes())) });
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -73,8 +82,11 @@ pub fn options() -> Response<Body> {
 
 /// 307: temporary, because the next version may have the page elsewhere, and kept for a minute.
 pub fn redirect(location: &str, head: bool) -> Response<Body> {
-    let Ok(location) = HeaderValue::from_str(location) else { return page_not_found(head) };
-    let mut response = answer(StatusCode::TEMPORARY_REDIRECT, PLAIN, "max-age=60", "307: see the Location field\n", head);
+    let Ok(location) = HeaderValue::from_str(location) else {
+        return page_not_found(head);
+    };
+    let mut response =
+        answer(StatusCode::TEMPORARY_REDIRECT, PLAIN, "max-age=60", "307: see the Location field\n", head);
     response.headers_mut().insert(LOCATION, location);
     response
 }

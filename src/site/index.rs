@@ -81,7 +81,8 @@ pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8
         out.push(u8::from(entry.coding == Coding::Deflate));
         out.push(entry.spare_bits);
         out.extend_from_slice(&entry.crc.to_le_bytes());
-        for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()] {
+        for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()]
+        {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&entry.content.0);

@@ -36,7 +36,9 @@ pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
     if is_hidden(address) || address.split(|&b| b == b'/').next() == Some(RESERVED) {
         return Found::Nothing;
     }
-    let Some((path, file)) = page_or_file(site, address) else { return Found::Nothing };
+    let Some((path, file)) = page_or_file(site, address) else {
+        return Found::Nothing;
+    };
     if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
         return Found::File(file);
     }
@@ -130,7 +132,9 @@ mod tests {
     #[test]
     fn a_page_file_wins_over_the_folder_of_its_name() {
         let files = ["x.html", "x/index.html", "x/y.html"];
-        for (address, file) in [("x", "x.html"), ("x/", "x/index.html"), ("x.html", "x.html"), ("x/index.html", "x/index.html")] {
+        for (address, file) in
+            [("x", "x.html"), ("x/", "x/index.html"), ("x.html", "x.html"), ("x/index.html", "x/index.html")]
+        {
             for slashes in [Slashes::Serve, Slashes::Redirect] {
                 assert_eq!(lookup(&files, address, slashes), file, "{address}");
             }
@@ -161,7 +165,20 @@ mod tests {
     #[test]
     fn what_is_no_page_has_one_address() {
         let files = ["a.css", "d/x.txt", ".git/config", "_docwharf/x.html", "[[...slug]].html"];
-        for address in ["a.css/", "a", "a.css.html", "d", "d/", "d/x.txt/index.html", ".git/config", "_docwharf/x", "../a.css", "/a.css", ".html", "/"] {
+        for address in [
+            "a.css/",
+            "a",
+            "a.css.html",
+            "d",
+            "d/",
+            "d/x.txt/index.html",
+            ".git/config",
+            "_docwharf/x",
+            "../a.css",
+            "/a.css",
+            ".html",
+            "/",
+        ] {
             assert_eq!(lookup(&files, address, Slashes::Serve), "404", "{address}");
         }
         assert_eq!(lookup(&files, "[[...slug]]", Slashes::Serve), "[[...slug]].html");

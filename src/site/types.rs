@@ -4,9 +4,14 @@ use crate::model::site_path::{components, extension, file_name, is_page};
 
 /// The media type that goes out for a file, charset included.
 pub fn content_type(path: &[u8]) -> String {
-    let Some(guess) = media_type(path) else { return "application/octet-stream".to_owned() };
+    let Some(guess) = media_type(path) else {
+        return "application/octet-stream".to_owned();
+    };
     let text = guess.starts_with("text/")
-        || matches!(guess.as_str(), "application/json" | "application/javascript" | "application/xml" | "application/manifest+json");
+        || matches!(
+            guess.as_str(),
+            "application/json" | "application/javascript" | "application/xml" | "application/manifest+json"
+        );
     if text && guess != "application/json" && guess != "application/manifest+json" {
         format!("{guess}; charset=utf-8")
     } else {
@@ -37,7 +42,9 @@ pub fn media_type(path: &[u8]) -> Option<String> {
         "zst" => "application/zstd",
         "yaml" | "yml" => "application/yaml",
         "inv" => "application/octet-stream",
-        _ => return mime_guess::from_ext(&extension).first_raw().map(str::to_owned),
+        _ => {
+            return mime_guess::from_ext(&extension).first_raw().map(str::to_owned);
+        }
     };
     Some(known.to_owned())
 }
@@ -70,7 +77,10 @@ pub fn is_compressible(path: &[u8]) -> bool {
 /// Whether a file is text in the sense of adoption: something that belongs compressed.
 pub fn is_text(path: &[u8]) -> bool {
     media_type(path).is_some_and(|guess| {
-        guess.starts_with("text/") || guess == "application/json" || guess == "application/xml" || guess == "image/svg+xml"
+        guess.starts_with("text/")
+            || guess == "application/json"
+            || guess == "application/xml"
+            || guess == "image/svg+xml"
     })
 }
 
@@ -86,8 +96,8 @@ pub enum CacheClass {
 /// Whether the name of a file is derived from its content (design, under HTTP).
 pub fn cache_class(path: &[u8]) -> CacheClass {
     const HASHED: [&str; 18] = [
-        "css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot", "png", "jpg", "jpeg", "gif", "svg", "webp",
-        "avif", "ico",
+        "css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot", "png", "jpg", "jpeg", "gif", "svg",
+        "webp", "avif", "ico",
     ];
     if is_page(path) {
         return CacheClass::Revalidate;
@@ -141,12 +151,25 @@ mod tests {
 
     #[test]
     fn only_hashed_names_are_immutable() {
-        for name in ["_next/static/x/page.js", "_next/static/a.html.js", "a/main.0ab12cd3.css", "f-1234567a.woff2", "x_deadbee1.map"] {
+        for name in [
+            "_next/static/x/page.js",
+            "_next/static/a.html.js",
+            "a/main.0ab12cd3.css",
+            "f-1234567a.woff2",
+            "x_deadbee1.map",
+        ] {
             assert_eq!(cache_class(name.as_bytes()), CacheClass::Immutable, "{name}");
         }
         for name in [
-            "_next/static/x.html", "main.css", "main.deadbeef.css", "main.12345678.css", "a.0ab12cd3.html", "a.0ab12cd3.txt",
-            "a.0ab12c.css", "x/_next/static/a.txt", "0ab12cd3/a.css",
+            "_next/static/x.html",
+            "main.css",
+            "main.deadbeef.css",
+            "main.12345678.css",
+            "a.0ab12cd3.html",
+            "a.0ab12cd3.txt",
+            "a.0ab12c.css",
+            "x/_next/static/a.txt",
+            "0ab12cd3/a.css",
         ] {
             assert_eq!(cache_class(name.as_bytes()), CacheClass::Revalidate, "{name}");
         }

@@ -170,25 +170,32 @@ impl Store {
         let entries = match std::fs::read_dir(&dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(StoreError::Io { doing: "read", path: dir, source }),
+            Err(source) => {
+                return Err(StoreError::Io { doing: "read", path: dir, source });
+            }
         };
         let mut versions = Vec::new();
         for entry in entries {
             let entry = entry.map_err(StoreError::io("read", &dir))?;
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            let Ok(metadata) = std::fs::metadata(entry.path().join(IMAGE)) else { continue };
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let Ok(metadata) = std::fs::metadata(entry.path().join(IMAGE)) else {
+                continue;
+            };
             versions.push(Stored { id, bytes: metadata.len(), receipts: self.receipts(id) });
         }
-        versions.sort_by(|a, b| arrival(b).cmp(&arrival(a)).then(a.id.cmp(&b.id)));
+        versions.sort_by(|a, b| arrival(b).cmp(arrival(a)).then(a.id.cmp(&b.id)));
         Ok(versions)
     }
 
     /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
     fn receipts(&self, id: VersionId) -> Vec<Receipt> {
-        let Ok(entries) = std::fs::read_dir(self.root.join("receipts").join(id.to_string())) else { return Vec::new() };
-        let mut receipts: Vec<Receipt> = entries
-            .filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok())
-            .collect();
+        let Ok(entries) = std::fs::read_dir(self.root.join("receipts").join(id.to_string())) else {
+            return Vec::new();
+        };
+        let mut receipts: Vec<Receipt> =
+            entries.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok()).collect();
         receipts.sort_by(|a, b| a.time.cmp(&b.time));
         receipts
     }
@@ -199,7 +206,9 @@ impl Store {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => return Err(StoreError::Io { doing: "read", path, source }),
+            Err(source) => {
+                return Err(StoreError::Io { doing: "read", path, source });
+            }
         };
         let lines = BufReader::new(file).lines().map_while(Result::ok);
         Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())

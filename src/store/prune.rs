@@ -20,7 +20,9 @@ impl Writer {
         for version in surplus {
             let dir = self.store().version_dir(version.id);
             let image = dir.join(IMAGE);
-            let Ok(lease) = File::open(&image) else { continue };
+            let Ok(lease) = File::open(&image) else {
+                continue;
+            };
             if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
                 continue;
             }

@@ -103,7 +103,9 @@ impl Writer {
             match fs::create_dir(&dir) {
                 Ok(()) => return Ok(Stage { dir }),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => n += 1,
-                Err(source) => return Err(StoreError::Io { doing: "make", path: dir, source }),
+                Err(source) => {
+                    return Err(StoreError::Io { doing: "make", path: dir, source });
+                }
             }
         }
     }
@@ -117,10 +119,10 @@ impl Writer {
         durable::sync_dir(&stage.dir).map_err(StoreError::io("sync", &stage.dir))
     }
 
-    /// Makes a finished stage the version `id`. One that is there already is kept if `whole` says that it is good.
+    /// Makes a finished stage, which is used up, the version `id`. One that is there already is kept if `whole` says that it is good.
     pub fn commit(
         &self,
-        stage: Stage,
+        stage: &Stage,
         id: VersionId,
         whole: impl FnOnce(&Path) -> bool,
     ) -> Result<Committed, StoreError> {

@@ -68,7 +68,7 @@ pub fn bring(
     let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
     date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
-    let committed = writer.commit(stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
+    let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
 
     let proven = &sealing.proven;
     let time = now();

@@ -81,7 +81,9 @@ fn attempt(
     let path = match (first(record, &wish, trigger, has), &intent.source) {
         (First::Look, Some(path)) => path,
         (First::Settle, _) => return settle(writer, record, intent, who, None),
-        _ => return Ok(Report { outcome: Outcome::Disabled, brought: None }),
+        _ => {
+            return Ok(Report { outcome: Outcome::Disabled, brought: None });
+        }
     };
     let seen = see(path)?;
     match then(record, &wish, trigger, &seen, has) {
@@ -168,7 +170,9 @@ pub(super) fn settle(
 
 fn why_not_active(record: &Record, intent: &Intent) -> String {
     match (&record.hold, &intent.pin) {
-        (Some(hold), _) => format!("held by {} since {} ({}); `docwharf release` ends the hold", hold.who, hold.when, hold.why),
+        (Some(hold), _) => {
+            format!("held by {} since {} ({}); `docwharf release` ends the hold", hold.who, hold.when, hold.why)
+        }
         (None, Some(pin)) => format!("pinned to {pin:?} (staticExport.version)", pin = pin.as_str()),
         (None, None) => "a newer version is there".to_owned(),
     }
@@ -187,8 +191,7 @@ fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
 }
 
 fn see(path: &Path) -> Result<Seen, SyncError> {
-    let metadata =
-        std::fs::metadata(path).map_err(|source| SyncError::Missing { path: path.to_owned(), source })?;
+    let metadata = std::fs::metadata(path).map_err(|source| SyncError::Missing { path: path.to_owned(), source })?;
     if metadata.is_dir() {
         return Err(SyncError::IsFolder { path: path.to_owned() });
     }

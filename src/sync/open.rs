@@ -39,7 +39,11 @@ pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> R
             }
             let metadata = file.metadata().map_err(failed)?;
             let sealed_at = unix_seconds(metadata.modified().map_err(failed)?);
-            let other = writer.store().record().ok().and_then(|r| [r.active, r.previous].into_iter().flatten().find(|&v| v != id));
+            let other = writer
+                .store()
+                .record()
+                .ok()
+                .and_then(|r| [r.active, r.previous].into_iter().flatten().find(|&v| v != id));
             date_files(&mut proven, sealed_at, writer, other);
             let bytes = proven.index(metadata.len());
             // A cache: a store that cannot be written to serves all the same.

@@ -2,9 +2,9 @@
 
 use crate::model::units::now;
 use crate::model::version::VersionId;
+use crate::store::StoreError;
 use crate::store::record::Hold;
 use crate::store::writer::Writer;
-use crate::store::StoreError;
 
 use super::look::{Report, read_record, settle};
 use super::{Intent, SyncError};

@@ -53,7 +53,9 @@ pub enum First {
 
 /// Whether the source has to be looked at. `has` tells which versions are in the store.
 pub fn first(record: &Record, wish: &Wish<'_>, trigger: Trigger, has: impl Fn(VersionId) -> bool) -> First {
-    let Some(source) = wish.source.filter(|_| wish.enabled) else { return First::Disabled };
+    let Some(source) = wish.source.filter(|_| wish.enabled) else {
+        return First::Disabled;
+    };
     if trigger == Trigger::Refresh {
         return First::Look;
     }
@@ -159,9 +161,18 @@ mod tests {
         let accepted = looked(Some(id()));
         assert_eq!(then(&accepted, &WISH, Trigger::Interval, &seen, |_| true), Then::Known(id()));
         assert_eq!(then(&accepted, &WISH, Trigger::Interval, &seen, |_| false), Then::Digest);
-        assert_eq!(then(&accepted, &WISH, Trigger::Interval, &Seen { size: 6, ..seen.clone() }, |_| true), Then::Digest);
-        assert_eq!(then(&accepted, &WISH, Trigger::Interval, &Seen { modified: 8, ..seen.clone() }, |_| true), Then::Digest);
-        assert_eq!(then(&accepted, &Wish { sha256: Some("aa"), ..WISH }, Trigger::Interval, &seen, |_| true), Then::Digest);
+        assert_eq!(
+            then(&accepted, &WISH, Trigger::Interval, &Seen { size: 6, ..seen.clone() }, |_| true),
+            Then::Digest
+        );
+        assert_eq!(
+            then(&accepted, &WISH, Trigger::Interval, &Seen { modified: 8, ..seen.clone() }, |_| true),
+            Then::Digest
+        );
+        assert_eq!(
+            then(&accepted, &Wish { sha256: Some("aa"), ..WISH }, Trigger::Interval, &seen, |_| true),
+            Then::Digest
+        );
         let refused = looked(None);
         assert_eq!(then(&refused, &WISH, Trigger::Interval, &seen, |_| true), Then::StillRefused);
         assert_eq!(then(&refused, &WISH, Trigger::Asked, &seen, |_| true), Then::Digest);

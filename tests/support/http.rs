@@ -61,6 +61,82 @@ pub fn get(address: &str, target: &str) -> Response {
     request(address, "GET", target, &[])
 }
 
+/// What a gzip body holds; it must end where its one member ends.
+#[track_caller]
+pub fn gunzip(bytes: &[u8]) -> Vec<u8> {
+    let mut decoder = flate2::bufread::GzDecoder::new(bytes);
+    let mut out = Vec::new();
+    decoder.read_to_end(&mut out).expect("whole gzip");
+    assert!(decoder.into_inner().is_empty(), "bytes behind the gzip member");
+    out
+}
+
+/// A connection on which several responses are expected.
+#[derive(Debug)]
+pub struct Connection {
+    pub stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    /// Opens a connection.
+    pub fn open(address: &str) -> Connection {
+        Connection { stream: connect(address), buffer: Vec::new() }
+    }
+
+    /// Sends these bytes; a server that has closed already shows when its answer is read.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let _ = self.stream.write_all(bytes.as_ref());
+    }
+
+    /// The next response, of whose body Content-Length says the end; `head` says that there is none.
+    #[track_caller]
+    pub fn response(&mut self, head: bool) -> Response {
+        let end = loop {
+            if let Some(end) = self.buffer.windows(4).position(|w| w == b"\r\n\r\n") {
+                break end + 4;
+            }
+            assert!(self.more(), "the connection ended inside a head: {:?}", String::from_utf8_lossy(&self.buffer));
+        };
+        let mut response = parse(&self.buffer[..end], true);
+        self.buffer.drain(..end);
+        if head || matches!(response.status, 204 | 304) {
+            return response;
+        }
+        let length = response.header("content-length").expect("every body has its length").parse().expect("a length");
+        while self.buffer.len() < length {
+            assert!(self.more(), "the connection ended {} bytes into a body of {length}", self.buffer.len());
+        }
+        response.body = self.buffer.drain(..length).collect();
+        response
+    }
+
+    /// Reads the rest until the server closes. Panics if it keeps the connection open.
+    #[track_caller]
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.more() {}
+        std::mem::take(&mut self.buffer)
+    }
+
+    /// Reads what there is; false at the end of the connection.
+    #[track_caller]
+    fn more(&mut self) -> bool {
+        let mut chunk = vec![0; 256 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => false,
+            Ok(n) => {
+                self.buffer.extend_from_slice(&chunk[..n]);
+                true
+            }
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {
+                panic!("the server neither answers nor closes: {:?}", String::from_utf8_lossy(&self.buffer))
+            }
+            // A reset ends a connection as well.
+            Err(_) => false,
+        }
+    }
+}
+
 /// Reads one response from the bytes of a connection that was closed behind it.
 #[track_caller]
 pub fn parse(bytes: &[u8], head: bool) -> Response {

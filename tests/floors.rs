@@ -1,0 +1,102 @@
+//! The house stands: a file imports only from its own room and from floors below.
+
+#![allow(missing_docs)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Room or top-level file → floor, as ARCHITECTURE.md has it.
+const FLOORS: [(&str, u32); 13] = [
+    ("base", 0),
+    ("model", 1),
+    ("codec", 1),
+    ("bundle", 2),
+    ("site", 2),
+    ("store", 2),
+    ("seal", 3),
+    ("serve", 3),
+    ("sync", 4),
+    ("config", 5),
+    ("daemon", 6),
+    ("cli", 7),
+    ("lib", 8),
+];
+
+fn sources(dir: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+            let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            found.push((name, std::fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+/// The rooms that a source text names by `crate::room`, single or in braces.
+fn rooms_named(text: &str) -> Vec<String> {
+    let mut rooms = Vec::new();
+    for (at, _) in text.match_indices("crate::") {
+        let rest = &text[at + "crate::".len()..];
+        let names: Vec<&str> = match rest.strip_prefix('{') {
+            Some(list) => list[..list.find('}').unwrap_or(list.len())].split(',').collect(),
+            None => vec![rest],
+        };
+        for name in names {
+            let name: String = name.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            rooms.push(name);
+        }
+    }
+    rooms
+}
+
+#[test]
+fn every_file_imports_only_from_its_own_room_and_from_floors_below() {
+    let floors: BTreeMap<&str, u32> = FLOORS.into_iter().collect();
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    assert!(files.len() > 40, "only {} files found", files.len());
+    let mut wrong = Vec::new();
+    for (name, text) in &files {
+        let room = name.split(['/', '.']).next().unwrap();
+        if room == "main" {
+            continue;
+        }
+        let Some(&floor) = floors.get(room) else {
+            wrong.push(format!("{name} lies in a room that has no floor"));
+            continue;
+        };
+        for other in rooms_named(text) {
+            match floors.get(other.as_str()) {
+                Some(&below) if below < floor || other == room => {}
+                Some(_) => wrong.push(format!("{name} imports from {other}")),
+                None => wrong.push(format!("{name} imports from {other}, which has no floor")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn the_lower_floors_do_no_io() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    for (name, text) in files.iter().filter(|(name, _)| name.starts_with("model/") || name.starts_with("codec/")) {
+        for word in ["std::fs", "std::net", "std::process", "tokio", "rustix"] {
+            assert!(!text.contains(word), "{name} uses {word}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_is_in_the_mapping_only() {
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    for (name, text) in &files {
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
+        assert!(count == 0 || name == "site/mapping.rs", "{name} has unsafe code");
+    }
+}

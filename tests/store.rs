@@ -1,0 +1,134 @@
+//! The store by itself: leases, pruning, sweeping, mending.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use docwharf::model::limits::Limits;
+use docwharf::model::version::VersionId;
+use docwharf::seal::{Effort, Meter};
+use docwharf::site::lookup::Files;
+use docwharf::store::writer::{Committed, Writer};
+use docwharf::sync::bring::{Arrival, Brought, bring};
+use docwharf::sync::open::open;
+
+use support::folder;
+use support::zip::{deflated, zip};
+
+fn effort() -> Effort {
+    Effort::new(Limits::default())
+}
+
+fn writer(root: &Path) -> Writer {
+    Writer::open(root, Duration::ZERO).unwrap()
+}
+
+/// Brings a site that consists of one text.
+fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
+    let path = dir.join("bundle.zip");
+    std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
+    let arrival = Arrival { path: &path, source: "test", label: None, demanded: None, who: "test" };
+    let mut record = writer.store().record().unwrap();
+    bring(writer, &mut record, &arrival, &effort(), &Meter::default()).unwrap()
+}
+
+fn ids(writer: &Writer) -> Vec<VersionId> {
+    writer.store().versions().unwrap().iter().map(|version| version.id).collect()
+}
+
+#[test]
+fn a_version_that_is_mapped_is_not_pruned() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    let lease = open(&writer, old, &effort(), false).unwrap();
+    put(&writer, dir.path(), "new");
+    let record = writer.store().record().unwrap();
+    assert_eq!(writer.prune(&record, 0).unwrap(), []);
+    assert!(ids(&writer).contains(&old));
+    let entry = lease.entry(lease.find(b"index.html").unwrap());
+    assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
+    drop(lease);
+    assert_eq!(writer.prune(&record, 0).unwrap(), [old]);
+    assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
+}
+
+#[test]
+fn a_mapped_version_can_be_read_after_it_was_replaced() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let id = put(&writer, dir.path(), "text").id;
+    let lease = open(&writer, id, &effort(), false).unwrap();
+    std::fs::remove_dir_all(writer.store().version_dir(id)).unwrap();
+    let entry = lease.entry(lease.find(b"index.html").unwrap());
+    assert_eq!(lease.content(&entry).unwrap(), "text".as_bytes());
+}
+
+#[test]
+fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let first = put(&writer, dir.path(), "text");
+    assert_eq!(first.committed, Committed::New);
+    assert_eq!(put(&writer, dir.path(), "text").committed, Committed::Known);
+    let image = writer.store().version_dir(first.id).join("site.zip");
+    std::fs::remove_file(&image).unwrap();
+    std::fs::write(&image, "damaged").unwrap();
+    assert_eq!(put(&writer, dir.path(), "text").committed, Committed::Mended);
+    assert!(open(&writer, first.id, &effort(), true).is_ok());
+    assert_eq!(writer.store().versions().unwrap()[0].receipts.len(), 3);
+}
+
+#[test]
+fn debris_in_staging_is_swept_when_a_writer_opens() {
+    let dir = folder();
+    let root = dir.path().join("store");
+    drop(writer(&root));
+    std::fs::create_dir_all(root.join("staging/0/deep")).unwrap();
+    std::fs::write(root.join("staging/0/site.zip"), "half").unwrap();
+    std::fs::write(root.join("staging/file"), "half").unwrap();
+    std::fs::write(root.join(".state.json.new"), "{").unwrap();
+    drop(writer(&root));
+    assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
+    assert!(!root.join(".state.json.new").exists());
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let dir = folder();
+    let first = writer(dir.path());
+    assert!(Writer::open(dir.path(), Duration::ZERO).unwrap_err().to_string().contains("locked"));
+    drop(first);
+    assert!(Writer::open(dir.path(), Duration::ZERO).is_ok());
+}
+
+#[test]
+fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
+    let dir = folder();
+    let writer = writer(dir.path());
+    writer.note("me", "held", None, None);
+    let path = dir.path().join("history.jsonl");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text.push_str("{\"time\":\"20");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(writer.store().history().unwrap().len(), 1);
+    writer.note("me", "released", None, None);
+    let history = writer.store().history().unwrap();
+    let what: Vec<&str> = history.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(what, ["held", "released"]);
+}
+
+#[test]
+fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let id = put(&writer, dir.path(), "text").id;
+    for name in ["site.zip", "index"] {
+        let mode = std::fs::metadata(writer.store().version_dir(id).join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o444, "{name}");
+    }
+}

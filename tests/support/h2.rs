@@ -1,0 +1,294 @@
+//! HTTP/2 in cleartext by prior knowledge, frame by frame, so that every frame can be wrong.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+pub const GOAWAY: u8 = 7;
+pub const WINDOW_UPDATE: u8 = 8;
+pub const CONTINUATION: u8 = 9;
+
+pub const ACK: u8 = 1;
+pub const END_STREAM: u8 = 1;
+pub const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 32;
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// A whole response.
+    Response { status: u16, body: Vec<u8> },
+    /// The stream was reset with this code.
+    Reset(u32),
+    /// The connection was given up, with the code of its GOAWAY if there was one.
+    Ended(Option<u32>),
+}
+
+/// A response that is still arriving.
+#[derive(Debug, Default)]
+struct Partial {
+    block: Vec<u8>,
+    status: Option<u16>,
+    body: Vec<u8>,
+    ended: bool,
+    reset: Option<u32>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client {
+    stream: TcpStream,
+    answers: HashMap<u32, Partial>,
+    next: u32,
+    goaway: Option<u32>,
+}
+
+impl Client {
+    /// Opens a connection whose windows let everything through.
+    pub fn open(address: &str) -> Client {
+        let mut client = Client::open_with_window(address, 0x7fff_ffff);
+        let grant = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
+        client.send(WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
+        client
+    }
+
+    /// Opens a connection on which each stream may be sent `window` bytes.
+    pub fn open_with_window(address: &str, window: u32) -> Client {
+        let stream = TcpStream::connect(address).expect("the server accepts");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
+        stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
+        stream.set_nodelay(true).expect("an option can be set");
+        let mut client = Client { stream, answers: HashMap::new(), next: 1, goaway: None };
+        client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("the server reads");
+        let mut settings = Vec::new();
+        // No dynamic table for what comes back, no pushes.
+        for (name, value) in [(1u16, 0u32), (2, 0), (4, window)] {
+            settings.extend_from_slice(&name.to_be_bytes());
+            settings.extend_from_slice(&value.to_be_bytes());
+        }
+        client.send(SETTINGS, 0, 0, &settings).expect("the server reads");
+        client
+    }
+
+    /// Sends one frame. Panics if the server neither reads nor closes.
+    pub fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> io::Result<()> {
+        let bytes = frame(kind, flags, stream, payload);
+        self.send_bytes(&bytes)
+    }
+
+    /// Sends bytes as they are. Panics if the server neither reads nor closes.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let sent = self.stream.write_all(bytes);
+        if let Err(error) = &sent {
+            assert!(!is_time_out(error), "the server neither reads nor closes");
+        }
+        sent
+    }
+
+    /// The number of a new stream.
+    pub fn stream(&mut self) -> u32 {
+        self.next += 2;
+        self.next - 2
+    }
+
+    /// Sends a request without a body; gives its stream.
+    pub fn ask(&mut self, fields: &[(&str, &str)]) -> u32 {
+        let stream = self.stream();
+        let _ = self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(fields));
+        stream
+    }
+
+    /// Sends a request with the usual pseudo-header fields and these.
+    pub fn request(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> u32 {
+        let mut fields = vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", "docs.example")];
+        fields.extend_from_slice(more);
+        self.ask(&fields)
+    }
+
+    /// A request and its answer.
+    #[track_caller]
+    pub fn get(&mut self, path: &str, more: &[(&str, &str)]) -> Answer {
+        let stream = self.request("GET", path, more);
+        self.answer(stream)
+    }
+
+    /// Waits for what becomes of a stream.
+    #[track_caller]
+    pub fn answer(&mut self, stream: u32) -> Answer {
+        loop {
+            if let Some(partial) = self.answers.get_mut(&stream) {
+                if let Some(code) = partial.reset {
+                    return Answer::Reset(code);
+                }
+                if partial.ended {
+                    let status = partial.status.expect("a response has a status");
+                    return Answer::Response { status, body: std::mem::take(&mut partial.body) };
+                }
+            }
+            if !self.receive() {
+                return Answer::Ended(self.goaway);
+            }
+        }
+    }
+
+    /// Reads until the connection is given up, by GOAWAY for an error or by closing. Panics if it is not.
+    #[track_caller]
+    pub fn end(&mut self) {
+        while self.goaway.is_none_or(|code| code == 0) && self.receive() {}
+    }
+
+    /// Reads one frame and takes note of it; false at the end of the connection.
+    #[track_caller]
+    pub fn receive(&mut self) -> bool {
+        let mut head = [0; 9];
+        if !self.fill(&mut head) {
+            return false;
+        }
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        let (kind, flags) = (head[3], head[4]);
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
+        let mut payload = vec![0; length];
+        if !self.fill(&mut payload) {
+            return false;
+        }
+        let code = |at: usize| payload.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).unwrap_or(0);
+        match kind {
+            SETTINGS if flags & ACK == 0 => {
+                let _ = self.send(SETTINGS, ACK, 0, &[]);
+            }
+            PING if flags & ACK == 0 => {
+                let _ = self.send(PING, ACK, 0, &payload);
+            }
+            GOAWAY => self.goaway = Some(code(4)),
+            RST_STREAM => {
+                let code = code(0);
+                let partial = self.answers.entry(stream).or_default();
+                // A whole response may be followed by a reset that only says: send no more.
+                if !partial.ended {
+                    partial.reset = Some(code);
+                }
+            }
+            HEADERS | CONTINUATION | DATA => {
+                let partial = self.answers.entry(stream).or_default();
+                let mut rest = &payload[..];
+                if kind != CONTINUATION && flags & PADDED != 0 {
+                    rest = &rest[1..rest.len() - usize::from(rest[0])];
+                }
+                if kind == DATA {
+                    partial.body.extend_from_slice(rest);
+                } else {
+                    if kind == HEADERS && flags & PRIORITY != 0 {
+                        rest = &rest[5..];
+                    }
+                    partial.block.extend_from_slice(rest);
+                    if flags & END_HEADERS != 0 && partial.status.is_none() {
+                        partial.status = Some(status(&partial.block));
+                    }
+                }
+                if kind != CONTINUATION && flags & END_STREAM != 0 {
+                    partial.ended = true;
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
+    #[track_caller]
+    fn fill(&mut self, buffer: &mut [u8]) -> bool {
+        match self.stream.read_exact(buffer) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(!is_time_out(&error), "the server neither answers nor closes");
+                false
+            }
+        }
+    }
+}
+
+fn is_time_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// The bytes of one frame.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len() as u32;
+    let mut bytes = length.to_be_bytes()[1..].to_vec();
+    bytes.extend_from_slice(&[kind, flags]);
+    bytes.extend_from_slice(&stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// A header block of literals that neither use nor change the tables.
+pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in fields {
+        bytes.push(0);
+        for text in [name, value] {
+            length(&mut bytes, text.len());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
+    bytes
+}
+
+/// An HPACK integer with a prefix of seven bits.
+fn length(bytes: &mut Vec<u8>, value: usize) {
+    if value < 127 {
+        bytes.push(value as u8);
+        return;
+    }
+    bytes.push(127);
+    let mut rest = value - 127;
+    while rest >= 128 {
+        bytes.push((rest % 128) as u8 | 128);
+        rest /= 128;
+    }
+    bytes.push(rest as u8);
+}
+
+/// The status of a response, which is the first field of its block.
+#[track_caller]
+fn status(block: &[u8]) -> u16 {
+    // Changes of the table's size come first; with a size of 0 each is one byte.
+    let start = block.iter().position(|b| b & 0xe0 != 0x20).expect("a field");
+    let block = &block[start..];
+    match block[0] {
+        first @ 0x88..=0x8e => [200, 204, 206, 304, 400, 404, 500][usize::from(first - 0x88)],
+        0x48..=0x4e | 0x08..=0x0e | 0x18..=0x1e => {
+            let length = usize::from(block[1] & 0x7f);
+            let value = &block[2..2 + length];
+            let text = if block[1] & 0x80 == 0 { value.to_vec() } else { digits(value) };
+            String::from_utf8_lossy(&text).parse().unwrap_or_else(|_| panic!("no status: {block:02x?}"))
+        }
+        _ => panic!("the first field is no status: {block:02x?}"),
+    }
+}
+
+/// Digits in the code of RFC 7541, appendix B.
+fn digits(value: &[u8]) -> Vec<u8> {
+    let bits: Vec<u8> = value.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect();
+    let number = |bits: &[u8]| bits.iter().fold(0u8, |number, bit| number << 1 | bit);
+    let (mut at, mut text) = (0, Vec::new());
+    while bits.len() - at >= 5 {
+        let five = number(&bits[at..at + 5]);
+        if five < 3 {
+            text.push(b'0' + five);
+            at += 5;
+        } else if bits.len() - at >= 6 && (0b01_1001..=0b01_1111).contains(&number(&bits[at..at + 6])) {
+            text.push(b'3' + number(&bits[at..at + 6]) - 0b01_1001);
+            at += 6;
+        } else {
+            break; // padding
+        }
+    }
+    text
+}
