@@ -92,6 +92,16 @@ impl Client {
         sent
     }
 
+    /// From now on a server that does not read is given up on soon.
+    pub fn give_up_when_stuck(&mut self) {
+        self.stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a time-out can be set");
+    }
+
+    /// Sends bytes as long as the server takes them; false when it does no more, or has closed.
+    pub fn send_some(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
     /// The number of a new stream.
     pub fn stream(&mut self) -> u32 {
         self.next += 2;
@@ -138,10 +148,15 @@ impl Client {
         }
     }
 
-    /// Reads until the connection is given up, by GOAWAY for an error or by closing. Panics if it is not.
+    /// Reads until the connection is given up: by GOAWAY for an error, by a reset of its only stream, or by closing.
+    /// Panics if it is not.
     #[track_caller]
     pub fn end(&mut self) {
-        while self.goaway.is_none_or(|code| code == 0) && self.receive() {}
+        while self.goaway.is_none_or(|code| code == 0) && !self.answers.values().any(|a| a.reset.is_some()) {
+            if !self.receive() {
+                return;
+            }
+        }
     }
 
     /// Reads one frame and takes note of it; false at the end of the connection.

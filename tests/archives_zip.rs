@@ -1,0 +1,339 @@
+//! ZIP: every header tells the same story, or the archive is refused.
+
+mod support;
+#[path = "support/verdict.rs"]
+mod verdict;
+
+use support::zip::{Archive, Header, Member, Raw, archive, deflate, deflated, extra, stored, zip};
+use verdict::{accepted, refused, tree, unpacked};
+
+const TEXT: &str = "some text that is long enough to be worth compressing, long enough, long enough";
+
+fn page() -> Member {
+    stored("index.html", "<!doctype html>")
+}
+
+fn victim() -> Raw {
+    Raw::of(&deflated("victim.html", TEXT))
+}
+
+/// A page and another member.
+fn with(member: Raw) -> Vec<u8> {
+    archive(&[page()]).with(member).bytes()
+}
+
+fn honest() -> Vec<u8> {
+    with(victim())
+}
+
+/// Accepted, and the same version as the plain archive of the same content.
+#[track_caller]
+fn same_as_honest(what: &str, bytes: &[u8]) {
+    assert_eq!(accepted(what, bytes)["version"], accepted("honest", &honest())["version"], "{what}");
+    let content: &[(&[u8], &[u8])] = &[(b"index.html", b"<!doctype html>"), (b"victim.html", TEXT.as_bytes())];
+    assert_eq!(unpacked(what, bytes, &[]), tree(content), "{what}");
+}
+
+#[test]
+fn local_and_central_headers_agree_or_the_archive_is_refused() {
+    type Change = fn(&mut Header);
+    let table: [(&str, Change); 11] = [
+        ("name", |h| h.name = b"other_.html".to_vec()),
+        ("length of the name", |h| h.name = b"victim.htm".to_vec()),
+        ("case of the name", |h| h.name = b"Victim.html".to_vec()),
+        ("method", |h| h.method = 0),
+        ("UTF-8 flag", |h| h.flags ^= 1 << 11),
+        ("descriptor flag", |h| h.flags ^= 8),
+        ("checksum", |h| h.crc ^= 1),
+        ("checksum of nothing", |h| h.crc = 0),
+        ("size", |h| h.size += 1),
+        ("size of nothing", |h| h.size = 0),
+        ("compressed size", |h| h.coded -= 1),
+    ];
+    for (what, change) in table {
+        let (mut local, mut central) = (victim(), victim());
+        change(&mut local.local);
+        change(&mut central.central);
+        refused(&format!("local {what}"), &with(local), &["entry \""]);
+        refused(&format!("central {what}"), &with(central), &["entry \""]);
+    }
+}
+
+#[test]
+fn both_headers_together_may_not_lie_either() {
+    let mut damaged = victim();
+    damaged.data[10] ^= 4;
+    let flushed = support::zip::deflate_piece(TEXT.as_bytes());
+    let unfinished = Raw { data: flushed.clone(), ..victim() }.both(|h| h.coded = flushed.len() as u32);
+    let table = [
+        ("checksum", victim().both(|h| h.crc ^= 1 << 31)),
+        ("size too small", victim().both(|h| h.size -= 1)),
+        ("size too large", victim().both(|h| h.size += 1)),
+        ("size of nothing", victim().both(|h| h.size = 0)),
+        ("size of 60 MiB", victim().both(|h| h.size = 60 << 20)),
+        ("compressed size too small", victim().both(|h| h.coded -= 1)),
+        ("compressed size too large", victim().both(|h| h.coded += 1)),
+        ("compressed size of 4 GiB", victim().both(|h| h.coded = u32::MAX)),
+        ("stored, with two sizes", Raw::of(&stored("victim.html", TEXT)).both(|h| h.size -= 1)),
+        ("stored, declared as deflate", Raw::of(&stored("victim.html", TEXT)).both(|h| h.method = 8)),
+        ("deflate, declared as stored", victim().both(|h| (h.method, h.size) = (0, h.coded))),
+        ("damaged data", damaged),
+        ("no data", Raw::coded(b"victim.html", 8, Vec::new(), 0, 0)),
+        ("unfinished data", unfinished),
+        ("folder with content", Raw::of(&stored("victim/", "x"))),
+        ("folder with compressed content", Raw::of(&deflated("victim/", TEXT))),
+    ];
+    for (what, raw) in table {
+        refused(what, &with(raw), &["entry \"victim"]);
+    }
+}
+
+#[test]
+fn data_descriptors_of_every_form_work_and_may_not_lie() {
+    for (signed, wide) in [(true, false), (false, false), (true, true), (false, true)] {
+        let what = format!("descriptor, signed {signed}, 64 bit {wide}");
+        let raw = victim().descriptor(signed, wide);
+        same_as_honest(&what, &with(raw.clone()));
+        same_as_honest(&what, &archive(&[]).with(raw.clone()).with(Raw::of(&page())).bytes());
+        let at = if signed { 4 } else { 0 };
+        for byte in at..raw.behind.len() {
+            let mut lying = raw.clone();
+            lying.behind[byte] ^= 1;
+            refused(&format!("{what}, byte {byte}"), &with(lying), &["entry \"victim.html\""]);
+        }
+        let mut cut = raw.clone();
+        cut.behind.pop();
+        refused(&format!("{what}, cut"), &with(cut), &["entry \"victim.html\""]);
+        let mut absent = raw;
+        absent.behind.clear();
+        refused(&format!("{what}, absent"), &with(absent), &["entry \"victim.html\""]);
+    }
+    // A stored member may have one too, and the local header may already be right.
+    let stored_too = Raw::of(&stored("victim.html", TEXT)).descriptor(true, false);
+    same_as_honest("stored with descriptor", &with(stored_too));
+    let mut known = victim().descriptor(true, false);
+    let flags = known.local.flags;
+    known.local = Header { flags, ..victim().local };
+    same_as_honest("descriptor and right local header", &with(known));
+    let wide = Raw { wide: true, ..victim().descriptor(true, true) };
+    same_as_honest("descriptor and zip64", &with(wide));
+}
+
+#[test]
+fn zip64_comments_and_extra_fields_work() {
+    let wide = Raw { wide: true, ..victim() };
+    same_as_honest("zip64 member", &with(wide.clone()));
+    let end = Archive { wide: true, ..archive(&[page()]).with(wide.clone()) };
+    same_as_honest("zip64 everywhere", &end.bytes());
+    same_as_honest("zip64 end record", &Archive { wide: true, ..archive(&[page()]).with(victim()) }.bytes());
+    let told = Archive { wide: true, here: Some(2), total: Some(2), ..archive(&[page()]).with(victim()) };
+    same_as_honest("zip64 end record that repeats the old one", &told.bytes());
+
+    let comment = Archive { comment: b"made by hand".to_vec(), ..archive(&[page()]).with(victim()) };
+    same_as_honest("comment", &comment.bytes());
+    let longest = Archive { comment: vec![b'c'; 65_535], ..archive(&[page()]).with(victim()) };
+    same_as_honest("longest comment", &longest.bytes());
+    same_as_honest("member comment", &with(Raw { comment: b"a comment of its own".to_vec(), ..victim() }));
+
+    let times = extra(0x5455, &[3, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for (what, field) in [
+        ("times", times.clone()),
+        ("owner", extra(0x7875, &[1, 4, 0, 0, 0, 0, 4, 0, 0, 0, 0])),
+        ("unknown", extra(0xbeef, &[7; 3000])),
+        ("several", [times, extra(0xcafe, &[0xca, 0xfe])].concat()),
+        ("alignment padding", vec![0, 0, 0]),
+        ("Unicode path that says otherwise", extra(0x7075, b"\x01\0\0\0\0../evil")),
+    ] {
+        same_as_honest(what, &with(victim().both(|h| h.extra.clone_from(&field))));
+        let (mut local, mut central) = (victim(), victim());
+        local.local.extra.clone_from(&field);
+        central.central.extra.clone_from(&field);
+        same_as_honest(&format!("local {what}"), &with(local));
+        same_as_honest(&format!("central {what}"), &with(central));
+        same_as_honest(&format!("zip64 and {what}"), &with(wide.clone().both(|h| h.extra.clone_from(&field))));
+    }
+}
+
+#[test]
+fn zip64_numbers_may_not_lie() {
+    let wide = Raw { wide: true, ..victim() };
+    let end = Archive { wide: true, ..archive(&[page()]).with(wide.clone()) };
+    let table = [
+        ("zip64 count", Archive { wide_total: Some(3), ..end.clone() }),
+        ("zip64 count of nothing", Archive { wide_total: Some(0), ..end.clone() }),
+        ("zip64 count of everything", Archive { wide_total: Some(u64::MAX), ..end.clone() }),
+        ("count beside zip64", Archive { total: Some(3), here: Some(3), ..end.clone() }),
+        ("start beside zip64", Archive { start: Some(1), ..end.clone() }),
+    ];
+    for (what, lying) in table {
+        refused(what, &lying.bytes(), &[]);
+    }
+    let bytes = end.bytes();
+    let locator = bytes.len() - 22 - 20;
+    let record = locator - 56;
+    for (what, at) in [("locator's offset", locator + 8), ("record's length", record + 4), ("directory's size", record + 40), ("directory's start", record + 48)] {
+        for flip in [1, 0x80] {
+            let mut lying = bytes.clone();
+            lying[at] ^= flip;
+            refused(what, &lying, &[]);
+        }
+        let mut lying = bytes.clone();
+        lying[at..at + 8].fill(0xff);
+        refused(what, &lying, &[]);
+    }
+    for (what, member) in [
+        ("size", wide.clone().both(|h| h.size += 1)),
+        ("compressed size", wide.clone().both(|h| h.coded += 1)),
+        ("offset", Raw { offset: Some(1), ..wide.clone() }),
+    ] {
+        refused(&format!("zip64 {what}"), &with(member), &["entry \""]);
+    }
+    let mut short = victim();
+    (short.central.size, short.central.extra) = (u32::MAX, extra(1, &[0; 4]));
+    refused("zip64 field that is too short", &with(short), &["entry \"victim.html\""]);
+    let cut = victim().both(|h| h.extra = vec![1, 0, 200, 0, 1, 2, 3]);
+    refused("extra field that is longer than there is room", &with(cut), &["entry \"victim.html\""]);
+}
+
+#[test]
+fn members_that_share_bytes_are_refused() {
+    let a = victim();
+    let same = Raw { offset: Some(0), ..Raw::of(&page()) };
+    refused("two entries of one member", &archive(&[page()]).with(same.clone()).bytes(), &["entry \"index.html\""]);
+    let mut renamed = same;
+    renamed.central.name = b"copy.html".to_vec();
+    refused("two names of one member", &archive(&[page()]).with(renamed).bytes(), &["entry \""]);
+
+    // A local header quoted by a stored DEFLATE block: both members end with the same kernel (the overlap of better bombs).
+    let kernel = Raw::of(&deflated("b.html", TEXT));
+    let inner = archive(&[]).with(kernel.clone());
+    let local = inner.bytes()[..30 + 6 + kernel.data.len()].to_vec();
+    let header = 30 + 6;
+    let mut quoting = vec![0, header as u8, 0, !(header as u8), 0xff];
+    quoting.extend_from_slice(&local);
+    let content = [&local[..header], TEXT.as_bytes()].concat();
+    let outer = Raw::coded(b"a.html", 8, quoting, crc32fast::hash(&content), content.len() as u32);
+    let alone = archive(&[page()]).with(outer.clone()).bytes();
+    accepted("the outer member alone", &alone);
+    let inner_at = archive(&[page()]).bytes().windows(4).position(|w| w == b"PK\x01\x02").expect("a directory") + header + 5;
+    let mut shared = archive(&[page()]).with(outer);
+    shared.members.push(Raw { offset: Some(inner_at as u32), ..kernel });
+    let mut bytes = shared.bytes();
+    // Takes the third member's own local header and data away again.
+    let directory = bytes.windows(4).position(|w| w == b"PK\x01\x02").expect("a directory");
+    bytes.drain(directory - local.len()..directory);
+    let at = bytes.len() - 6;
+    bytes[at..at + 4].copy_from_slice(&((directory - local.len()) as u32).to_le_bytes());
+    refused("quoted local header", &bytes, &["overlaps"]);
+
+    let mut reaching = a.clone();
+    reaching = reaching.both(|h| h.coded += 30);
+    refused("a member that reaches into the next", &archive(&[]).with(reaching.clone()).with(Raw::of(&page())).bytes(), &["entry \"victim.html\""]);
+    refused("a member that reaches into the directory", &with(reaching), &["entry \"victim.html\""]);
+    // The local header alone claims an extra field that shifts its data into the next member.
+    let mut bytes = archive(&[]).with(Raw::of(&stored("victim.html", TEXT))).with(Raw::of(&page())).bytes();
+    bytes[28] = 30;
+    refused("an extra field that shifts the data", &bytes, &["entry \"victim.html\""]);
+}
+
+#[test]
+fn counts_and_offsets_are_true_or_the_archive_is_refused() {
+    let good = || archive(&[page()]).with(victim());
+    let size = good().bytes().len();
+    let table = [
+        ("total of one", Archive { total: Some(1), here: Some(1), ..good() }),
+        ("total of three", Archive { total: Some(3), here: Some(3), ..good() }),
+        ("total of nothing", Archive { total: Some(0), here: Some(0), ..good() }),
+        ("total and here differ", Archive { here: Some(1), ..good() }),
+        ("directory's size", Archive { size: Some(1), ..good() }),
+        ("directory's start", Archive { start: Some(0), ..good() }),
+        ("directory behind the end", Archive { start: Some(size as u32), ..good() }),
+        ("directory beyond all bounds", Archive { start: Some(u32::MAX), size: Some(u32::MAX), ..good() }),
+        ("disk number", Archive { disks: [1, 0], ..good() }),
+        ("disk of the directory", Archive { disks: [0, 1], ..good() }),
+        ("member's disk", archive(&[page()]).with(Raw { disk: 1, ..victim() })),
+        ("member's offset", archive(&[page()]).with(Raw { offset: Some(3), ..victim() })),
+        ("member's offset in the directory", archive(&[page()]).with(Raw { offset: Some(size as u32 - 60), ..victim() })),
+        ("member's offset behind the end", archive(&[page()]).with(Raw { offset: Some(size as u32 + 60), ..victim() })),
+        ("member's offset beyond all bounds", archive(&[page()]).with(Raw { offset: Some(u32::MAX), ..victim() })),
+    ];
+    for (what, lying) in table {
+        refused(what, &lying.bytes(), &[]);
+    }
+    // Two members whose offsets are exchanged.
+    let mut swapped = good();
+    swapped.members[0].offset = Some(30 + 10 + 15);
+    swapped.members[1].offset = Some(0);
+    refused("exchanged offsets", &swapped.bytes(), &["entry \""]);
+}
+
+#[test]
+fn there_is_one_end_record_at_the_very_end() {
+    let good = honest();
+    let other = zip(&[stored("index.html", "other")]);
+    refused("bytes behind the end", &[&good[..], b"x"].concat(), &[]);
+    refused("zeros behind the end", &[&good[..], &[0; 100]].concat(), &[]);
+    refused("70,000 bytes behind the end", &[&good[..], &[b'x'; 70_000]].concat(), &[]);
+    refused("two archives", &[&good[..], &other].concat(), &[]);
+    refused("bytes before the start", &[b"#!/bin/sh\nexit\n", &good[..]].concat(), &[]);
+    refused("bytes before the start that look right", &[b"PK\x03\x04", &good[..]].concat(), &[]);
+    let end = &other[other.len() - 22..];
+    refused("two end records", &[&good[..], end].concat(), &[]);
+    let whole = Archive { comment: other.clone(), ..archive(&[page()]).with(victim()) };
+    refused("an archive in the comment", &whole.bytes(), &[]);
+    let record = Archive { comment: end.to_vec(), ..archive(&[page()]).with(victim()) };
+    refused("an end record in the comment", &record.bytes(), &[]);
+    let overlong = Archive { comment: b"comment".to_vec(), ..archive(&[page()]).with(victim()) };
+    let bytes = overlong.bytes();
+    refused("a comment that is cut", &bytes[..bytes.len() - 1], &[]);
+    refused("an end record alone but for a local header", &[b"PK\x03\x04", end].concat(), &[]);
+    // As content it is harmless.
+    let nested = Raw::of(&Member { name: b"download.zip".to_vec(), content: other, deflate: false });
+    accepted("an archive as content", &with(nested));
+}
+
+#[test]
+fn encrypted_and_unknown_methods_are_refused_by_name() {
+    let table: [(&str, Raw, &str); 12] = [
+        ("encrypted", victim().both(|h| h.flags |= 1), "encrypted"),
+        ("strongly encrypted", victim().both(|h| h.flags |= 1 | 1 << 6), "encrypted"),
+        ("masked", victim().both(|h| h.flags |= 1 << 13), "encrypted"),
+        ("AES", victim().both(|h| (h.flags, h.method) = (1, 99)), "encrypted"),
+        ("patch", victim().both(|h| h.flags |= 1 << 5), "patch"),
+        ("bzip2", victim().both(|h| h.method = 12), "bzip2"),
+        ("lzma", victim().both(|h| h.method = 14), "lzma"),
+        ("zstd", victim().both(|h| h.method = 93), "zstd"),
+        ("xz", victim().both(|h| h.method = 95), "xz"),
+        ("deflate64", victim().both(|h| h.method = 9), "deflate64"),
+        ("implode", victim().both(|h| h.method = 6), "implode"),
+        ("unknown", victim().both(|h| h.method = 4242), "4242"),
+    ];
+    for (what, raw, word) in table {
+        refused(what, &with(raw), &[word, "entry \"victim.html\""]);
+    }
+}
+
+#[test]
+fn every_shape_of_deflate_data_that_zlib_writes_is_read() {
+    let text = TEXT.repeat(2000);
+    let mut random = 1u32;
+    let noise: Vec<u8> = (0..200_000).map(|_| { random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223); (random >> 24) as u8 }).collect();
+    for content in [text.as_bytes(), &noise, b"", b"x"] {
+        for level in 0..=9 {
+            let mut raw = flate2::Compress::new(flate2::Compression::new(level), false);
+            let mut data = Vec::with_capacity(content.len() * 2 + 10_000);
+            raw.compress_vec(content, &mut data, flate2::FlushCompress::Finish).expect("memory");
+            let member = Raw::coded(b"victim.html", 8, data, crc32fast::hash(content), content.len() as u32);
+            let files: &[(&[u8], &[u8])] = &[(b"index.html", b"<!doctype html>"), (b"victim.html", content)];
+            assert_eq!(unpacked(&format!("level {level}"), &with(member), &[]), tree(files));
+        }
+    }
+    // A folder may be compressed to nothing, as Java writes it.
+    let folder = Raw::coded(b"empty/", 8, deflate(b""), 0, 0);
+    same_as_honest("compressed folder", &archive(&[page()]).with(folder).with(victim()).bytes());
+    // Bytes behind the stream that its size counts are no content.
+    let mut loose = victim();
+    loose.data.extend_from_slice(b"loose");
+    let loose = loose.both(|h| h.coded += 5);
+    same_as_honest("bytes behind the stream", &with(loose));
+}

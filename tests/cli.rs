@@ -1,0 +1,117 @@
+//! The command line as a contract: exit codes, one line of error, data on stdout.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::process::Stdio;
+
+use support::zip::{deflated, zip};
+use support::{docwharf, end, folder, run, write_site};
+
+#[test]
+fn mistakes_of_usage_are_one_line_and_exit_2() {
+    for arguments in [
+        &["--no-such-flag"][..],
+        &["no-such-command"],
+        &["serve"],
+        &["serve", "/no/such/bundle.zip"],
+        &["serve", ".", "--listen", "nowhere"],
+        &["serve", ".", "--base-path", "docs"],
+        &["serve", ".", "--slashes", "sometimes"],
+        &["bundle", "verify", "/no/such/bundle.zip"],
+        &["import", "x.zip", "--label", ""],
+        &["status", "--config", "/no/such/config.toml"],
+    ] {
+        let ended = run(arguments).expect(2);
+        assert_eq!(ended.stderr.lines().count(), 1, "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.starts_with("docwharf: "), "{}", ended.stderr);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    assert!(run(["--help"]).expect(0).stdout.contains("Exit codes"));
+    assert_eq!(run(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
+    for command in ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"] {
+        assert!(!run([command, "--help"]).expect(0).stdout.is_empty());
+    }
+}
+
+#[test]
+fn every_result_is_json_on_request() {
+    let dir = folder();
+    let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi"), ("a/b.html", "x"), (".env", "secret")]);
+    let bundle = dir.path().join("b.zip");
+    let packed = end(docwharf().args(["bundle", "pack", "--json"]).arg(&site).arg(&bundle)).expect(0).json();
+    let verified = end(docwharf().args(["bundle", "verify", "--json"]).arg(&bundle)).expect(0).json();
+    let inspected = end(docwharf().args(["bundle", "inspect", "--json"]).arg(&bundle)).expect(0).json();
+    assert_eq!(packed["version"], verified["version"]);
+    assert_eq!(inspected["kind"], "zip");
+    assert_eq!((&inspected["pages"], &inspected["files"]), (&2.into(), &3.into()));
+    assert_eq!(inspected["leftOut"]["hidden"], 1);
+    assert_eq!(inspected["archiveSha256"], packed["archiveSha256"]);
+    let store = dir.path().join("store");
+    for arguments in [&["import", bundle.to_str().unwrap()][..], &["status"], &["versions"], &["history"], &["hold"], &["release"]] {
+        let mut command = docwharf();
+        let ended = end(command.args(arguments).arg("--json").env("DOCWHARF_STORE__PATH", &store)).expect(0);
+        assert_eq!(ended.json()["schemaVersion"], 1, "{arguments:?}");
+        assert_eq!(ended.stderr, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = folder();
+    let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
+    let mut child = docwharf().args(["bundle", "inspect"]).arg(&site).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn the_example_configuration_has_every_key_and_is_valid() {
+    let example = include_str!("../config.example.toml");
+    let dir = folder();
+    let path = dir.path().join("config.toml");
+    // What is commented out because it has no default is part of the example too.
+    let all: String = example
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|rest| rest.contains(" = ") && !rest.starts_with(' ')).unwrap_or(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    std::fs::write(&path, all.replace("/var/lib/docwharf", dir.path().to_str().unwrap())).unwrap();
+    run(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
+    for key in docwharf::config::raw::KEYS.iter().filter(|key| key.contains('.')) {
+        let (section, name) = key.split_once('.').unwrap();
+        let body = example.split(&format!("[{section}]")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
+        let body = body.split("\n[").next().unwrap();
+        assert!(body.lines().any(|line| line.trim_start_matches('#').starts_with(&format!("{name} = "))), "{key} is missing");
+    }
+}
+
+#[test]
+fn quiet_is_quiet_and_warnings_are_one_line() {
+    let dir = folder();
+    let path = dir.path().join("b.zip");
+    std::fs::write(&path, zip(&[deflated("a/x.html", "x"), deflated("y.html", "y")])).unwrap();
+    let loud = end(docwharf().args(["bundle", "verify"]).arg(&path)).expect(0);
+    assert_eq!(loud.stderr.lines().count(), 1);
+    assert!(loud.stderr.contains("no index.html"), "{}", loud.stderr);
+    assert_eq!(end(docwharf().args(["-q", "bundle", "verify"]).arg(&path)).expect(0).stderr, "");
+}
+
+#[test]
+fn an_unwritable_store_is_exit_8_and_names_the_folder() {
+    let dir = folder();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let bundle = dir.path().join("b.zip");
+    std::fs::write(&bundle, zip(&[deflated("index.html", "x")])).unwrap();
+    let ended = end(docwharf().arg("import").arg(&bundle).env("DOCWHARF_STORE__PATH", file.join("store"))).expect(8);
+    assert_eq!(ended.stderr.lines().count(), 1);
+    assert!(ended.stderr.contains(file.join("store").to_str().unwrap()), "{}", ended.stderr);
+}
