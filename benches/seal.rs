@@ -59,7 +59,11 @@ impl Contender {
 }
 
 fn installed(program: &str) -> bool {
-    Command::new("sh").args(["-c", &format!("command -v {program}")]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())
+    Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
 }
 
 fn first_line(command: &str) -> String {
@@ -143,7 +147,11 @@ fn ten_imports(program: &str, archive: &Path, scratch: &Path) {
     let first = median(walls[..3].to_vec());
     let last = median(walls[7..].to_vec());
     let all: Vec<String> = walls.iter().map(|w| format!("{w:.2}")).collect();
-    println!("\n## ten imports of different versions\n\nseconds: {}; last three over first three: {:.2}", all.join(" "), last / first);
+    println!(
+        "\n## ten imports of different versions\n\nseconds: {}; last three over first three: {:.2}",
+        all.join(" "),
+        last / first
+    );
 }
 
 fn main() {

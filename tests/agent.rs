@@ -202,7 +202,8 @@ fn run_with_nothing_to_serve_and_no_bundle_is_a_mistake_of_configuration() {
     let host = Host::new("");
     let ended = host.fails(2, &["run"]);
     assert!(ended.stderr.contains("bundleUrl"), "{}", ended.stderr);
-    std::fs::write(host.path("docwharf.toml"), "[store]\npath = \"empty\"\n[server]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    std::fs::write(host.path("docwharf.toml"), "[store]\npath = \"empty\"\n[server]\nlisten = \"127.0.0.1:0\"\n")
+        .unwrap();
     host.fails(2, &["run"]);
     host.fails(2, &["sync"]);
 }
@@ -429,7 +430,11 @@ fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
     let ended = end(&mut host.command(&["sync"])).expect(2);
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ended.stderr);
-    assert!(lines[0].contains("docwharf.toml:9:1") && lines[0].contains("did you mean staticExport.sha256?"), "{}", lines[0]);
+    assert!(
+        lines[0].contains("docwharf.toml:9:1") && lines[0].contains("did you mean staticExport.sha256?"),
+        "{}",
+        lines[0]
+    );
     assert!(lines[1].contains("staticExport.version"), "{}", lines[1]);
     assert!(!host.path("store").exists());
     let missing = end(docwharf().args(["status", "--config", "/no/such/file.toml"])).expect(2);
@@ -477,7 +482,7 @@ fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
 #[test]
 fn an_interrupted_sync_is_non_zero_and_leaves_the_store_usable() {
     let host = Host::new("");
-    let big: String = (0..400_000).map(|n| format!("{n} ")).collect();
+    let big = "a long page that takes a moment to prove; ".repeat(400_000);
     host.put(&zip(&[deflated("index.html", &big), deflated("b.html", &big), deflated("c.html", &big)]));
     let mut child = host.command(&["sync"]).spawn().unwrap();
     let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();

@@ -5,8 +5,8 @@ mod support;
 mod verdict;
 
 use support::tar::{
-    Entry, blocks, entry, file, gzip, gzip_frame, link, long_name, pax, pax_bytes, pax_record, tar, zstd, zstd_checked, zstd_raw,
-    zstd_skippable,
+    Entry, blocks, entry, file, gzip, gzip_frame, link, long_name, pax, pax_bytes, pax_record, tar, zstd, zstd_checked,
+    zstd_raw, zstd_skippable,
 };
 use support::zip::{LAST_BLOCK, deflate};
 use verdict::{PAGE, accepted, as_tar, refused, tree, unpacked};
@@ -49,32 +49,60 @@ fn every_dialect_of_names_and_sizes_is_read() {
     let table: Vec<(&str, Vec<Entry>, &str)> = vec![
         ("./ prefix", vec![entry("./", b'5', b""), plain("./a/b")], "a/b"),
         ("v7", vec![plain("a/b").with(257, &[0; 8]).with(156, &[0])], "a/b"),
-        ("v7 folder by its slash", vec![entry("a/", 0, b"").with(257, &[0; 8]), plain("a/b").with(257, &[0; 8])], "a/b"),
+        (
+            "v7 folder by its slash",
+            vec![entry("a/", 0, b"").with(257, &[0; 8]), plain("a/b").with(257, &[0; 8])],
+            "a/b",
+        ),
         ("ustar prefix", vec![plain("b").with(345, b"pre/fix")], "pre/fix/b"),
         ("ustar prefix that ends with a slash", vec![plain("b").with(345, b"pre/fix/")], "pre/fix/b"),
         ("full ustar prefix and name", vec![plain(&"n".repeat(100)).with(345, &[b'p'; 155])], ""),
         ("old GNU, which has no prefix", vec![plain("b").with(257, b"ustar  \0").with(345, b"14000000000\0")], "b"),
         ("contiguous file", vec![plain("a/b").with(156, b"7")], "a/b"),
         ("PAX path", vec![pax(&[("path", far.as_bytes())]), plain("short")], &far),
-        ("PAX path beats prefix and GNU name", vec![long_name(b"other"), pax(&[("path", b"a/b")]), plain("c").with(345, b"d")], "a/b"),
-        ("GNU name beats PAX-less header", vec![long_name(farther.as_bytes()), plain("short").with(345, b"d")], &farther),
+        (
+            "PAX path beats prefix and GNU name",
+            vec![long_name(b"other"), pax(&[("path", b"a/b")]), plain("c").with(345, b"d")],
+            "a/b",
+        ),
+        (
+            "GNU name beats PAX-less header",
+            vec![long_name(farther.as_bytes()), plain("short").with(345, b"d")],
+            &farther,
+        ),
         ("GNU name without its NUL", vec![entry("././@LongLink", b'L', b"a/b"), plain("short")], "a/b"),
         ("GNU link name without a link", vec![entry("././@LongLink", b'K', b"target\0"), plain("a/b")], "a/b"),
-        ("PAX path of another kind", vec![pax(&[("comment", b"path=evil\n\0"), ("path", "\u{e4} = b".as_bytes())]), plain("x")], "\u{e4} = b"),
+        (
+            "PAX path of another kind",
+            vec![pax(&[("comment", b"path=evil\n\0"), ("path", "\u{e4} = b".as_bytes())]), plain("x")],
+            "\u{e4} = b",
+        ),
         ("PAX path that is taken back", vec![pax(&[("path", b"evil"), ("path", b"")]), plain("a/b")], "a/b"),
-        ("PAX attributes", vec![pax(&[("mtime", b"1.5"), ("SCHILY.xattr.user.x", b"\0\n\xff"), ("LIBARCHIVE.x", b"")]), plain("a/b")], "a/b"),
+        (
+            "PAX attributes",
+            vec![pax(&[("mtime", b"1.5"), ("SCHILY.xattr.user.x", b"\0\n\xff"), ("LIBARCHIVE.x", b"")]), plain("a/b")],
+            "a/b",
+        ),
         ("PAX size wins", vec![pax(&[("size", b"700")]), plain("a/b").sized(0)], "a/b"),
         ("PAX size beats a base-256 size", vec![pax(&[("size", b"700")]), plain("a/b").with(124, &base256(9))], "a/b"),
         ("base-256 size", vec![plain("a/b").with(124, &base256(700))], "a/b"),
         ("size with spaces", vec![plain("a/b").with(124, b"       1274 ")], "a/b"),
         ("size without an end", vec![plain("a/b").with(124, b"000000001274")], "a/b"),
-        ("global comment", vec![entry("pax_global_header", b'g', &pax_record("comment", b"0123456789abcdef")), plain("a/b")], "a/b"),
+        (
+            "global comment",
+            vec![entry("pax_global_header", b'g', &pax_record("comment", b"0123456789abcdef")), plain("a/b")],
+            "a/b",
+        ),
         ("checksum of signed bytes", vec![signed(plain("a/b").with(265, b"\xe4\xf6\xfc"))], "a/b"),
     ];
     for (what, entries, name) in table {
         let full = format!("{}/{}", "p".repeat(155), "n".repeat(100));
         let name = if name.is_empty() { &full } else { name };
-        for (kind, archive) in [("tar", with(entries.clone())), ("tar.gz", gzip(&with(entries.clone()))), ("tar.zst", zstd(&with(entries)))] {
+        for (kind, archive) in [
+            ("tar", with(entries.clone())),
+            ("tar.gz", gzip(&with(entries.clone()))),
+            ("tar.zst", zstd(&with(entries))),
+        ] {
             holds(&format!("{kind}: {what}"), &archive, name.as_bytes(), content.as_bytes());
         }
     }
@@ -92,7 +120,13 @@ fn signed(mut entry: Entry) -> Entry {
 fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
     let entries = [page(), file("a", "1")];
     let bare = blocks(&entries);
-    for (what, end) in [("no end blocks", 0), ("one end block", 512), ("two", 1024), ("a full record", 10_240 - bare.len()), ("many", 100_352)] {
+    for (what, end) in [
+        ("no end blocks", 0),
+        ("one end block", 512),
+        ("two", 1024),
+        ("a full record", 10_240 - bare.len()),
+        ("many", 100_352),
+    ] {
         holds(what, &[&bare[..], &vec![0; end]].concat(), b"a", b"1");
         holds(what, &gzip(&[&bare[..], &vec![0; end]].concat()), b"a", b"1");
     }
@@ -200,16 +234,37 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
         refused(what, &gzip(&with(vec![entry("victim", kind, b"")])), &["entry \"victim\""]);
     }
     // The three PAX forms of sparse files: expanded rightly or refused; here refused.
-    let old = entry("victim", b'S', b"content").with(257, b"ustar  \0").with(386, b"00000000000\000000000007\0").with(483, b"00000010000\0");
+    let old = entry("victim", b'S', b"content")
+        .with(257, b"ustar  \0")
+        .with(386, b"00000000000\x0000000000007\x00")
+        .with(483, b"00000010000\0");
     refused("old GNU sparse with its map", &with(vec![old]), &["entry \"victim\"", "sparse"]);
     for records in [
-        vec![("GNU.sparse.size", &b"4096"[..]), ("GNU.sparse.numblocks", b"1"), ("GNU.sparse.offset", b"0"), ("GNU.sparse.numbytes", b"7")],
+        vec![
+            ("GNU.sparse.size", &b"4096"[..]),
+            ("GNU.sparse.numblocks", b"1"),
+            ("GNU.sparse.offset", b"0"),
+            ("GNU.sparse.numbytes", b"7"),
+        ],
         vec![("GNU.sparse.name", &b"victim"[..]), ("GNU.sparse.size", b"4096"), ("GNU.sparse.map", b"0,7")],
-        vec![("GNU.sparse.major", &b"1"[..]), ("GNU.sparse.minor", b"0"), ("GNU.sparse.name", b"victim"), ("GNU.sparse.realsize", b"4096")],
+        vec![
+            ("GNU.sparse.major", &b"1"[..]),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"victim"),
+            ("GNU.sparse.realsize", b"4096"),
+        ],
     ] {
-        refused("PAX sparse", &with(vec![pax(&records), file("GNUSparseFile.0/victim", "content")]), &["victim", "sparse"]);
+        refused(
+            "PAX sparse",
+            &with(vec![pax(&records), file("GNUSparseFile.0/victim", "content")]),
+            &["victim", "sparse"],
+        );
     }
-    refused("hidden name of a sparse file", &with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]), &["entry"]);
+    refused(
+        "hidden name of a sparse file",
+        &with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]),
+        &["entry"],
+    );
     let global = entry("pax_global_header", b'g', &pax_record("path", b"everything"));
     refused("global path", &with(vec![global, file("victim", "x")]), &["global"]);
 }
@@ -240,7 +295,9 @@ fn gzip_of_any_number_of_members_is_one_stream() {
         ("long name", 8, [vec![b'n'; 60_000], vec![0]].concat()),
         ("text", 1, Vec::new()),
     ] {
-        let framed = [&[0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 2, 3][..], &fields, &coded, &crc.to_le_bytes(), &len.to_le_bytes()].concat();
+        let framed =
+            [&[0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 2, 3][..], &fields, &coded, &crc.to_le_bytes(), &len.to_le_bytes()]
+                .concat();
         assert_eq!(accepted(what, &framed)["version"], expected);
     }
     let head = [0x1f, 0x8b, 8, 2, 0, 0, 0, 0, 0, 3];
@@ -273,7 +330,7 @@ fn gzip_is_read_to_its_end_and_every_member_checked() {
         refused(what, &archive, &[]);
     }
     // Damage far behind the end marker of the tar counts too.
-    let padded = [&bytes[..], &[0; 100_000]].concat();
+    let padded = [&bytes[..], &vec![0; 100_000]].concat();
     let mut damaged = gzip(&padded);
     let at = damaged.len() - 5;
     damaged[at] ^= 1;
@@ -292,7 +349,10 @@ fn zstd_of_any_number_of_frames_is_one_stream() {
         ("many frames", bytes.chunks(100).flat_map(zstd).collect()),
         ("empty frames", [zstd(b""), zstd(first), zstd(b""), zstd(second), zstd(b"")].concat()),
         ("skippable frame first", [zstd_skippable(b"seek table"), zstd(&bytes)].concat()),
-        ("skippable frames all over", [zstd(first), zstd_skippable(&[7; 5000]), zstd(second), zstd_skippable(b"")].concat()),
+        (
+            "skippable frames all over",
+            [zstd(first), zstd_skippable(&[7; 5000]), zstd(second), zstd_skippable(b"")].concat(),
+        ),
         ("a raw block", zstd_raw(0x40, &bytes)),
         ("a window of 128 MiB", zstd_raw((27 - 10) << 3, &bytes)),
     ] {

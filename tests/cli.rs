@@ -34,7 +34,9 @@ fn mistakes_of_usage_are_one_line_and_exit_2() {
 fn help_and_version_are_answers() {
     assert!(run(["--help"]).expect(0).stdout.contains("Exit codes"));
     assert_eq!(run(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
-    for command in ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"] {
+    for command in
+        ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"]
+    {
         assert!(!run([command, "--help"]).expect(0).stdout.is_empty());
     }
 }
@@ -53,7 +55,9 @@ fn every_result_is_json_on_request() {
     assert_eq!(inspected["leftOut"]["hidden"], 1);
     assert_eq!(inspected["archiveSha256"], packed["archiveSha256"]);
     let store = dir.path().join("store");
-    for arguments in [&["import", bundle.to_str().unwrap()][..], &["status"], &["versions"], &["history"], &["hold"], &["release"]] {
+    for arguments in
+        [&["import", bundle.to_str().unwrap()][..], &["status"], &["versions"], &["history"], &["hold"], &["release"]]
+    {
         let mut command = docwharf();
         let ended = end(command.args(arguments).arg("--json").env("DOCWHARF_STORE__PATH", &store)).expect(0);
         assert_eq!(ended.json()["schemaVersion"], 1, "{arguments:?}");
@@ -65,7 +69,13 @@ fn every_result_is_json_on_request() {
 fn a_reader_that_goes_away_is_no_error() {
     let dir = folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
-    let mut child = docwharf().args(["bundle", "inspect"]).arg(&site).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = docwharf()
+        .args(["bundle", "inspect"])
+        .arg(&site)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -78,18 +88,22 @@ fn the_example_configuration_has_every_key_and_is_valid() {
     let dir = folder();
     let path = dir.path().join("config.toml");
     // What is commented out because it has no default is part of the example too.
-    let all: String = example
+    let all: Vec<&str> = example
         .lines()
-        .map(|line| line.strip_prefix('#').filter(|rest| rest.contains(" = ") && !rest.starts_with(' ')).unwrap_or(line))
-        .map(|line| format!("{line}\n"))
+        .map(|line| {
+            line.strip_prefix('#').filter(|rest| rest.contains(" = ") && !rest.starts_with(' ')).unwrap_or(line)
+        })
         .collect();
-    std::fs::write(&path, all.replace("/var/lib/docwharf", dir.path().to_str().unwrap())).unwrap();
+    std::fs::write(&path, all.join("\n").replace("/var/lib/docwharf", dir.path().to_str().unwrap())).unwrap();
     run(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
     for key in docwharf::config::raw::KEYS.iter().filter(|key| key.contains('.')) {
         let (section, name) = key.split_once('.').unwrap();
         let body = example.split(&format!("[{section}]")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
         let body = body.split("\n[").next().unwrap();
-        assert!(body.lines().any(|line| line.trim_start_matches('#').starts_with(&format!("{name} = "))), "{key} is missing");
+        assert!(
+            body.lines().any(|line| line.trim_start_matches('#').starts_with(&format!("{name} = "))),
+            "{key} is missing"
+        );
     }
 }
 

@@ -27,7 +27,7 @@ impl Random {
 
 /// Content `n`: its front page says so, and so does every other file.
 fn pages(n: u32) -> Vec<(String, String)> {
-    let filler: String = (0..2000).map(|i| format!("line {i} of version {n}\n")).collect();
+    let filler: String = format!("a line of version {n}\n").repeat(2000);
     let mut pages = vec![("index.html".to_owned(), format!("version {n}"))];
     pages.extend((0..150).map(|i| (format!("part/{i}.html"), format!("{i} {filler}"))));
     pages
@@ -35,7 +35,7 @@ fn pages(n: u32) -> Vec<(String, String)> {
 
 fn bundle(n: u32) -> Vec<u8> {
     let pages = pages(n);
-    if n % 2 == 0 {
+    if n.is_multiple_of(2) {
         zip(&pages.iter().map(|(name, text)| deflated(name, text)).collect::<Vec<_>>())
     } else {
         gzip(&tar(&pages.iter().map(|(name, text)| file(name, text)).collect::<Vec<_>>()))
@@ -63,7 +63,11 @@ fn two_hundred_kills_at_random_moments_of_an_import() {
     const KINDS: u32 = 6;
     let dir = folder();
     let dir = dir.path();
-    std::fs::write(dir.join("c.toml"), "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\nkeep = 1\n").unwrap();
+    std::fs::write(
+        dir.join("c.toml"),
+        "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\nkeep = 1\n",
+    )
+    .unwrap();
     for n in 0..KINDS {
         std::fs::write(dir.join(format!("{n}.bundle")), bundle(n)).unwrap();
     }
@@ -95,7 +99,8 @@ fn two_hundred_kills_at_random_moments_of_an_import() {
             old = now;
         } else {
             // The record tells the same without a server; the next round with one proves it.
-            let status = end(docwharf().args(["status", "--json", "--config"]).arg(dir.join("c.toml"))).expect(0).json();
+            let status =
+                end(docwharf().args(["status", "--json", "--config"]).arg(dir.join("c.toml"))).expect(0).json();
             assert_eq!(status["activePresent"], true, "round {round}");
             old = version_of(&status["active"], dir);
         }

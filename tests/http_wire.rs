@@ -41,7 +41,8 @@ fn large_site() -> (tempfile::TempDir, Daemon, Vec<u8>) {
     let root = write_site(&dir.path().join("site"), &SMALL);
     let picture = noise(24 << 20);
     std::fs::write(root.join("large.png"), &picture).expect("a file can be written");
-    std::fs::write(root.join("large.txt"), "The same line again and again.\n".repeat(700_000)).expect("a file can be written");
+    std::fs::write(root.join("large.txt"), "The same line again and again.\n".repeat(700_000))
+        .expect("a file can be written");
     let daemon = Daemon::serve(&root, &[]);
     (dir, daemon, picture)
 }
@@ -89,7 +90,12 @@ fn a_connection_is_kept_and_what_is_sent_ahead_is_answered_in_order() {
         assert_eq!((answer.status, answer.text().as_str()), (status, body), "{method} {target}");
     }
     let tag = get(&daemon.address, "/a.txt").header("etag").expect("a tag").to_owned();
-    let cases = [(format!("If-None-Match: {tag}"), 304), ("If-Match: \"x\"".into(), 412), ("Range: bytes=1-2".into(), 206), ("Range: bytes=99-".into(), 416)];
+    let cases = [
+        (format!("If-None-Match: {tag}"), 304),
+        ("If-Match: \"x\"".into(), 412),
+        ("Range: bytes=1-2".into(), 206),
+        ("Range: bytes=99-".into(), 416),
+    ];
     for (field, status) in cases {
         connection.send(format!("GET /a.txt HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n{}", one("GET", "/b.txt")));
         assert_eq!(connection.response(false).status, status, "{field}");
@@ -169,7 +175,14 @@ fn http_1_0_gets_whole_bodies_with_their_length() {
 #[test]
 fn the_absolute_form_is_the_same_address() {
     let (_dir, daemon) = site(&SMALL);
-    for target in ["http://x/a.txt", "http://127.0.0.1:1/a.txt", "HTTP://x/a.txt?q", "https://other.example/a.txt", "http://x:80/%61.txt", "http://[::1]:8/a.txt"] {
+    for target in [
+        "http://x/a.txt",
+        "http://127.0.0.1:1/a.txt",
+        "HTTP://x/a.txt?q",
+        "https://other.example/a.txt",
+        "http://x:80/%61.txt",
+        "http://[::1]:8/a.txt",
+    ] {
         let answer = request(&daemon.address, "GET", target, &[]);
         assert_eq!((answer.status, answer.text().as_str()), (200, "content of a"), "{target}");
     }
@@ -177,7 +190,9 @@ fn the_absolute_form_is_the_same_address() {
         assert_eq!(get(&daemon.address, target).text(), "<p>home", "{target}");
     }
     assert_eq!(request(&daemon.address, "OPTIONS", "*", &[]).status, 204);
-    for (method, target) in [("GET", "*"), ("GET", "a.txt"), ("CONNECT", "x:443"), ("CONNECT", "/"), ("GET", "x:443"), ("GET", "?q")] {
+    for (method, target) in
+        [("GET", "*"), ("GET", "a.txt"), ("CONNECT", "x:443"), ("CONNECT", "/"), ("GET", "x:443"), ("GET", "?q")]
+    {
         let status = request(&daemon.address, method, target, &[]).status;
         assert!(matches!(status, 400 | 404 | 405), "{method} {target}: {status}");
     }
@@ -231,11 +246,14 @@ fn exactly_one_good_host_is_wanted() {
         "Host: x?y\r\n",
         "Host: x#y\r\n",
         "Host: user@x\r\n",
-        "Host: x,y\r\n",
         "Host: a\\b\r\n",
         "Host: x:port\r\n",
         "Host: x:1:2\r\n",
         "Host: [::1\r\n",
+        "Host: [zz]\r\n",
+        "Host: x]\r\n",
+        "Host: ::1\r\n",
+        "Host: :80\r\n",
         "Host: <script>\r\n",
         "Host: \u{e9}\r\n",
     ] {
@@ -333,14 +351,16 @@ fn targets_and_headers_are_bounded() {
     for len in [66_000, 70_000] {
         refused(address, format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(len)), &[414]);
         refused(address, format!("GET /?{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(len)), &[414]);
+    }
+    for len in [1 << 20, 8 << 20] {
+        refused(address, format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(len)), &[414, 431]);
+    }
+    for len in [140_000, 1 << 20, 8 << 20] {
         refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\nCookie: {}\r\n\r\n", "a".repeat(len)), &[431]);
         refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\n{}: a\r\n\r\n", "a".repeat(len)), &[431]);
     }
-    refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "a: b\r\n".repeat(20_000)), &[431]);
-    refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "a: b\r\n".repeat(1000)), &[431]);
-    for len in [1 << 20, 8 << 20] {
-        refused(address, format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(len)), &[414, 431]);
-        refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\na: {}\r\n\r\n", "a".repeat(len)), &[431]);
+    for count in [1000, 20_000, 1_000_000] {
+        refused(address, format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "a: b\r\n".repeat(count)), &[431]);
     }
     // What browsers do send is no problem.
     for len in [2000, 7000] {
@@ -355,7 +375,9 @@ fn targets_and_headers_are_bounded() {
 fn a_body_is_never_taken_for_a_request() {
     let (_dir, daemon) = site(&SMALL);
     let hidden = "GET /b.txt HTTP/1.1\r\nHost: x\r\n\r\n";
-    for (method, status) in [("GET", 200), ("HEAD", 200), ("OPTIONS", 204), ("POST", 405), ("PUT", 405), ("TRACE", 405), ("BREW", 405)] {
+    for (method, status) in
+        [("GET", 200), ("HEAD", 200), ("OPTIONS", 204), ("POST", 405), ("PUT", 405), ("TRACE", 405), ("BREW", 405)]
+    {
         for target in ["/a.txt", "/missing"] {
             let status = if status == 200 && target == "/missing" { 404 } else { status };
             let mut connection = Connection::open(&daemon.address);
@@ -390,7 +412,10 @@ fn a_refused_body_is_not_swallowed_for_ever() {
                 }
                 assert!(sent < 256 << 20, "{method}: {sent} bytes swallowed");
             };
-            assert!(matches!(cut.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset), "{method}: {cut}");
+            assert!(
+                matches!(cut.kind(), std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset),
+                "{method}: {cut}"
+            );
         }
     }
     // A body that never comes does not hold up the answer.
@@ -492,7 +517,6 @@ fn downloads_that_are_broken_off_leave_nothing_behind() {
 }
 
 #[test]
-#[ignore = "takes more than a minute"]
 fn a_head_that_does_not_end_is_cut_within_65_seconds() {
     let (_dir, daemon) = site(&SMALL);
     let begun = Instant::now();
@@ -569,16 +593,21 @@ fn a_stop_lets_a_download_finish_and_ends_with_0() {
     let grant = 0x3fff_ffff_u32.to_be_bytes();
     client.send(h2::WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
     client.send(h2::WINDOW_UPDATE, 0, stream, &grant).expect("the server reads");
-    assert!(client.answer(stream) == Answer::Response { status: 200, body: picture }, "the download by HTTP/2 is finished");
+    assert!(
+        client.answer(stream) == Answer::Response { status: 200, body: picture },
+        "the download by HTTP/2 is finished"
+    );
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
 #[test]
 fn a_stop_ends_with_0_whoever_is_connected() {
-    for signal in ["TERM", "INT"] {
+    let (nothing, kept): (&[u8], &[u8]) = (b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let stalled: &[u8] = b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n";
+    for (signal, parts) in [("INT", &[nothing, kept][..]), ("TERM", &[nothing, kept, b"GET", b"PRI * HT", stalled])] {
         let (_dir, mut daemon, _) = large_site();
         let mut company: Vec<TcpStream> = Vec::new();
-        for part in [&b""[..], b"GET", b"PRI * HT", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        for part in parts {
             let mut stream = connect(&daemon.address);
             stream.write_all(part).expect("the server reads");
             company.push(stream);
@@ -678,6 +707,9 @@ impl Drop for Ending {
 // ---------------------------------------------------------------------------------------------------------------------
 // HTTP/2
 
+/// Method, path and further fields.
+type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
 #[test]
 fn http_2_gives_the_same_answers() {
     let dir = folder();
@@ -697,7 +729,7 @@ fn http_2_gives_the_same_answers() {
     let daemon = Daemon::serve(&root, &[]);
     let tag = get(&daemon.address, "/").header("etag").expect("a tag").to_owned();
     let gzip = ("accept-encoding", "gzip");
-    let cases: &[(&str, &str, &[(&str, &str)])] = &[
+    let cases: &[Asked] = &[
         ("GET", "/", &[]),
         ("GET", "/", &[gzip]),
         ("HEAD", "/", &[gzip]),
@@ -741,7 +773,18 @@ fn http_2_gives_the_same_answers() {
         assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{method} {path}");
     }
     // Spellings that HTTP/1.1 cannot even say.
-    for path in ["../secret.html", "secret.html", "", "*", "\\..\\secret.html", "/..\\secret.html", "http://x/../secret.html", "/\u{0}", "/a b", "/\r\nX: y"] {
+    for path in [
+        "../secret.html",
+        "secret.html",
+        "",
+        "*",
+        "\\..\\secret.html",
+        "/..\\secret.html",
+        "http://x/../secret.html",
+        "/\u{0}",
+        "/a b",
+        "/\r\nX: y",
+    ] {
         let mut client = Client::open(&daemon.address);
         match client.get(path, &[]) {
             Answer::Response { status, body } => {
@@ -770,7 +813,8 @@ fn a_large_body_comes_whole_over_http_2_and_small_ones_overtake_it() {
 #[test]
 fn malformed_requests_over_http_2_are_refused() {
     let (_dir, daemon) = site(&SMALL);
-    let (method, scheme, path, authority) = ((":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x"));
+    let (method, scheme, path, authority) =
+        ((":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x"));
     let cases: &[&[(&str, &str)]] = &[
         &[method, scheme, authority],
         &[scheme, path, authority],
@@ -819,7 +863,10 @@ fn frames_that_break_the_rules_end_their_connection_only() {
         ("data on an idle stream", h2::frame(h2::DATA, 0, 5, b"x")),
         ("data on stream 0", h2::frame(h2::DATA, 0, 0, b"x")),
         ("continuation of nothing", h2::frame(h2::CONTINUATION, h2::END_HEADERS, 1, &head)),
-        ("headers interrupted", [h2::frame(h2::HEADERS, h2::END_STREAM, 1, &head), h2::frame(h2::PING, 0, 0, &[0; 8])].concat()),
+        (
+            "headers interrupted",
+            [h2::frame(h2::HEADERS, h2::END_STREAM, 1, &head), h2::frame(h2::PING, 0, 0, &[0; 8])].concat(),
+        ),
         ("a frame over the limit", h2::frame(h2::DATA, 0, 1, &vec![0; 20_000])),
         ("settings of a broken length", h2::frame(h2::SETTINGS, 0, 0, &[0; 5])),
         ("settings on a stream", h2::frame(h2::SETTINGS, 0, 1, &[])),
@@ -843,7 +890,9 @@ fn frames_that_break_the_rules_end_their_connection_only() {
         assert!(matches!(good.get("/b.txt", &[]), Answer::Response { status: 200, .. }), "{what}");
     }
     // A preface that turns into something else.
-    for bytes in [&b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
+    for bytes in
+        [&b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"]
+    {
         let mut connection = Connection::open(&daemon.address);
         connection.send(bytes);
         let rest = connection.rest();
@@ -875,7 +924,8 @@ fn header_bombs_and_floods_of_continuations_are_cut() {
         if let Some(next) = next {
             let frames = h2::frame(h2::CONTINUATION, 0, 1, next).repeat(64);
             let cut = (0..1000).any(|_| client.send_bytes(&frames).is_err());
-            assert!(cut, "{what}: 64,000 frames were taken");
+            assert!(cut || next.is_empty(), "{what}: nearly 1 GB of fields was taken");
+            client.end();
         } else {
             match client.answer(1) {
                 Answer::Response { status, .. } => assert!(matches!(status, 400 | 431), "{what}: {status}"),

@@ -137,7 +137,8 @@ fn wrapper<'a>(paths: impl Iterator<Item = &'a SitePath>) -> Option<Vec<u8>> {
         }
         has_index |= &path[slash + 1..] == b"index.html";
     }
-    folder.filter(|_| has_index).map(<[u8]>::to_vec)
+    // A hidden folder is never the site: its pages must not be uncovered by taking it away.
+    folder.filter(|folder| has_index && !is_hidden(folder)).map(<[u8]>::to_vec)
 }
 
 #[cfg(test)]
@@ -161,6 +162,7 @@ mod tests {
         assert_eq!(site(&["docs/index.html", "serve.js", "__MACOSX/docs/._index.html"]), ["index.html"]);
         assert_eq!(site(&["docs/index.html", "docs/serve.js", "docs/x/serve.js"]), ["index.html", "x/serve.js"]);
         assert_eq!(site(&["a/b/index.html"]), ["a/b/index.html"]);
+        assert!(Flavor::of(judge(&[".git/index.html"]).iter()).is_err());
         assert_eq!(site(&["a/index.html", "b/index.html"]), ["a/index.html", "b/index.html"]);
         assert_eq!(site(&["a/index.html", "robots.txt"]), ["a/index.html", "robots.txt"]);
     }

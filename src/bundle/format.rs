@@ -74,7 +74,8 @@ fn open_tar(kind: Kind, source: Box<dyn Source>, limits: Limits) -> Result<Archi
 
 /// Says what a file is that is no archive; an error of an S3 store is quoted by its code.
 fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
-    const KNOWN: [(&[u8], &str); 7] = [
+    const KNOWN: [(&[u8], &str); 8] = [
+        (b"PK\x03\x04", "a ZIP"),
         (b"PK\x07\x08", "one part of a split ZIP"),
         (b"BZh", "bzip2 data"),
         (b"\xfd7zXZ", "xz data"),
@@ -84,31 +85,53 @@ fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
         (b"\x7fELF", "a program"),
     ];
     let text = String::from_utf8_lossy(head);
-    let start = text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+    let start = beginning(&text);
     let lower = start.to_ascii_lowercase();
+    let is_html =
+        ["<!doctype html", "<html", "<head", "<body", "<title", "<meta"].iter().any(|tag| lower.starts_with(tag));
     let what = if let Some((_, name)) = KNOWN.iter().find(|(magic, _)| head.starts_with(magic)) {
         (*name).to_owned()
     } else if head.is_empty() {
-        "empty".to_owned()
+        if inside.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
     } else if let Some(code) = s3_code(start) {
         format!("an error from the storage service ({})", Name(code.as_bytes()))
-    } else if lower.starts_with("<!doctype html") || lower.starts_with("<html") {
+    } else if is_html {
         "an HTML page".to_owned()
     } else if lower.starts_with("<?xml") || (lower.starts_with('<') && !lower.starts_with("<!")) {
         "an XML document".to_owned()
     } else if lower.starts_with('{') || lower.starts_with('[') {
         "a JSON document".to_owned()
-    } else if !head.contains(&0) && std::str::from_utf8(&head[..head.len().saturating_sub(4)]).is_ok() {
+    } else if is_text(head) {
         "a text file".to_owned()
-    } else {
+    } else if inside.is_empty() {
         "of no known kind".to_owned()
+    } else {
+        "something of no known kind".to_owned()
     };
     Fault::NotAnArchive(format!("is {inside}{what}; a bundle is a zip, tar, tar.gz or tar.zst")).of_archive()
+}
+
+/// Text without the byte order mark, white space and comments that markup may begin with.
+fn beginning(text: &str) -> &str {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
+        match rest.strip_prefix("<!--").and_then(|comment| comment.split_once("-->")) {
+            Some((_, behind)) => rest = behind,
+            None => return rest,
+        }
+    }
+}
+
+/// UTF-8 without NUL; the last character may have been cut.
+fn is_text(head: &[u8]) -> bool {
+    !head.contains(&0) && std::str::from_utf8(head).map_or_else(|e| e.error_len().is_none(), |_| true)
 }
 
 /// The `Code` of an S3 error document.
 fn s3_code(text: &str) -> Option<&str> {
     let error = &text[text.find("<Error")?..];
     let code = &error[error.find("<Code>")? + "<Code>".len()..];
-    Some(&code[..code.find("</Code>")?.min(100)])
+    let code = &code[..code.find("</Code>")?];
+    Some(&code[..code.floor_char_boundary(100)])
 }

@@ -13,6 +13,7 @@ use crate::model::site_path::{NameFault, SitePath};
 use super::ReadError;
 use super::policy::{Fault, Refusal, Tally, check_bomb};
 
+pub(super) const LOCAL: u32 = 0x0403_4b50;
 const CENTRAL: u32 = 0x0201_4b50;
 const END: u32 = 0x0605_4b50;
 const END64: u32 = 0x0606_4b50;
@@ -23,7 +24,8 @@ const PATCHED: u16 = 1 << 5;
 const UTF8: u16 = 1 << 11;
 
 /// A private extra field of docwharf's own images: the name's bytes are to be taken as they are, though they are not
-/// UTF-8. Without it a Latin-1 name from a tar would come back as CP437.
+/// UTF-8 or hold a backslash. Without it a Latin-1 name from a tar would come back as CP437. In a received archive it
+/// means nothing: there it could only switch checks off.
 pub const RAW_NAME: u16 = 0x7764;
 
 /// How a member is compressed.
@@ -90,8 +92,17 @@ struct Directory {
 }
 
 impl Zip {
-    /// Reads and judges the directory of `file`; `path` is for messages.
+    /// Reads and judges the directory of a received archive; `path` is for messages.
     pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Zip, ReadError> {
+        Zip::read(file, path, limits, false)
+    }
+
+    /// The same for an image of our own, whose names are marked where they need it.
+    pub fn open_image(file: File, path: &Path, limits: &Limits) -> Result<Zip, ReadError> {
+        Zip::read(file, path, limits, true)
+    }
+
+    fn read(file: File, path: &Path, limits: &Limits, ours: bool) -> Result<Zip, ReadError> {
         let length = file.metadata().map_err(ReadError::io(path))?.len();
         if length > limits.archive {
             return Err(Fault::ArchiveTooLarge(limits.archive).of_archive().into());
@@ -102,7 +113,7 @@ impl Zip {
         if directory.count > limits.entries {
             return Err(Fault::TooManyEntries(limits.entries).of_archive().into());
         }
-        zip.read_directory(&directory, limits)?;
+        zip.read_directory(&directory, limits, ours)?;
         zip.members.sort_by_key(|m| m.header);
         zip.check_room()?;
         Ok(zip)
@@ -204,7 +215,7 @@ impl Zip {
         Ok(Some((record_at, Directory { start: u64_at(&record, 48), size: u64_at(&record, 40), count })))
     }
 
-    fn read_directory(&mut self, directory: &Directory, limits: &Limits) -> Result<(), ReadError> {
+    fn read_directory(&mut self, directory: &Directory, limits: &Limits, ours: bool) -> Result<(), ReadError> {
         const FIXED: usize = 46;
         let mut tally = Tally::new(*limits);
         let mut window = Window::new(directory.start, directory.start + directory.size);
@@ -216,7 +227,7 @@ impl Zip {
             let (name_len, extra_len, comment_len) =
                 (usize::from(u16_at(fixed, 28)), usize::from(u16_at(fixed, 30)), usize::from(u16_at(fixed, 32)));
             let record = window.show(self, FIXED + name_len + extra_len + comment_len)?;
-            let member = member(record, name_len, extra_len)?;
+            let member = member(record, name_len, extra_len, ours)?;
             tally.entry(&member.name, member.size)?;
             window.advance(record_len(name_len, extra_len, comment_len));
             self.members.push(member);
@@ -237,6 +248,7 @@ impl Zip {
             if member.header.checked_add(least).is_none_or(|end| end > next) {
                 return Err(Fault::Overlap.of(&member.name));
             }
+            check_bomb(member.size, member.coded, Some(&member.name))?;
             output = output.saturating_add(member.size);
             input = input.saturating_add(member.coded);
             check_bomb(output, input, None)?;
@@ -259,12 +271,21 @@ impl Zip {
         self.directory
     }
 
-    /// The exact form of the overlap rule, with what proving found: `ends[i]` belongs to `members[i]`.
-    pub fn check_ends(&self, ends: impl Iterator<Item = u64>) -> Result<(), Refusal> {
-        let starts = self.members.iter().skip(1).map(|m| m.header).chain([self.directory]);
-        for ((member, end), next) in self.members.iter().zip(ends).zip(starts) {
+    /// The exact form of the overlap rule, with what proving found: `ends[i]` belongs to `members[i]`. And the other way
+    /// round: where bytes belong to no member, no member may be hidden from those who read the directory.
+    pub fn check_ends(&self, ends: impl Iterator<Item = u64>) -> Result<(), ReadError> {
+        let starts = self.members.iter().map(|m| m.header).chain([self.directory]);
+        let names = self.members.iter().map(|m| Some(&m.name));
+        for ((end, name), next) in [0].into_iter().chain(ends).zip([None].into_iter().chain(names)).zip(starts) {
             if end > next {
-                return Err(Fault::Overlap.of(&member.name));
+                return Err(Fault::Overlap.of(name.map_or(&[], |name| name)).into());
+            }
+            if next - end >= 30 {
+                let mut magic = [0; 4];
+                self.read_at(&mut magic, end)?;
+                if u32_at(&magic, 0) == LOCAL {
+                    return Err(damaged("a member that its directory does not list").into());
+                }
             }
         }
         Ok(())
@@ -314,7 +335,7 @@ impl Window {
 }
 
 /// One record of the central directory (APPNOTE 4.3.12).
-fn member(record: &[u8], name_len: usize, extra_len: usize) -> Result<Member, Refusal> {
+fn member(record: &[u8], name_len: usize, extra_len: usize, ours: bool) -> Result<Member, Refusal> {
     let (flags, method) = (u16_at(record, 8), u16_at(record, 10));
     let name = &record[46..46 + name_len];
     let extra = &record[46 + name_len..46 + name_len + extra_len];
@@ -348,7 +369,7 @@ fn member(record: &[u8], name_len: usize, extra_len: usize) -> Result<Member, Re
     if u16_at(record, 34) != 0 {
         return Err(fault(Fault::Damaged("it lies on another disk")));
     }
-    let path = judge_name(name, flags, extras.raw_name)?;
+    let path = judge_name(name, flags, ours && extras.raw_name)?;
     let folder = name.ends_with(b"/");
     check_attributes(attributes, folder).map_err(fault)?;
     if folder && size != 0 {
@@ -379,7 +400,7 @@ fn check_attributes(attributes: u32, folder: bool) -> Result<(), Fault> {
 
 fn judge_name(name: &[u8], flags: u16, raw: bool) -> Result<Option<SitePath>, Refusal> {
     let judged = if std::str::from_utf8(name).is_ok() || raw {
-        SitePath::judge(name, true)
+        SitePath::judge(name, !raw)
     } else if flags & UTF8 != 0 {
         return Err(Fault::Damaged("its name is not the UTF-8 that it claims to be").of(name));
     } else {

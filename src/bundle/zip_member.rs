@@ -7,10 +7,9 @@ use crate::codec::inflate::{Inflate, InflateFault, Status};
 use crate::model::digest::{Digest, Hasher};
 
 use super::policy::{Fault, check_bomb};
-use super::zip::{Extras, Member, Method, Zip, u16_at, u32_at, u64_at};
+use super::zip::{Extras, LOCAL, Member, Method, Zip, u16_at, u32_at, u64_at};
 use super::{Entries, EntryKind, Head, ReadError, Sink};
 
-const LOCAL: u32 = 0x0403_4b50;
 const DESCRIPTOR: u32 = 0x0807_4b50;
 const HAS_DESCRIPTOR: u16 = 1 << 3;
 
@@ -62,9 +61,17 @@ impl MemberReader {
         let fault = |fault: Fault| fault.of(&member.name);
         // The local extra field is mostly as long as the central one or a little longer: read some more than needed.
         let guess = 30 + member.name.len() as u64 + 64 + member.coded + 24;
-        let first = guess.min(PIECE as u64).min(zip.directory - member.header) as usize;
-        self.buffer.resize(first.max(30), 0);
-        zip.read_at(&mut self.buffer[..first], member.header)?;
+        let room = zip.directory - member.header;
+        let mut first = guess.min(PIECE as u64).min(room) as usize;
+        self.buffer.resize(first, 0);
+        zip.read_at(&mut self.buffer, member.header)?;
+        let header = LocalHeader::declared_len(&self.buffer);
+        if header > first as u64 {
+            // A longer extra field than most have; with the name it stays below two pieces of 64 KiB.
+            first = header.min(room) as usize;
+            self.buffer.resize(first, 0);
+            zip.read_at(&mut self.buffer, member.header)?;
+        }
         let head = LocalHeader::check(&self.buffer[..first], member).map_err(fault)?;
         let offset = member.header + head.len;
         let end = offset.checked_add(member.coded).filter(|&end| end <= zip.directory);
@@ -200,6 +207,14 @@ struct LocalHeader {
 }
 
 impl LocalHeader {
+    /// How long the header says it is; `bytes` has at least its fixed part, or it is none.
+    fn declared_len(bytes: &[u8]) -> u64 {
+        if bytes.len() < 30 {
+            return 0;
+        }
+        30 + u64::from(u16_at(bytes, 26)) + u64::from(u16_at(bytes, 28))
+    }
+
     fn check(bytes: &[u8], member: &Member) -> Result<LocalHeader, Fault> {
         let cut = Fault::Cut("its local header");
         if bytes.len() < 30 || u32_at(bytes, 0) != LOCAL {
@@ -222,7 +237,6 @@ impl LocalHeader {
         }
         let (crc, coded, size) = (u32_at(bytes, 14), u32_at(bytes, 18), u32_at(bytes, 22));
         let (coded, size) = if coded == u32::MAX || size == u32::MAX {
-            // 30 + 65,535 bytes of name and as many of extra field may not be there yet; such fields hold no zip64.
             let extra = bytes.get(30 + name_len..30 + name_len + extra_len).ok_or(cut)?;
             let extras = Extras::parse(extra).ok_or(Fault::Damaged("its extra fields"))?;
             match extras.zip64 {

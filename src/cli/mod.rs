@@ -170,8 +170,11 @@ impl Context {
     /// Several warnings are one line with a count (rules A14).
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
-            let more =
-                if warnings.len() > 1 { format!(" (and {} more warnings)", warnings.len() - 1) } else { String::new() };
+            let more = if warnings.len() > 1 {
+                format!(" (and {})", crate::model::units::count(warnings.len() as u64 - 1, "more warning"))
+            } else {
+                String::new()
+            };
             let line = format!("docwharf: warning: {subject}: {first}{more}");
             self.say(&crate::base::chain::OneLine(&line).to_string());
         }

@@ -164,6 +164,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let listen = check_listen(&mut checker);
     let settings = check_settings(&mut checker);
     if !checker.problems.is_empty() {
+        Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
     Ok(Config { intent, interval: interval.unwrap_or(Duration::from_mins(15)), store, listen, settings })
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!(config.store, Path::new("/etc/store"));
         assert!(config.intent.enabled);
         assert_eq!(config.listen, [DEFAULT_LISTEN.parse().unwrap()]);
-        assert_eq!(config.interval, Duration::from_secs(900));
+        assert_eq!(config.interval, Duration::from_mins(15));
     }
 
     #[test]

@@ -26,6 +26,17 @@ pub enum Place {
     Missing,
 }
 
+impl Problem {
+    /// Puts mistakes in the order in which a reader goes through files and environment.
+    pub fn sort(problems: &mut [Problem]) {
+        problems.sort_by_key(|problem| match problem.place {
+            Place::File(_, line, column) => (0, line, column),
+            Place::Env(_) => (1, 0, 0),
+            Place::Missing => (2, 0, 0),
+        });
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {

@@ -179,7 +179,9 @@ pub fn variable(key: &str) -> String {
 }
 
 fn unknown(name: &str) -> String {
-    let nearest = nearest(name, KEYS.iter().map(|&key| key.to_owned()));
+    // A section may be what was meant, too.
+    let sections = KEYS.iter().filter_map(|key| key.split_once('.').map(|(section, _)| section.to_owned()));
+    let nearest = nearest(name, KEYS.iter().map(|&key| key.to_owned()).chain(sections));
     format!("there is no key {name}{nearest}")
 }
 
@@ -206,12 +208,13 @@ mod tests {
         let mut raw = Raw::default();
         raw.read_toml("[staticExport]\nsha265 = \"x\"\nenabled = true\n\n[sever]\nlisten = 1\n", Path::new("c.toml"));
         raw.read_env([("DOCWHARF_STORE__PTH".into(), "x".into()), ("DOCWHARF_PORT".into(), "x".into())].into_iter());
+        Problem::sort(&mut raw.problems);
         let lines: Vec<String> = raw.problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,
             [
                 "c.toml:2:1: there is no key staticExport.sha265; did you mean staticExport.sha256?",
-                "c.toml:5:2: there is no key sever",
+                "c.toml:5:2: there is no key sever; did you mean server?",
                 "$DOCWHARF_STORE__PTH: no key has this name; did you mean DOCWHARF_STORE__PATH?",
             ]
         );

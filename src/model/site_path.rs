@@ -55,7 +55,7 @@ impl SitePath {
         if separates(&name[0]) {
             return Err(NameFault::Absolute);
         }
-        if name.len() >= 2 && name[0].is_ascii_alphabetic() && name[1] == b':' {
+        if has_drive(name) {
             return Err(NameFault::Drive);
         }
         for component in name.split(separates) {
@@ -76,6 +76,13 @@ impl SitePath {
             }
             path.extend_from_slice(component);
         }
+        // Once more for what was hidden behind `./`, and for components that only a backslash kept short.
+        if has_drive(&path) {
+            return Err(NameFault::Drive);
+        }
+        if components(&path).any(|component| component.len() > LONGEST_COMPONENT) {
+            return Err(NameFault::LongComponent);
+        }
         if path.is_empty() { Ok(None) } else { Ok(Some(SitePath(path.into()))) }
     }
 
@@ -95,6 +102,11 @@ impl fmt::Debug for SitePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(&self.0))
     }
+}
+
+/// Begins like `C:`.
+fn has_drive(name: &[u8]) -> bool {
+    name.len() >= 2 && name[0].is_ascii_alphabetic() && name[1] == b':'
 }
 
 /// The components of a path.
@@ -164,6 +176,7 @@ mod tests {
             ("//host/share", NameFault::Absolute),
             ("C:/x", NameFault::Drive),
             ("c:x", NameFault::Drive),
+            ("./C:/x", NameFault::Drive),
             ("..", NameFault::DotDot),
             ("a/../b", NameFault::DotDot),
             ("a/..", NameFault::DotDot),
@@ -187,7 +200,7 @@ mod tests {
 
     #[test]
     fn odd_names_are_legal() {
-        for name in ["100%.html", "a:b", "[[...slug]].html", "con", "Ä", "A\u{308}", " x ", "nul.txt", "a\nb"] {
+        for name in ["100%.html", "ab:c", "[[...slug]].html", "con", "Ä", "A\u{308}", " x ", "nul.txt", "a\nb"] {
             assert!(judged(name).is_ok(), "{name:?}");
         }
     }

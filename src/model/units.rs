@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_written() {
-        assert_eq!(parse_duration("2h30m"), Ok(Duration::from_secs(9000)));
-        assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
+        assert_eq!(parse_duration("2h30m"), Ok(Duration::from_mins(150)));
+        assert_eq!(parse_duration("7d"), Ok(Duration::from_hours(168)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
         for wrong in ["", "15", "m", "-5s", "5 s", "1y", "99999999999999999999s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong:?}");

@@ -329,6 +329,17 @@ pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, Sea
     }
 }
 
+/// Proves a sealed image in the store again.
+pub fn verify_image(path: &Path, effort: &Effort) -> Result<Proven, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, path);
+    // It was within the limits when it was received, and an image may be larger than its archive.
+    let unlimited = Limits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+    let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    let zip = Zip::open_image(file, path, &unlimited).map_err(lift)?;
+    let proved = adopt::prove(&zip, effort, &Meter::default(), None).map_err(lift)?;
+    conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+}
+
 fn open(path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
     let io = |source| ReadError::Io { path: path.to_owned(), source };
     let file = File::open(path).map_err(io)?;

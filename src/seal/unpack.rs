@@ -2,13 +2,18 @@
 //!
 //! The files come from the sealed image, after the whole bundle has been proved; modes, owners and times are ours.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, mkdirat, openat};
+use rustix::io::Errno;
+
 use crate::codec::inflate::{Inflate, Status};
-use crate::model::site_path::{SitePath, is_hidden};
+use crate::model::site_path::{SitePath, components, file_name, is_hidden};
 use crate::site::index::{Coding, Entry};
 use crate::site::mapping;
 
@@ -63,18 +68,18 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     let Sealing { proven, image, .. } = seal(from, &Space::Unlinked(beside.to_owned()), effort, meter)?;
     let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
     let image = mapping::map(image, proven.id).map_err(write_error(beside))?;
+    let root = File::open(tree.path()).map_err(write_error(tree.path()))?;
     if raw {
         for folder in &proven.folders {
-            let path = place(tree.path(), folder);
-            fs::create_dir_all(&path).map_err(write_error(&path))?;
+            open_folder(&root, folder.as_bytes()).map_err(|e| write_error(&shown(to, folder))(e.into()))?;
         }
     }
     let mut inflate = Inflate::new();
     let files = if raw { &proven.raw_files } else { &proven.files };
     for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
-        let target = place(tree.path(), path);
         let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
-        write_file(&target, coded, entry, &mut inflate).map_err(write_error(&target))?;
+        let file = create(&root, path).map_err(|e| write_error(&shown(to, path))(e.into()))?;
+        write_file(file, coded, entry, &mut inflate).map_err(write_error(&shown(to, path)))?;
     }
     if exists {
         move_up(tree.path(), to)?;
@@ -91,16 +96,39 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     Ok(proven)
 }
 
-/// The one place where a judged path becomes a path of the file system.
-fn place(root: &Path, path: &SitePath) -> PathBuf {
-    root.join(std::ffi::OsStr::from_bytes(path.as_bytes()))
+/// A path for messages.
+fn shown(root: &Path, path: &SitePath) -> PathBuf {
+    root.join(OsStr::from_bytes(path.as_bytes()))
 }
 
-fn write_file(target: &Path, coded: &[u8], entry: &Entry, inflate: &mut Inflate) -> io::Result<()> {
-    if let Some(parent) = target.parent() {
-        fs::create_dir_all(parent)?;
+/// The folder at `path` below `root`, made if need be. One component at a time: a legal path may be longer than what the
+/// kernel takes at once, and no link is followed on the way.
+fn open_folder(root: &File, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut folder = rustix::io::dup(root)?;
+    for name in components(path).filter(|name| !name.is_empty()) {
+        let name = OsStr::from_bytes(name);
+        folder = match openat(&folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => {
+                mkdirat(&folder, name, Mode::from_raw_mode(0o755))?;
+                openat(&folder, name, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
     }
-    let mut file = File::create_new(target)?;
+    Ok(folder)
+}
+
+/// The one place where a judged path becomes a file.
+fn create(root: &File, path: &SitePath) -> rustix::io::Result<File> {
+    let path = path.as_bytes();
+    let name = file_name(path);
+    let folder = open_folder(root, &path[..path.len() - name.len()])?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(&folder, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644)).map(File::from)
+}
+
+fn write_file(mut file: File, coded: &[u8], entry: &Entry, inflate: &mut Inflate) -> io::Result<()> {
     if entry.coding == Coding::Stored {
         return file.write_all(coded);
     }

@@ -109,8 +109,8 @@ mod tests {
     fn none_match_beats_modified_since() {
         let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
         let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
-        assert_eq!(judged(&[same.clone()]), Verdict::NotModified);
-        assert_eq!(judged(&[old.clone()]), Verdict::Proceed);
+        assert_eq!(judged(std::slice::from_ref(&same)), Verdict::NotModified);
+        assert_eq!(judged(std::slice::from_ref(&old)), Verdict::Proceed);
         assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), Verdict::Proceed);
         assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), Verdict::NotModified);
         assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), Verdict::Proceed);

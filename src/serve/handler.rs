@@ -64,6 +64,10 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
         Method::OPTIONS => return reply::options(),
         _ => return reply::method_not_allowed(),
     }
+    // A target without its slash: hyper takes it for the authority of a CONNECT.
+    if !request.uri().path().starts_with('/') {
+        return reply::bad_request(head, true);
+    }
     let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
     if decoded.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return reply::bad_request(head, false);
@@ -77,7 +81,7 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
         if decoded.as_ref() == b"/" || decoded.as_ref() == &base[..base.len() - 1] {
             return reply::redirect(&with_query(&site.settings.base_path, query), head);
         }
-        return reply::page_not_found(head);
+        return if asks_for_page(&decoded) { reply::page_not_found(head) } else { reply::file_not_found(head) };
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     match resolve(&*version, address, slashes) {
@@ -113,12 +117,26 @@ fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
 
 /// A host and perhaps a port, nothing else (RFC 9112, 3.2).
 fn is_host(value: &HeaderValue) -> bool {
-    value.to_str().is_ok_and(|host| !host.contains('@') && host.parse::<Authority>().is_ok())
+    let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
+    let text = authority.as_str();
+    let host = authority.host();
+    let port = &text[text.find(host).map_or(0, |at| at + host.len())..];
+    let good_port = port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
+    let good_host = match host.strip_prefix('[') {
+        Some(inner) => inner.strip_suffix(']').is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()),
+        None => !host.is_empty(),
+    };
+    !text.contains('@') && good_host && good_port
+}
+
+/// Whether a missing address may have been a page: it has no extension, a page's, or one that is no known type.
+fn asks_for_page(address: &[u8]) -> bool {
+    is_page(address) || media_type(address).is_none()
 }
 
 /// 404: the site's own page where a reader asked for a page, one line where a browser asked for a part of one.
 fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap, head: bool) -> Response<Body> {
-    if !is_page(address) && media_type(address).is_some() {
+    if !asks_for_page(address) {
         return reply::file_not_found(head);
     }
     let Some(file) = version.not_found else {
@@ -150,6 +168,9 @@ impl<'a> Answer<'a> {
         let entry = version.entry(file);
         let form = match entry.coding {
             Coding::Stored => Form::Identity,
+            // An archive for download must arrive as it is, though it lies compressed in the image: some clients would
+            // store what it holds under its name.
+            Coding::Deflate if version.is_archive(file) => Form::Identity,
             Coding::Deflate => negotiate::choose(headers),
         };
         let content = hex(&entry.content.0[..8]);

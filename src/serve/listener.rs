@@ -28,11 +28,14 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
 const FIRST_REQUEST: Duration = Duration::from_secs(35);
 /// A client that takes nothing for this long has gone.
-const STALLED: Duration = Duration::from_secs(60);
+const STALLED: Duration = Duration::from_mins(1);
 /// Connections that are still busy when the server stops are cut after this.
 pub const DRAIN: Duration = Duration::from_secs(8);
-/// Request line and fields together; more is 414 or 431.
-const HEAD_BYTES: usize = 64 * 1024;
+/// Request line and fields together; more is 431. Above hyper's limit for the target alone (65,534 bytes), so that a
+/// target that is too long gets its own 414.
+const HEAD_BYTES: usize = 128 * 1024;
+/// The same for HTTP/2, where there is no such difference.
+const FIELD_BYTES: u32 = 64 * 1024;
 /// Descriptors kept back for files, sockets of our own and the like.
 const RESERVED_DESCRIPTORS: u64 = 64;
 
@@ -125,17 +128,12 @@ async fn connection(stream: TcpStream, site: Arc<Site>, mut stop: watch::Receive
         async move { Ok::<Response<Body>, Infallible>(response) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES)
-        .pipeline_flush(true);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(128)
-        .max_header_list_size(HEAD_BYTES as u32)
+        .max_header_list_size(FIELD_BYTES)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .keep_alive_timeout(HEAD_TIMEOUT);
     let io = TokioIo::new(Guarded::new(stream, STALLED));
@@ -156,6 +154,10 @@ async fn connection(stream: TcpStream, site: Arc<Site>, mut stop: watch::Receive
                 waiting = false;
             }
             _ = stop.wait_for(|&stop| stop), if !stopping => {
+                if !begun.load(Ordering::Relaxed) {
+                    // Nothing was asked on it: nobody waits for an answer.
+                    return;
+                }
                 stopping = true;
                 serving.as_mut().graceful_shutdown();
             }

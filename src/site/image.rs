@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use super::index::Coding;
 
-/// Marks a name whose bytes are not UTF-8 and are meant as they are; the reader knows the same number.
+/// Marks a name whose bytes are meant as they are: not UTF-8, or with a backslash that does not separate. The reader of
+/// our own images knows the same number.
 const RAW_NAME: u16 = 0x7764;
 /// 1 January 1980, midnight: the format's zero.
 const DOS_TIME: [u8; 4] = [0, 0, 0x21, 0];
@@ -47,7 +48,7 @@ impl Member {
     }
 
     fn put_raw_mark(&self, out: &mut Vec<u8>) {
-        if std::str::from_utf8(&self.name).is_err() {
+        if std::str::from_utf8(&self.name).is_err() || self.name.contains(&b'\\') {
             put16(out, RAW_NAME);
             put16(out, 0);
         }

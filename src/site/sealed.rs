@@ -74,6 +74,11 @@ impl Sealed {
         types::content_type(self.index.path(file))
     }
 
+    /// Whether a file is an archive for download.
+    pub fn is_archive(&self, file: usize) -> bool {
+        types::is_archive(self.index.path(file))
+    }
+
     /// How long a file may be cached.
     pub fn cache_class(&self, file: usize) -> CacheClass {
         types::cache_class(self.index.path(file))

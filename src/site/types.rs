@@ -51,6 +51,9 @@ pub fn media_type(path: &[u8]) -> Option<String> {
 
 /// Whether a sealed image compresses a file: text does shrink; images, fonts, archives and media do not.
 pub fn is_compressible(path: &[u8]) -> bool {
+    if is_archive(path) {
+        return false;
+    }
     match media_type(path) {
         None => true,
         Some(guess) => {
@@ -72,6 +75,12 @@ pub fn is_compressible(path: &[u8]) -> bool {
                 )
         }
     }
+}
+
+/// Whether a file is an archive or compressed data.
+pub fn is_archive(path: &[u8]) -> bool {
+    const ARCHIVES: [&str; 10] = ["gz", "tgz", "zip", "zst", "xz", "bz2", "7z", "br", "tar", "jar"];
+    extension(path).is_some_and(|extension| ARCHIVES.contains(&extension.as_str()))
 }
 
 /// Whether a file is text in the sense of adoption: something that belongs compressed.

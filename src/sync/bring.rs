@@ -121,7 +121,7 @@ fn is_whole(dir: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
     if File::open(&stored).and_then(|file| same_bytes(&file, proved)).unwrap_or(false) {
         return true;
     }
-    seal::verify(&stored, effort, &Meter::default()).is_ok_and(|proven| proven.id == id)
+    seal::verify_image(&stored, effort).is_ok_and(|proven| proven.id == id)
 }
 
 fn same_bytes(a: &File, b: &File) -> std::io::Result<bool> {

@@ -5,7 +5,7 @@ use std::io;
 
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
-use crate::seal::{self, Effort, Meter};
+use crate::seal::{self, Effort};
 use crate::site::index::Index;
 use crate::site::mapping;
 use crate::site::sealed::Sealed;
@@ -32,7 +32,7 @@ pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> R
     let index = match index(store, id) {
         Ok(index) if !in_full => index,
         _ => {
-            let mut proven = seal::verify(&path, effort, &Meter::default())
+            let mut proven = seal::verify_image(&path, effort)
                 .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
             if proven.id != id {
                 return Err(SyncError::DamagedVersion { id, source: None });

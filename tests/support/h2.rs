@@ -117,7 +117,8 @@ impl Client {
 
     /// Sends a request with the usual pseudo-header fields and these.
     pub fn request(&mut self, method: &str, path: &str, more: &[(&str, &str)]) -> u32 {
-        let mut fields = vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", "docs.example")];
+        let mut fields =
+            vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", "docs.example")];
         fields.extend_from_slice(more);
         self.ask(&fields)
     }
@@ -173,7 +174,7 @@ impl Client {
         if !self.fill(&mut payload) {
             return false;
         }
-        let code = |at: usize| payload.get(at..at + 4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]])).unwrap_or(0);
+        let code = |at: usize| payload.get(at..at + 4).map_or(0, |b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]));
         match kind {
             SETTINGS if flags & ACK == 0 => {
                 let _ = self.send(SETTINGS, ACK, 0, &[]);

@@ -23,7 +23,8 @@ pub fn docwharf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_docwharf"));
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("DOCWHARF_") || text == "RUST_LOG" || text == "STATE_DIRECTORY" || text == "JOURNAL_STREAM" {
+        if text.starts_with("DOCWHARF_") || text == "RUST_LOG" || text == "STATE_DIRECTORY" || text == "JOURNAL_STREAM"
+        {
             command.env_remove(name);
         }
     }

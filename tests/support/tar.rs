@@ -80,7 +80,7 @@ pub fn pax(records: &[(&str, &[u8])]) -> Entry {
 /// `LENGTH KEY=VALUE\n`, where the length counts its own digits.
 pub fn pax_record(key: &str, value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
-    let length = (rest..).find(|n| *n == rest + n.to_string().len()).expect("there is one");
+    let length = (rest..rest + 20).find(|n| *n == rest + n.to_string().len()).expect("there is one");
     [format!("{length} {key}=").as_bytes(), value, b"\n"].concat()
 }
 

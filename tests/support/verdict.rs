@@ -26,7 +26,11 @@ pub fn every_kind(files: &Files<'_>) -> [(&'static str, Vec<u8>); 4] {
 }
 
 pub fn as_zip(files: &Files<'_>) -> Vec<u8> {
-    let members = files.iter().map(|(name, content)| zip::Member { name: name.to_vec(), content: content.to_vec(), deflate: true });
+    let members = files.iter().map(|(name, content)| zip::Member {
+        name: name.to_vec(),
+        content: content.to_vec(),
+        deflate: true,
+    });
     zip::zip(&members.collect::<Vec<_>>())
 }
 
@@ -153,7 +157,10 @@ pub fn judge_within(what: &str, file: &Path, archive: &[u8], limits: Limits) -> 
     match judged.unwrap_or_else(|_| panic!("{what}: a panic is no verdict")) {
         Ok(proven) => Ok(proven.id.to_string()),
         Err(error) => {
-            assert!(matches!(error, docwharf::seal::SealError::Refused { .. }), "{what}: not refused but failed: {error:?}");
+            assert!(
+                matches!(error, docwharf::seal::SealError::Refused { .. }),
+                "{what}: not refused but failed: {error:?}"
+            );
             Err(docwharf::base::chain::Chain(&error).to_string())
         }
     }

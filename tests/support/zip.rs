@@ -109,7 +109,16 @@ impl Raw {
     /// With data that are coded already.
     pub fn coded(name: &[u8], method: u16, data: Vec<u8>, crc: u32, size: u32) -> Raw {
         let coded = data.len() as u32;
-        let local = Header { version: 20, method, time: [0, 0, 0x21, 0], crc, coded, size, name: name.into(), ..Header::default() };
+        let local = Header {
+            version: 20,
+            method,
+            time: [0, 0, 0x21, 0],
+            crc,
+            coded,
+            size,
+            name: name.into(),
+            ..Header::default()
+        };
         Raw { central: local.clone(), local, data, attributes: 0o100_644 << 16, ..Raw::default() }
     }
 
