@@ -11,8 +11,8 @@ use docwharf::model::limits::Limits;
 use docwharf::seal::{Effort, Meter, Space, seal};
 use support::{tar, zip};
 use verdict::{
-    Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, judge, laid_down, listing, read,
-    refused, tree, unpacked,
+    Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, laid_down, listing, read, refused,
+    tree, unpacked,
 };
 
 /// One letter `length` times.
