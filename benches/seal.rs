@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench seal -- FOLDER [--rounds N]`, where FOLDER holds `site.zip` and `site.tar.gz` of one large site
 //! (`.ci/extra corpus` makes them of the Rust documentation). Each peer's command ends with `sync -f`, as docwharf's
-//! import is durable by itself. The rounds are interleaved, every extraction goes to a new folder, and nothing is
+//! import is durable by itself. The rounds are interleaved, each run starts with a quiet disk, every extraction goes to a new folder, and nothing is
 //! deleted before the end, because deleting large trees slows what is written after it. Needs GNU time.
 
 #![allow(missing_docs)]
@@ -58,6 +58,12 @@ impl Contender {
     }
 }
 
+/// Each run starts when the disk has nothing left to do for the one before, journal included.
+fn quiet_disk() {
+    let _ = Command::new("sync").status();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+}
+
 fn installed(program: &str) -> bool {
     Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
@@ -82,8 +88,7 @@ fn compare(title: &str, archive: &Path, scratch: &Path, rounds: usize, docwharf:
     }
     for round in 0..=rounds {
         for (n, contender) in contenders.iter_mut().enumerate() {
-            // Each starts with a quiet disk.
-            let _ = Command::new("sync").status();
+            quiet_disk();
             let folder = scratch.join(format!("{title}-{n}-{round}"));
             let run = measure(&contender.command, archive, &folder);
             if round > 0 {
@@ -138,7 +143,7 @@ fn ten_imports(program: &str, archive: &Path, scratch: &Path) {
         std::fs::write(&page, format!("version {n}")).expect("the scratch folder can be written");
         let added = Command::new("zip").arg("-qj").arg(&bundle).arg(&page).status().expect("zip runs");
         assert!(added.success());
-        let _ = Command::new("sync").status();
+        quiet_disk();
         let run = measure(&format!("DOCWHARF_STORE__PATH=\"$D/../ten\" {program} -q import \"$A\""), &bundle, &store);
         if n > 0 {
             walls.push(run.wall); // the first one of all warms up

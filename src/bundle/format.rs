@@ -10,14 +10,13 @@ use crate::model::limits::Limits;
 use super::policy::{Fault, Refusal};
 use super::stream::{ArchiveFile, Gunzip, Peeked, Plain, Source, Unzstd};
 use super::tar::{self, Tar};
-use super::zip::Zip;
 use super::{Kind, ReadError};
 
 /// An archive that has been recognised.
 #[derive(Debug)]
 pub enum Archive {
-    /// A ZIP with its directory read.
-    Zip(Zip),
+    /// A ZIP, not read yet.
+    Zip(File),
     /// A tar, compressed or not, at its start.
     Tar(Kind, Tar),
 }
@@ -34,7 +33,7 @@ pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadErr
     }
     let head = &head[..have];
     if is_zip(head) {
-        return Ok(Archive::Zip(Zip::open(file, path, limits)?));
+        return Ok(Archive::Zip(file));
     }
     let archive = ArchiveFile::new(file, path.to_owned(), limits);
     if head.starts_with(&[0x1f, 0x8b]) {

@@ -271,6 +271,18 @@ impl Zip {
         self.directory
     }
 
+    /// Where the directory of the archive in `file` says it begins: for who wants to copy it before the members.
+    pub fn find_start(file: File, path: &Path) -> Result<u64, ReadError> {
+        let length = file.metadata().map_err(ReadError::io(path))?.len();
+        let zip = Zip { file, path: path.to_owned(), members: Vec::new(), directory: 0 };
+        Ok(zip.find_directory(length)?.start)
+    }
+
+    /// The first byte behind the space that member `at` may take.
+    pub fn room_of(&self, at: usize) -> u64 {
+        self.members.get(at + 1).map_or(self.directory, |next| next.header)
+    }
+
     /// The exact form of the overlap rule, with what proving found: `ends[i]` belongs to `members[i]`. And the other way
     /// round: where bytes belong to no member, no member may be hidden from those who read the directory.
     pub fn check_ends(&self, ends: impl Iterator<Item = u64>) -> Result<(), ReadError> {

@@ -20,8 +20,8 @@ pub struct Proof {
     pub offset: u64,
     /// Digest of the content.
     pub content: Digest,
-    /// Digest of the compressed bytes; for stored members the same as `content`.
-    pub coded: Digest,
+    /// CRC-32 of the compressed bytes; 0 for stored members.
+    pub coded_crc: u32,
     /// Whether a DEFLATE stream ends exactly at the compressed size.
     pub exact: bool,
     /// Bit of the last DEFLATE block's header, from the start of the compressed data.
@@ -38,7 +38,7 @@ pub struct MemberReader {
     inflate: Inflate,
     buffer: Vec<u8>,
     content: Hasher,
-    coded: Hasher,
+    coded: crc32fast::Hasher,
 }
 
 impl Default for MemberReader {
@@ -53,7 +53,12 @@ const PIECE: usize = 256 * 1024;
 impl MemberReader {
     /// With nothing read yet.
     pub fn new() -> MemberReader {
-        MemberReader { inflate: Inflate::new(), buffer: Vec::new(), content: Hasher::new(), coded: Hasher::new() }
+        MemberReader {
+            inflate: Inflate::new(),
+            buffer: Vec::new(),
+            content: Hasher::new(),
+            coded: crc32fast::Hasher::new(),
+        }
     }
 
     /// Reads one member to its end, giving its content to `sink`, and checks everything that is claimed of it.
@@ -86,7 +91,7 @@ impl MemberReader {
         let mut proof = Proof {
             offset,
             content: Digest([0; 32]),
-            coded: Digest([0; 32]),
+            coded_crc: 0,
             exact: true,
             last_header_bit: 0,
             spare_bits: 0,
@@ -100,7 +105,6 @@ impl MemberReader {
             return Err(fault(Fault::WrongCrc).into());
         }
         proof.content = self.content.take();
-        proof.coded = if member.method == Method::Stored { proof.content } else { self.coded.take() };
         if member.flags & HAS_DESCRIPTOR != 0 {
             proof.end = descriptor(zip, member, end)?;
         }
@@ -134,6 +138,7 @@ impl MemberReader {
         proof: &mut Proof,
     ) -> Result<u32, ReadError> {
         self.inflate.reset();
+        self.coded.reset();
         self.coded.update(&self.buffer);
         let mut crc = crc32fast::Hasher::new();
         let (mut size, mut at) = (0u64, 0usize);
@@ -168,10 +173,8 @@ impl MemberReader {
             return Err(Fault::WrongSize.of(&member.name).into());
         }
         proof.exact = self.inflate.bytes_taken() == member.coded;
-        if !proof.exact {
-            // Bytes behind the stream: not part of the coded form, so its digest is void.
-            self.coded.take();
-        }
+        // Of no use when bytes stand behind the stream; such an archive is written anew.
+        proof.coded_crc = self.coded.clone().finalize();
         proof.last_header_bit = self.inflate.last_header_bit();
         proof.spare_bits = self.inflate.spare_bits();
         Ok(crc.finalize())

@@ -17,6 +17,9 @@ const HISTORY: usize = 32 * 1024;
 const FRESH: usize = 224 * 1024;
 /// A match is up to 258 bytes and is copied in steps of 16.
 const SLACK: usize = 258 + 32;
+/// The whole window. Its length is a constant so that the compiler can leave checks out.
+const WINDOW: usize = HISTORY + FRESH + SLACK;
+type Window = [u8; WINDOW];
 /// No symbol and no block header is longer: a dynamic header has at most 17 + 19 * 3 + 316 * 14 bits.
 const HEADER_BYTES: usize = 576;
 
@@ -68,7 +71,7 @@ pub struct Inflate {
     /// Bytes taken from the input so far, less the whole bytes still in `bits`.
     taken: u64,
     last_header: u64,
-    window: Box<[u8]>,
+    window: Box<Window>,
     start: usize,
     pos: usize,
     litlen: Box<[u32; LITLEN_SIZE]>,
@@ -160,7 +163,7 @@ impl Inflate {
             count: 0,
             taken: 0,
             last_header: 0,
-            window: vec![0; HISTORY + FRESH + SLACK].into_boxed_slice(),
+            window: Box::new([0; WINDOW]),
             start: 0,
             pos: 0,
             litlen: Box::new([0; LITLEN_SIZE]),
@@ -384,7 +387,7 @@ impl Inflate {
         const DIST_MASK: u64 = (1 << DIST_BITS) - 1;
         const LIMIT: usize = HISTORY + FRESH;
         let (litlen, dist) = (&*self.litlen, &*self.dist);
-        let window = &mut self.window[..];
+        let window = &mut *self.window;
         let mut pos = self.pos;
         let outcome = loop {
             if pos >= LIMIT || !input.refill_fast() {
@@ -537,7 +540,7 @@ fn lookup(table: &[u32], bits: u32, input: &mut Input<'_>) -> Result<u32, Inflat
 
 /// Copies `len` bytes from `back` bytes before `pos`; may write up to 15 bytes more, which later output overwrites.
 #[inline(always)]
-fn copy_match(window: &mut [u8], pos: usize, back: usize, len: usize) {
+fn copy_match(window: &mut Window, pos: usize, back: usize, len: usize) {
     let (mut from, mut to, end) = (pos - back, pos, pos + len);
     if back >= 16 {
         while to < end {

@@ -145,10 +145,11 @@ pub fn is_hidden(path: &[u8]) -> bool {
 
 /// Orders paths so that everything below a folder follows it at once, as if `/` were the lowest byte.
 pub fn tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
-    let key = |&byte: &u8| {
-        if byte == b'/' { 0u16 } else { u16::from(byte) + 1 }
-    };
-    a.iter().map(key).cmp(b.iter().map(key))
+    let key = |byte: u8| if byte == b'/' { 0u16 } else { u16::from(byte) + 1 };
+    match a.iter().zip(b).find(|(x, y)| x != y) {
+        Some((&x, &y)) => key(x).cmp(&key(y)),
+        None => a.len().cmp(&b.len()),
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::model::digest::{Digest, Hasher};
 use crate::site::index::{Coding, Entry};
 use crate::site::types::is_text;
 
+use super::copying::Copying;
 use super::{Effort, Gathered, Meter};
 
 /// Text below this size may lie uncompressed.
@@ -39,26 +40,46 @@ pub(super) struct Proved {
     pub(super) exact: bool,
 }
 
-/// Reads every member to its end. `durable` is synced to disk meanwhile.
-pub(super) fn prove(zip: &Zip, effort: &Effort, meter: &Meter, durable: Option<&File>) -> Result<Proved, ReadError> {
+/// A received archive whose members are still to be copied into the file that is proved.
+pub(super) struct Received<'a> {
+    pub(super) from: &'a File,
+    pub(super) to: &'a File,
+    /// Where the members end.
+    pub(super) end: u64,
+}
+
+/// Reads every member to its end. With `received`, its bytes are copied meanwhile and made durable.
+pub(super) fn prove(
+    zip: &Zip,
+    effort: &Effort,
+    meter: &Meter,
+    received: Option<&Received<'_>>,
+) -> Result<Proved, ReadError> {
     let next = AtomicUsize::new(0);
     // The first fault by position, so that the verdict does not depend on which thread is faster.
     let fault: Mutex<Option<(usize, ReadError)>> = Mutex::new(None);
-    let (proofs, archive, synced) = std::thread::scope(|scope| {
-        let sync = durable.filter(|_| effort.durable).map(|file| scope.spawn(|| file.sync_all()));
-        let archive = scope.spawn(|| digest(zip.file()));
+    let copying = if received.is_some() { Copying::begun() } else { Copying::done() };
+    let (proofs, archive, copied) = std::thread::scope(|scope| {
+        let copy = received.map(|received| {
+            let copying = &copying;
+            scope.spawn(move || {
+                copying.copy(received.from, received.to, received.end)?;
+                if effort.durable { received.to.sync_all() } else { Ok(()) }
+            })
+        });
+        let archive = scope.spawn(|| digest(zip.file(), &copying));
         let workers: Vec<_> =
-            (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &next, &fault, meter))).collect();
+            (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &copying, &next, &fault, meter))).collect();
         let mut proofs: Vec<(usize, Proof)> = Vec::with_capacity(zip.members.len());
         for worker in workers {
             proofs.extend(join(worker));
         }
-        (proofs, join(archive), sync.map(join))
+        (proofs, join(archive), copy.map(join))
     });
+    copied.transpose().map_err(ReadError::Sink)?;
     if let Some((_, error)) = fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         return Err(error);
     }
-    synced.transpose().map_err(ReadError::Sink)?;
     let archive = archive.map_err(|source| ReadError::Io { path: zip.path().to_owned(), source })?;
 
     let mut proofs = proofs;
@@ -84,6 +105,7 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
 
 fn work(
     zip: &Zip,
+    copying: &Copying,
     next: &AtomicUsize,
     fault: &Mutex<Option<(usize, ReadError)>>,
     meter: &Meter,
@@ -95,6 +117,9 @@ fn work(
         let Some(member) = zip.members.get(at) else {
             return proofs;
         };
+        if !copying.wait_for(zip.room_of(at)) {
+            return proofs; // the copy failed, and that is the error
+        }
         match reader.prove(zip, member, &mut |_| Ok(())) {
             Ok(proof) => {
                 meter.add(member.size);
@@ -113,8 +138,6 @@ fn work(
 }
 
 fn entry(member: &Member, proof: &Proof) -> Entry {
-    let mut coded = [0; 8];
-    coded.copy_from_slice(&proof.coded.0[..8]);
     Entry {
         coding: match member.method {
             Method::Stored => Coding::Stored,
@@ -125,7 +148,7 @@ fn entry(member: &Member, proof: &Proof) -> Entry {
         len: member.size,
         crc: member.crc,
         content: proof.content,
-        coded,
+        coded_crc: proof.coded_crc,
         last_header_bit: proof.last_header_bit,
         spare_bits: proof.spare_bits,
         modified: 0,
@@ -133,39 +156,19 @@ fn entry(member: &Member, proof: &Proof) -> Entry {
 }
 
 /// SHA-256 and length of a whole file.
-pub(super) fn digest(file: &File) -> io::Result<(Digest, u64)> {
+pub(super) fn digest(file: &File, copying: &Copying) -> io::Result<(Digest, u64)> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut at = 0;
     loop {
+        if !copying.wait_for(at + buffer.len() as u64) {
+            return Err(io::Error::other("it could not be copied"));
+        }
         let n = file.read_at(&mut buffer, at)?;
         if n == 0 {
             return Ok((hasher.take(), at));
         }
         hasher.update(&buffer[..n]);
         at += n as u64;
-    }
-}
-
-/// Copies `from`, whole, to the empty file `to`: shared extents or in the kernel where the file system can, else by hand.
-pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
-    use std::io::{Read, Seek, Write};
-    let (mut from, mut to) = (from, to);
-    from.rewind()?;
-    let mut left = from.metadata()?.len();
-    while left > 0 {
-        match rustix::fs::copy_file_range(from, None, to, None, usize::try_from(left.min(1 << 30)).unwrap_or(1 << 30)) {
-            // Other file systems, old kernels, a file cut meanwhile: go on by hand from where both stand.
-            Ok(0) | Err(_) => break,
-            Ok(n) => left = left.saturating_sub(n as u64),
-        }
-    }
-    let mut buffer = vec![0; 256 * 1024];
-    loop {
-        let n = from.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(());
-        }
-        to.write_all(&buffer[..n])?;
     }
 }

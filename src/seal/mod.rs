@@ -5,6 +5,7 @@
 //! way every byte has been read to the end of the archive before anyone else sees the result.
 
 mod adopt;
+mod copying;
 pub mod pack;
 mod rewrite;
 pub mod unpack;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::bundle::flavor::Flavor;
 use crate::bundle::folder::Folder;
 use crate::bundle::format::{self, Archive};
-use crate::bundle::policy::{Refusal, check_tree};
+use crate::bundle::policy::{Fault, Refusal, check_tree};
 use crate::bundle::zip::Zip;
 use crate::bundle::zip_member::ZipStream;
 use crate::bundle::{Entries, Kind, ReadError};
@@ -27,6 +28,8 @@ use crate::model::site_path::SitePath;
 use crate::model::version::{Manifest, VersionId};
 use crate::site::image::ImageWriter;
 use crate::site::index::{self, Entry};
+
+use copying::Copying;
 
 /// An image is made once and mostly sent to browsers on the same site: little effort is enough.
 const FASTEST: u32 = 1;
@@ -240,22 +243,28 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
         Archive::Tar(kind, tar) => {
             write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
         }
-        Archive::Zip(zip) => seal_zip(zip, path, space, effort, meter),
+        Archive::Zip(received) => seal_zip(&received, path, space, effort, meter),
     }
 }
 
 /// Copies, then adopts or writes anew.
-fn seal_zip(received: Zip, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
     let lift = |error: ReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let fits = adopt::fits(&received);
-    let image = space.create(if fits { IMAGE } else { RECEIVED })?;
-    adopt::copy(received.file(), &image).map_err(write)?;
-    drop(received);
-    // The copy is what will be served, so the copy is what is judged, whatever became of the original meanwhile.
+    let length = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
+    if length > effort.limits.archive {
+        return Err(lift(Fault::ArchiveTooLarge(effort.limits.archive).of_archive().into()));
+    }
+    let read = |source| SealError::Read { path: path.to_owned(), source };
+    let start = Zip::find_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
+    let image = space.create(IMAGE)?;
+    // The copy is what will be served, so the copy is what is judged, whatever becomes of the original meanwhile. Its
+    // directory comes first; the members are proved while they are being copied.
+    copying::range(received, &image, start, length).map_err(write)?;
     let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
-    let (archive, zip) = if fits && adopt::fits(&zip) {
-        let proved = adopt::prove(&zip, effort, meter, Some(&image)).map_err(lift)?;
+    let (archive, zip) = if adopt::fits(&zip) {
+        let received = adopt::Received { from: received, to: &image, end: start };
+        let proved = adopt::prove(&zip, effort, meter, Some(&received)).map_err(lift)?;
         if proved.exact {
             let image_len = proved.archive.1;
             let proven = conclude(proved.gathered, Kind::Zip, Some(proved.archive));
@@ -264,11 +273,10 @@ fn seal_zip(received: Zip, path: &Path, space: &Space, effort: &Effort, meter: &
         }
         (proved.archive, zip)
     } else {
-        (adopt::digest(&image).map_err(write)?, zip)
+        copying::range(received, &image, 0, start).map_err(write)?;
+        (adopt::digest(&image, &Copying::done()).map_err(write)?, zip)
     };
-    if let Space::Dir(dir) = space
-        && fits
-    {
+    if let Space::Dir(dir) = space {
         std::fs::rename(dir.join(IMAGE), dir.join(RECEIVED)).map_err(write)?;
     }
     let sealing = write_anew(ZipStream::new(zip), Kind::Zip, |_| Some(archive), path, space, effort, meter)?;
@@ -322,7 +330,8 @@ pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, Sea
             let (gathered, _) = rewrite::run(&mut tar, None, effort, meter).map_err(lift)?;
             conclude(gathered, kind, Some(tar.into_source().receipt())).map_err(refuse)
         }
-        Archive::Zip(zip) => {
+        Archive::Zip(file) => {
+            let zip = Zip::open(file, path, &effort.limits).map_err(lift)?;
             let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
             conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(refuse)
         }

@@ -1,10 +1,11 @@
 //! Writing an image from a stream of entries: one thread decodes, others hash and compress, the image grows in order.
 //!
-//! Small files travel in batches; each batch has a number, and whoever has finished one waits for its turn to append
-//! it, so the image is the same however the threads are scheduled. A large file is written by the reading thread
-//! itself when its turn has come, in pieces. Memory is bounded by the batches in flight.
+//! Small files travel in batches; each batch has a turn. Whoever has finished one puts it with the others and appends
+//! those whose turn has come, so nobody waits for a slower neighbour, and the image is the same however the threads are
+//! scheduled. A large file is written by the reading thread itself when its turn has come, in pieces. Memory is bounded
+//! by the batches in flight, whose buffers are used again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,7 +27,9 @@ const BATCH: usize = 512 * 1024;
 /// Files over this are written in pieces.
 const LARGE: u64 = 2 * 1024 * 1024;
 /// Batches waiting for a free thread.
-const WAITING: usize = 2;
+const WAITING: usize = 4;
+/// Finished batches that may wait for their turn.
+const EARLY: usize = 6;
 /// Written bytes after which the disk is set to work, so that the last sync has little left to do.
 const SYNC_EVERY: u64 = 16 * 1024 * 1024;
 
@@ -37,10 +40,18 @@ struct File {
     modified: i64,
 }
 
+#[derive(Default)]
 struct Batch {
     turn: u64,
     content: Vec<u8>,
     files: Vec<File>,
+}
+
+/// A batch that only needs its place in the image.
+struct Finished {
+    block: Vec<u8>,
+    members: Vec<Member>,
+    records: Vec<(SitePath, Entry)>,
 }
 
 /// What the threads share.
@@ -52,6 +63,10 @@ struct Shared {
 struct State {
     /// Whose turn it is.
     turn: u64,
+    /// What was finished before its turn.
+    early: BTreeMap<u64, Finished>,
+    /// Buffers of batches that are done with.
+    spare: Vec<Vec<u8>>,
     writer: Option<ImageWriter>,
     files: Vec<(SitePath, Entry)>,
     failed: Option<io::Error>,
@@ -86,7 +101,15 @@ pub(super) fn run(
         Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(ReadError::Sink)?),
         _ => None,
     };
-    let state = State { turn: 0, writer, files: Vec::new(), failed: None, synced: 0 };
+    let state = State {
+        turn: 0,
+        early: BTreeMap::new(),
+        spare: Vec::new(),
+        writer,
+        files: Vec::new(),
+        failed: None,
+        synced: 0,
+    };
     let shared = Shared { state: Mutex::new(state), turned: Condvar::new() };
     let level = effort.level;
     let folders = std::thread::scope(|scope| {
@@ -108,7 +131,7 @@ pub(super) fn run(
         let mut reader = Reader {
             shared: &shared,
             send,
-            batch: empty(),
+            batch: Batch::default(),
             turn: 0,
             folders: Vec::new(),
             known: HashMap::new(),
@@ -128,10 +151,6 @@ pub(super) fn run(
         Some(error) => Err(ReadError::Sink(error)),
         None => Ok((Gathered { files: state.files, folders }, state.writer)),
     }
-}
-
-fn empty() -> Batch {
-    Batch { turn: 0, content: Vec::with_capacity(BATCH), files: Vec::new() }
 }
 
 /// The thread that decodes.
@@ -185,7 +204,8 @@ impl Reader<'_> {
         if self.batch.files.is_empty() {
             return Ok(());
         }
-        let mut batch = std::mem::replace(&mut self.batch, empty());
+        let spare = self.shared.lock().spare.pop().unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.batch, Batch { content: spare, ..Batch::default() });
         batch.turn = self.take_turn();
         if self.send.send(batch).is_err() {
             // Workers end only after the channel is closed, or by a panic, which is passed on.
@@ -239,8 +259,8 @@ fn write_large(
     coding: Coding,
     level: u32,
 ) -> Result<(), ReadError> {
-    let (mut content, mut coded) = (Hasher::new(), Hasher::new());
-    let mut crc = crc32fast::Hasher::new();
+    let mut content = Hasher::new();
+    let (mut crc, mut coded) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
     let mut deflater = Deflater::new(level);
     let mut out = Vec::new();
     let State { writer, files, .. } = state;
@@ -271,24 +291,22 @@ fn write_large(
         len: head.size,
         crc: crc.finalize(),
         content: content.take(),
-        coded: [0; 8],
+        coded_crc: 0,
         last_header_bit: 0,
         spare_bits: 0,
         modified: head.modified,
     };
-    let mut digest = entry.content;
     if let (Some(writer), Some(large)) = (writer.as_mut(), large.take()) {
         if coding == Coding::Deflate {
             out.clear();
             let ending = deflater.finish(&mut out);
             coded.update(&out);
-            digest = coded.take();
+            entry.coded_crc = coded.finalize();
             (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
             writer.write_large(&out).map_err(ReadError::Sink)?;
         }
         (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(ReadError::Sink)?;
     }
-    entry.coded.copy_from_slice(&digest.0[..8]);
     files.push((path, entry));
     Ok(())
 }
@@ -315,42 +333,48 @@ fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Resul
 fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, level: u32, meter: &Meter) {
     let mut deflater = Deflater::new(level);
     let mut hasher = Hasher::new();
-    let mut block = Vec::new();
     let writing = shared.lock().writer.is_some();
+    let mut block = Vec::new();
     loop {
         let batch = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(batch) = batch else { return };
-        block.clear();
-        let mut members = Vec::with_capacity(batch.files.len());
-        let mut records = Vec::with_capacity(batch.files.len());
-        for file in batch.files {
-            let content = &batch.content[file.start..file.start + file.len];
+        let Ok(Batch { turn, mut content, files }) = batch else { return };
+        let mut members = Vec::with_capacity(files.len());
+        let mut records = Vec::with_capacity(files.len());
+        for file in files {
+            let bytes = &content[file.start..file.start + file.len];
             meter.add(file.len as u64);
-            let (member, entry) = encode(&file, content, &mut block, writing.then_some(&mut deflater), &mut hasher);
+            let (member, entry) = encode(&file, bytes, &mut block, writing.then_some(&mut deflater), &mut hasher);
             members.extend(member);
             records.push((file.path, entry));
         }
-        let mut state = shared.await_turn(batch.turn);
-        append(&mut state, &block, members, records, nudge);
-        shared.pass_on(state);
+        content.clear();
+        // Early ones are few, or a slow batch would let the others fill the memory. Who has the batch whose turn it is
+        // never waits here.
+        let full = |state: &mut State| state.turn != turn && state.early.len() >= EARLY;
+        let mut state = shared.turned.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        state.spare.push(content);
+        state.early.insert(turn, Finished { block: std::mem::take(&mut block), members, records });
+        loop {
+            let turn = state.turn;
+            let Some(finished) = state.early.remove(&turn) else { break };
+            block = append(&mut state, finished, nudge);
+            state.turn += 1;
+        }
+        drop(state);
+        shared.turned.notify_all();
     }
 }
 
-fn append(
-    state: &mut State,
-    block: &[u8],
-    members: Vec<Member>,
-    mut records: Vec<(SitePath, Entry)>,
-    nudge: &SyncSender<()>,
-) {
-    if state.failed.is_some() {
-        return;
-    }
-    if let Some(writer) = &mut state.writer {
+/// Puts a batch at the end of the image; gives its buffer back, empty.
+fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<u8> {
+    let Finished { mut block, members, mut records } = finished;
+    if state.failed.is_none()
+        && let Some(writer) = &mut state.writer
+    {
         let base = writer.position();
-        if let Err(error) = writer.append(block, members.into_iter()) {
-            state.failed = Some(error);
-            return;
+        match writer.append(&block, members.into_iter()) {
+            Ok(()) => {}
+            Err(error) => state.failed = Some(error),
         }
         for (_, entry) in &mut records {
             entry.offset += base;
@@ -361,6 +385,8 @@ fn append(
         }
     }
     state.files.append(&mut records);
+    block.clear();
+    block
 }
 
 /// Adds one small file to a block; without a `deflater` it is only hashed.
@@ -379,7 +405,7 @@ fn encode(
         len: content.len() as u64,
         crc: crc32fast::hash(content),
         content: hasher.take(),
-        coded: [0; 8],
+        coded_crc: 0,
         last_header_bit: 0,
         spare_bits: 0,
         modified: file.modified,
@@ -394,16 +420,10 @@ fn encode(
             entry.coding = Coding::Deflate;
             entry.coded_len = coded.len() as u64;
             (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            entry.coded_crc = crc32fast::hash(&coded);
         }
     }
     let bytes = if entry.coding == Coding::Deflate { &coded[..] } else { content };
-    let digest = if entry.coding == Coding::Deflate {
-        hasher.update(bytes);
-        hasher.take()
-    } else {
-        entry.content
-    };
-    entry.coded.copy_from_slice(&digest.0[..8]);
     let member = Member {
         name: file.path.as_bytes().into(),
         coding: entry.coding,

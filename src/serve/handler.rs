@@ -174,10 +174,10 @@ impl<'a> Answer<'a> {
             Coding::Deflate => negotiate::choose(headers),
         };
         let content = hex(&entry.content.0[..8]);
-        // A strong tag names the bytes on the wire: the coded form adds its own digest.
+        // A strong tag names the bytes on the wire: the coded form adds a checksum of its own bytes.
         let tag = match form {
             Form::Identity => format!("\"{content}\""),
-            Form::Gzip => format!("\"{content}-g{}\"", hex(&entry.coded[..4])),
+            Form::Gzip => format!("\"{content}-g{}\"", hex(&entry.coded_crc.to_be_bytes())),
         };
         Answer { site, version, file, entry, form, tag, headers, head }
     }

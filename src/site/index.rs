@@ -10,7 +10,7 @@ const MAGIC: &[u8; 8] = b"DOCWHARF";
 /// Raised whenever the layout or the meaning of a field changes.
 const FORMAT: u32 = 1;
 const HEADER: usize = 8 + 4 + 4 + 8 + 32 + 8;
-const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 8;
+const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
 
 /// How a file's bytes lie in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub struct Entry {
     pub crc: u32,
     /// SHA-256 of the content.
     pub content: Digest,
-    /// The first 8 bytes of the SHA-256 of the coded bytes.
-    pub coded: [u8; 8],
+    /// CRC-32 of the coded bytes, which tells two codings of one content apart; 0 where it is stored.
+    pub coded_crc: u32,
     /// The bit at which the last DEFLATE block's header stands.
     pub last_header_bit: u64,
     /// Bits of the last coded byte that do not belong to the stream.
@@ -86,7 +86,7 @@ pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.extend_from_slice(&entry.content.0);
-        out.extend_from_slice(&entry.coded);
+        out.extend_from_slice(&entry.coded_crc.to_le_bytes());
         path_at += path.len() as u32;
     }
     for (path, _) in files {
@@ -183,8 +183,6 @@ impl Index {
         let number = |n: usize| u64_at(record, 12 + n * 8);
         let mut content = [0; 32];
         content.copy_from_slice(&record[52..84]);
-        let mut coded = [0; 8];
-        coded.copy_from_slice(&record[84..92]);
         Entry {
             coding: if record[6] == 1 { Coding::Deflate } else { Coding::Stored },
             spare_bits: record[7],
@@ -195,7 +193,7 @@ impl Index {
             last_header_bit: number(3),
             modified: number(4).cast_signed(),
             content: Digest(content),
-            coded,
+            coded_crc: u32_at(record, 84),
         }
     }
 
@@ -226,7 +224,7 @@ mod tests {
             len: 9,
             crc: 7,
             content: Digest::of(&[n as u8]),
-            coded: [1; 8],
+            coded_crc: 1,
             last_header_bit: 3,
             spare_bits: 2,
             modified: -5,
