@@ -333,10 +333,11 @@ fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
     // Sealed, not active, and the exit code says so.
     let ended = host.fails(7, &["sync"]);
     assert!(ended.stderr.contains("held by tester"), "{}", ended.stderr);
+    let three = host.status()["newest"].clone();
     let daemon = host.run();
     daemon.signal("HUP");
     host.put(&site("four"));
-    until("the fourth version", || host.versions().len() == 4);
+    until("the fourth version", || host.status()["newest"] != three);
     assert!(page(&daemon).contains("one"));
     drop(daemon);
     assert_eq!(host.active(), one);

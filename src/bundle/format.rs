@@ -18,7 +18,7 @@ pub enum Archive {
     /// A ZIP, not read yet.
     Zip(File),
     /// A tar, compressed or not, at its start.
-    Tar(Kind, Tar),
+    Tar(Kind, Box<Tar>),
 }
 
 /// Recognises the archive in `file`, which stands at its start.
@@ -68,7 +68,7 @@ fn open_tar(kind: Kind, source: Box<dyn Source>, limits: Limits) -> Result<Archi
         let inside = if kind == Kind::TarGz { "gzip of " } else { "zstd of " };
         return Err(not_an_archive(source.head(), inside).into());
     }
-    Ok(Archive::Tar(kind, Tar::new(Box::new(source), limits)))
+    Ok(Archive::Tar(kind, Box::new(Tar::new(Box::new(source), limits))))
 }
 
 /// Says what a file is that is no archive; an error of an S3 store is quoted by its code.

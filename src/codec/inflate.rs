@@ -163,7 +163,8 @@ impl Inflate {
             count: 0,
             taken: 0,
             last_header: 0,
-            window: Box::new([0; WINDOW]),
+            // By way of the heap: a large array on the stack may not fit a small thread.
+            window: vec![0; WINDOW].try_into().unwrap_or_else(|_| unreachable!("the length is the same constant")),
             start: 0,
             pos: 0,
             litlen: Box::new([0; LITLEN_SIZE]),

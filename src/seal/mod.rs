@@ -241,7 +241,7 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
     }
     match open(path, &effort.limits).map_err(lift)? {
         Archive::Tar(kind, tar) => {
-            write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
+            write_anew(*tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
         }
         Archive::Zip(received) => seal_zip(&received, path, space, effort, meter),
     }
@@ -327,7 +327,7 @@ pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, Sea
     }
     match open(path, &effort.limits).map_err(lift)? {
         Archive::Tar(kind, mut tar) => {
-            let (gathered, _) = rewrite::run(&mut tar, None, effort, meter).map_err(lift)?;
+            let (gathered, _) = rewrite::run(&mut *tar, None, effort, meter).map_err(lift)?;
             conclude(gathered, kind, Some(tar.into_source().receipt())).map_err(refuse)
         }
         Archive::Zip(file) => {

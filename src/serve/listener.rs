@@ -128,7 +128,13 @@ async fn connection(stream: TcpStream, site: Arc<Site>, mut stop: watch::Receive
         async move { Ok::<Response<Body>, Infallible>(response) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(HEAD_BYTES);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        // A client that has said everything and only listens gets its answer.
+        .half_close(true);
     builder
         .http2()
         .timer(TokioTimer::new())
