@@ -566,3 +566,19 @@ fn a_damaged_record_does_not_take_the_site_down() {
     assert!(page(&host.run()).contains("one"));
     assert_eq!(host.status()["schemaVersion"], 1);
 }
+
+#[test]
+fn a_watched_folder_is_sealed_again_when_it_changes() {
+    let dir = folder();
+    let site = support::write_site(&dir.path().join("site"), &[("index.html", "before")]);
+    let daemon = Daemon::serve(&site, &["--watch"]);
+    assert_eq!(page(&daemon), "before");
+    std::fs::write(site.join("index.html"), "after a while").unwrap();
+    std::fs::write(site.join("new.html"), "new").unwrap();
+    until("the changed page", || page(&daemon) == "after a while");
+    assert_eq!(http::get(&daemon.address, "/new").text(), "new");
+    // Without pages it is no site: what was served stays.
+    std::fs::remove_file(site.join("index.html")).unwrap();
+    std::fs::rename(site.join("new.html"), site.join("new.css")).unwrap();
+    assert_eq!(page(&daemon), "after a while");
+}

@@ -98,6 +98,28 @@ fn sync_code(error: &SyncError) -> u8 {
     }
 }
 
+/// What a person can do about a cause that only says what is so.
+fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return match error.kind() {
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
+                io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or place",
+                io::ErrorKind::ReadOnlyFilesystem => "; it is mounted read-only: use another place",
+                _ => "",
+            };
+        }
+        cause = error.source();
+    }
+    ""
+}
+
+/// The whole chain on one line, with a hint at its end.
+fn line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
+    write!(f, "docwharf: {}{}", Chain(error), hint(error))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,15 +138,15 @@ impl fmt::Display for Failure {
                 "docwharf: there is nothing to sync from: set staticExport.bundleUrl, or import a bundle into {}",
                 store.display()
             ),
-            Failure::Seal(error) => write!(f, "docwharf: {}", Chain(error)),
-            Failure::Store(error) => write!(f, "docwharf: {}", Chain(error)),
-            Failure::Sync(error) => write!(f, "docwharf: {}", Chain(error)),
-            Failure::Daemon(error) => write!(f, "docwharf: {}", Chain(error)),
+            Failure::Seal(error) => line(f, error),
+            Failure::Store(error) => line(f, error),
+            Failure::Sync(error) => line(f, error),
+            Failure::Daemon(error) => line(f, error),
             Failure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
-                write!(f, "docwharf: {}", crate::base::chain::OneLine(&format!("{doing}: {source}")))
+                write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
             }
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {error}")

@@ -1,14 +1,17 @@
 //! `docwharf serve PATH`: no store, no configuration, one site.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
+use crate::bundle::folder::Folder;
 use crate::config::checked::{DEFAULT_LISTEN, parse_base_path, parse_listen, parse_slashes};
 use crate::daemon;
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
-use crate::seal::{self, Effort, Sealing, Space};
+use crate::seal::{self, Effort, Meter, Sealing, Space};
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
 use crate::site::mapping;
@@ -29,7 +32,13 @@ pub(super) struct Serve {
     /// What to do about the several addresses of a page: auto, serve or redirect
     #[arg(long, value_name = "HOW", default_value = "auto")]
     slashes: String,
+    /// Seal and serve again whenever the archive or folder changes
+    #[arg(long)]
+    watch: bool,
 }
+
+/// How often a watched bundle is looked at.
+const GLANCE: Duration = Duration::from_secs(1);
 
 impl Serve {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
@@ -41,21 +50,76 @@ impl Serve {
             ..Settings::default()
         };
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
-        let version = sealed(context, &self.path)?;
+        let before = Look::at(&self.path);
+        let (version, warnings) = progress::with_meter(context, "proving", |meter| {
+            sealed(&self.path, &Space::Unlinked(std::env::temp_dir()), meter)
+        })?;
+        context.warn(&self.path.display().to_string(), &warnings);
         let listeners = daemon::bind(&addresses)?;
         let site = Site::new(settings);
         site.show(version);
+        if self.watch {
+            let (path, site) = (self.path, Arc::clone(&site));
+            // Looks for as long as the process lives; it owns nothing that would have to be given back.
+            std::thread::spawn(move || watch(&path, &site, before));
+        }
         Ok(daemon::serve(site, listeners)?)
     }
 }
 
-fn sealed(context: &Context, path: &Path) -> Result<Sealed, Failure> {
-    let effort = Effort::new(Limits::default());
-    let space = Space::Unlinked(std::env::temp_dir());
-    let sealing = progress::with_meter(context, "proving", |meter| seal::seal(path, &space, &effort, meter))
-        .map_err(Failure::Seal)?;
+/// What a bundle looks like from outside: when this changes, it is worth sealing again.
+#[derive(PartialEq, Eq)]
+enum Look {
+    Folder(Vec<(Vec<u8>, u64, SystemTime)>),
+    File(u64, SystemTime),
+    Gone,
+}
+
+impl Look {
+    fn at(path: &Path) -> Look {
+        let Ok(metadata) = std::fs::metadata(path) else { return Look::Gone };
+        if !metadata.is_dir() {
+            return Look::File(metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+        }
+        match Folder::open(path, &Limits::default()) {
+            Ok(folder) => {
+                let items = folder.items.into_iter();
+                Look::Folder(items.map(|i| (i.path.as_bytes().to_vec(), i.size, i.modified)).collect())
+            }
+            Err(_) => Look::Gone,
+        }
+    }
+}
+
+/// Seals again what has changed and then stayed the same for a glance; a bad state is told once and the last good one
+/// stays.
+fn watch(path: &Path, site: &Site, mut shown: Look) {
+    let mut last = Look::at(path);
+    loop {
+        std::thread::sleep(GLANCE);
+        let now = Look::at(path);
+        let quiet = now == last;
+        last = now;
+        if !quiet || last == shown {
+            continue;
+        }
+        match sealed(path, &Space::Unlinked(std::env::temp_dir()), &Meter::default()) {
+            Ok((version, warnings)) => {
+                for warning in warnings {
+                    tracing::warn!("{warning}");
+                }
+                tracing::info!("{} has changed: version {}", path.display(), version.id.short());
+                site.show(version);
+            }
+            Err(error) => tracing::error!("{error}; what was served before stays"),
+        }
+        shown = std::mem::replace(&mut last, Look::at(path));
+    }
+}
+
+fn sealed(path: &Path, space: &Space, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
+    let sealing = seal::seal(path, space, &Effort::new(Limits::default()), meter)?;
     let Sealing { mut proven, image, image_len, .. } = sealing;
-    context.warn(&path.display().to_string(), &proven.warnings);
     if proven.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());
         let modified = unix_seconds(modified.map_err(Failure::local(format!("cannot read {}", path.display())))?);
@@ -73,5 +137,5 @@ fn sealed(context: &Context, path: &Path) -> Result<Sealed, Failure> {
         count(proven.flavor.pages, "page"),
         show_size(proven.content_len())
     );
-    Ok(Sealed::new(proven.id, image, index))
+    Ok((Sealed::new(proven.id, image, index), proven.warnings))
 }
