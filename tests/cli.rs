@@ -115,7 +115,8 @@ fn quiet_is_quiet_and_warnings_are_one_line() {
     let loud = end(docwharf().args(["bundle", "verify"]).arg(&path)).expect(0);
     assert_eq!(loud.stderr.lines().count(), 1);
     assert!(loud.stderr.contains("no index.html"), "{}", loud.stderr);
-    assert_eq!(end(docwharf().args(["-q", "bundle", "verify"]).arg(&path)).expect(0).stderr, "");
+    let quiet = end(docwharf().args(["-q", "bundle", "verify"]).arg(&path)).expect(0);
+    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Bundle {
                 let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
                 context.warn(&one.path.display().to_string(), &proven.warnings);
                 let text = format!("ok {} ({})\n", proven.id, summary(&proven));
-                context.result(&json!({ "schemaVersion": 1, "result": "ok", "version": proven.id }), &text)
+                context.done(&json!({ "schemaVersion": 1, "result": "ok", "version": proven.id }), &text)
             }
             Bundle::Inspect(one) => {
                 let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
@@ -74,7 +74,7 @@ impl Bundle {
                 })?;
                 context.warn(&one.archive.display().to_string(), &proven.warnings);
                 let text = format!("unpacked {} into {}\n", summary(&proven), one.dir.display());
-                context.result(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
+                context.done(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
             }
             Bundle::Pack(one) => {
                 let proven =
@@ -91,7 +91,7 @@ impl Bundle {
                     "schemaVersion": 1, "result": "packed", "version": proven.id,
                     "archiveSha256": archive.map(|(digest, _)| digest.hex()), "archiveBytes": archive.map(|(_, len)| len),
                 });
-                context.result(&json, &text)
+                context.done(&json, &text)
             }
         }
     }

@@ -45,7 +45,7 @@ struct Global {
     /// Print the result as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Print errors only
+    /// Print errors and what was asked for, nothing else
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
     /// Print more; twice for even more
@@ -189,6 +189,11 @@ impl Context {
         } else {
             print(text)
         }
+    }
+
+    /// What was done: like [`Context::result`], but silent when quiet is asked for.
+    fn done(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
+        if self.global.quiet && !self.global.json { Ok(()) } else { self.result(json, text) }
     }
 
     /// Whether to draw on the terminal.

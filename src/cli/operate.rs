@@ -31,7 +31,7 @@ pub(super) struct Release {}
 
 fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
     let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": true });
-    context.result(&json, &format!("{what} {}; held until `docwharf release`\n", id.short()))
+    context.done(&json, &format!("{what} {}; held until `docwharf release`\n", id.short()))
 }
 
 impl Activate {
@@ -68,6 +68,6 @@ impl Release {
         let json = json!({
             "schemaVersion": 1, "result": report.outcome.name(), "version": active, "held": false, "wasHeld": was_held,
         });
-        context.result(&json, &format!("{first}; {then}\n"))
+        context.done(&json, &format!("{first}; {then}\n"))
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn tell(context: &Context, report: &Report) -> Result<(), Failure> {
         "archiveSha256": report.brought.as_ref().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
         "warnings": report.brought.as_ref().map(|brought| brought.warnings.clone()).unwrap_or_default(),
     });
-    context.result(&json, &text)?;
+    context.done(&json, &text)?;
     match &report.outcome {
         Outcome::NotActive(_, why) => Err(Failure::NotActive(why.clone())),
         _ => Ok(()),
