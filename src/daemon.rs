@@ -19,8 +19,8 @@ use crate::model::version::VersionId;
 use crate::seal::Meter;
 use crate::serve::{Site, listener};
 use crate::site::mapping;
-use crate::store::StoreError;
 use crate::store::writer::Writer;
+use crate::store::{Store, StoreError};
 use crate::sync::look::{Report, candidates, look, read_record};
 use crate::sync::plan::Trigger;
 use crate::sync::{Outcome, SyncError, open};
@@ -29,7 +29,7 @@ use crate::sync::{Outcome, SyncError, open};
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}; choose another port, or stop what uses it")]
+    #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: std::net::SocketAddr,
@@ -128,6 +128,9 @@ fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), D
 /// `run`: the agent. The last good version is served before anything else is done.
 pub fn run(config: Config, patience: Duration) -> Result<(), DaemonError> {
     let listeners = bind(&config.listen)?;
+    if config.intent.source.is_none() && Store::at(&config.store).versions()?.is_empty() {
+        return Err(DaemonError::NothingToServe { store: config.store });
+    }
     let writer = Arc::new(Writer::open(&config.store, patience)?);
     let site = Site::new(config.settings.clone());
     let shown = show_best(&writer, &config, &site)?;
@@ -183,15 +186,14 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
             Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
         }
     }
-    if suspect.is_some() {
+    // The mark stays until the version is found whole or mended, or the next start would trust it again.
+    if suspect.is_some() && suspect == shown {
         writer.clear_suspect()?;
     }
     mapping::mark_suspects_in(writer.suspect_file()?);
-    if let Some(id) = shown.filter(|&id| record.active != Some(id)) {
-        let mut record = record;
-        record.activate(id, &crate::model::units::now());
-        writer.write(&record)?;
-        writer.note("docwharf run", "fell back", Some(id), None);
+    if shown.is_some() && record.active != shown {
+        // The record keeps what the operator or the last sync decided: once it is mended, it is served again.
+        writer.note("docwharf run", "fell back", shown, None);
     }
     Ok(shown)
 }
@@ -217,7 +219,10 @@ impl Agent {
             Ok(report) => {
                 self.failures = 0;
                 self.tell(&report);
-                self.show_active().await;
+                // Otherwise nothing has changed, and a version that was damaged at the start still is.
+                if report.brought.is_some() || matches!(report.outcome, Outcome::Activated(_)) {
+                    self.show_active().await;
+                }
                 Ok(every)
             }
             Err(error @ (SyncError::Missing { .. } | SyncError::IsFolder { .. })) if self.shown.is_none() => {
@@ -243,10 +248,10 @@ impl Agent {
         }
         match &report.outcome {
             Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-            Outcome::NotActive(id, why) => {
+            Outcome::NotActive(id, why) if report.brought.is_some() => {
                 tracing::warn!("version {} is sealed but not active: {why}", id.short());
             }
-            Outcome::Current(_) | Outcome::Disabled => tracing::debug!("nothing new"),
+            _ => tracing::debug!("nothing new"),
         }
     }
 
@@ -257,7 +262,11 @@ impl Agent {
             return;
         };
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        match tokio::task::spawn_blocking(move || open::open(&writer, id, &effort, false)).await {
+        match tokio::task::spawn_blocking(move || {
+            open::open(&writer, id, &effort, writer.store().suspect() == Some(id))
+        })
+        .await
+        {
             Ok(Ok(version)) => {
                 self.site.show(version);
                 self.shown = Some(id);

@@ -333,6 +333,8 @@ fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
     // Sealed, not active, and the exit code says so.
     let ended = host.fails(7, &["sync"]);
     assert!(ended.stderr.contains("held by tester"), "{}", ended.stderr);
+    // And again, though there is nothing new to seal.
+    host.fails(7, &["sync"]);
     let three = host.status()["newest"].clone();
     let daemon = host.run();
     daemon.signal("HUP");
@@ -565,6 +567,43 @@ fn a_damaged_record_does_not_take_the_site_down() {
     assert!(ended.stderr.contains("state.json"), "{}", ended.stderr);
     assert!(page(&host.run()).contains("one"));
     assert_eq!(host.status()["schemaVersion"], 1);
+}
+
+#[test]
+fn labels_and_hold_outlive_the_record() {
+    let host = Host::new("");
+    for name in ["one", "two"] {
+        std::fs::write(host.path(name), site(name)).unwrap();
+        host.ok(&["import", host.path(name).to_str().unwrap(), "--label", name]);
+    }
+    host.ok(&["rollback"]);
+    let one = host.active();
+    std::fs::write(host.path("store/state.json"), "{").unwrap();
+    host.put(&site("three"));
+    // A warning about the record, and the line about the hold.
+    end(&mut host.command(&["sync"])).expect(7);
+    assert_eq!(host.active(), one);
+    assert_eq!(host.status()["hold"]["who"], "tester");
+    host.ok(&["activate", "two"]);
+    assert_ne!(host.active(), one);
+}
+
+#[test]
+fn a_held_version_that_was_mended_is_served_again() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    host.ok(&["sync"]);
+    host.put(&site("two"));
+    host.ok(&["sync"]);
+    let two = host.active();
+    host.ok(&["activate", &two]);
+    let image = stored_file(&host, &two, "site.zip");
+    unlock(&image);
+    std::fs::write(&image, "lost").unwrap();
+    assert!(page(&host.run()).contains("one"));
+    assert_eq!(host.active(), two, "the operator's decision stays");
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    assert!(page(&host.run()).contains("two"));
 }
 
 #[test]

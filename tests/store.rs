@@ -91,7 +91,15 @@ fn debris_in_staging_is_swept_when_a_writer_opens() {
     std::fs::write(root.join("staging/0/site.zip"), "half").unwrap();
     std::fs::write(root.join("staging/file"), "half").unwrap();
     std::fs::write(root.join(".state.json.new"), "{").unwrap();
+    let id = put(&writer(&root), dir.path(), "kept").id.to_string();
+    let receipts = root.join("receipts").join(&id);
+    std::fs::write(receipts.join(".1.json.new"), "{").unwrap();
+    std::fs::write(root.join("versions").join(&id).join(".index.new"), "{").unwrap();
+    std::fs::create_dir(root.join("receipts/of-a-pruned-version")).unwrap();
     drop(writer(&root));
+    assert_eq!(std::fs::read_dir(&receipts).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(root.join("versions").join(&id)).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(root.join("receipts")).unwrap().count(), 1);
     assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
     assert!(!root.join(".state.json.new").exists());
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::model::limits::Limits;
 use crate::model::site_path::is_page;
 use crate::model::units::{count, show_size};
 use crate::seal::pack::{PackError, pack};
@@ -53,13 +52,17 @@ pub(super) struct Pack {
 
 impl Bundle {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let effort = Effort::new(Limits::default());
+        let effort = Effort::new(context.limits()?);
         match self {
             Bundle::Verify(one) => {
                 let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
                 context.warn(&one.path.display().to_string(), &proven.warnings);
                 let text = format!("ok {} ({})\n", proven.id, summary(&proven));
-                context.done(&json!({ "schemaVersion": 1, "result": "ok", "version": proven.id }), &text)
+                let json = json!({
+                    "schemaVersion": 1, "result": "ok", "version": proven.id, "pages": proven.flavor.pages,
+                    "files": proven.files.len(), "contentBytes": proven.content_len(), "warnings": proven.warnings,
+                });
+                context.done(&json, &text)
             }
             Bundle::Inspect(one) => {
                 let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;

@@ -15,6 +15,8 @@ use crate::sync::SyncError;
 /// Why a command ends with another code than 0.
 #[derive(Debug)]
 pub enum Failure {
+    /// Nothing was asked for: the help.
+    Help(String),
     /// The command line is wrong.
     Usage(String),
     /// The configuration is.
@@ -53,7 +55,7 @@ impl Failure {
     /// The documented exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Failure::Usage(_) | Failure::Config(_) | Failure::NoSource(_) => 2,
+            Failure::Help(_) | Failure::Usage(_) | Failure::Config(_) | Failure::NoSource(_) => 2,
             Failure::Seal(error) => seal_code(error),
             Failure::Store(error) => store_code(error),
             Failure::Sync(error) => sync_code(error),
@@ -104,6 +106,8 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
+                io::ErrorKind::AddrInUse => "; choose another port, or stop what uses it",
+                io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
                 io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or place",
                 io::ErrorKind::ReadOnlyFilesystem => "; it is mounted read-only: use another place",
@@ -123,6 +127,7 @@ fn line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Failure::Help(text) => f.write_str(text.trim_end()),
             Failure::Usage(what) | Failure::Changed(what) => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
             }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::checked::{Config, Sources};
+use crate::model::limits::Limits;
 
 pub use exit::Failure;
 
@@ -26,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Prove, seal and serve static documentation bundles.
 #[derive(Debug, Parser)]
-#[command(name = "docwharf", version, disable_help_subcommand = true)]
+#[command(name = "docwharf", version)]
 #[command(after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · \
 4 upstream unavailable · 5 bundle rejected · 6 job failed · 7 held or gated · 8 local (disk, permission, lock, port)")]
 struct Cli {
@@ -98,6 +99,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Ok(cli) => cli,
         // Help and version are answers; anything else is a mistake in one line or a few.
         Err(answer) if !answer.use_stderr() => return print(&answer.to_string()),
+        Err(empty) if empty.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Err(Failure::Help(empty.to_string()));
+        }
         Err(mistake) => return Err(Failure::Usage(usage(&mistake))),
     };
     let context = Context { global: cli.global };
@@ -158,6 +162,14 @@ impl Context {
 
     fn config(&self) -> Result<Config, Failure> {
         Sources { flag: self.global.config.clone() }.load().map_err(Failure::Config)
+    }
+
+    /// The limits of the configuration, where one is named; commands on a single bundle need none.
+    fn limits(&self) -> Result<Limits, Failure> {
+        if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
+            return Ok(Limits::default());
+        }
+        Ok(self.config()?.intent.effort.limits)
     }
 
     /// A line for people on stderr, unless they want quiet.

@@ -66,7 +66,8 @@ impl Release {
         let first = if was_held { "released" } else { "there was no hold" };
         let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
         let json = json!({
-            "schemaVersion": 1, "result": report.outcome.name(), "version": active, "held": false, "wasHeld": was_held,
+            "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
+            "wasHeld": was_held,
         });
         context.done(&json, &format!("{first}; {then}\n"))
     }

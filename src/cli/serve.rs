@@ -50,10 +50,9 @@ impl Serve {
             ..Settings::default()
         };
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
+        let effort = Effort::new(context.limits()?);
         let before = Look::at(&self.path);
-        let (version, warnings) = progress::with_meter(context, "proving", |meter| {
-            sealed(&self.path, &Space::Unlinked(std::env::temp_dir()), meter)
-        })?;
+        let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
         let listeners = daemon::bind(&addresses)?;
         let site = Site::new(settings);
@@ -61,7 +60,7 @@ impl Serve {
         if self.watch {
             let (path, site) = (self.path, Arc::clone(&site));
             // Looks for as long as the process lives; it owns nothing that would have to be given back.
-            std::thread::spawn(move || watch(&path, &site, before));
+            std::thread::spawn(move || watch(&path, &effort, &site, before));
         }
         Ok(daemon::serve(site, listeners)?)
     }
@@ -93,7 +92,7 @@ impl Look {
 
 /// Seals again what has changed and then stayed the same for a glance; a bad state is told once and the last good one
 /// stays.
-fn watch(path: &Path, site: &Site, mut shown: Look) {
+fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
         std::thread::sleep(GLANCE);
@@ -103,7 +102,7 @@ fn watch(path: &Path, site: &Site, mut shown: Look) {
         if !quiet || last == shown {
             continue;
         }
-        match sealed(path, &Space::Unlinked(std::env::temp_dir()), &Meter::default()) {
+        match sealed(path, effort, &Meter::default()) {
             Ok((version, warnings)) => {
                 for warning in warnings {
                     tracing::warn!("{warning}");
@@ -117,8 +116,8 @@ fn watch(path: &Path, site: &Site, mut shown: Look) {
     }
 }
 
-fn sealed(path: &Path, space: &Space, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
-    let sealing = seal::seal(path, space, &Effort::new(Limits::default()), meter)?;
+fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
+    let sealing = seal::seal(path, &Space::Unlinked(std::env::temp_dir()), effort, meter)?;
     let Sealing { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());

@@ -44,10 +44,11 @@ impl Status {
             "enabled": config.intent.enabled,
             "lastAttempt": record.last_attempt,
         });
-        let mut text = String::new();
+        let mut text = format!("store      {}\n", config.store.display());
         let _ = match (record.active, &record.active_since, present) {
-            (Some(id), Some(since), Some(true)) => {
-                writeln!(text, "active     {} since {since}", id.short())
+            (Some(id), since, Some(true)) => {
+                let since = since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
+                writeln!(text, "active     {}{since}", id.short())
             }
             (Some(id), _, _) => {
                 writeln!(text, "active     {} is missing from the store", id.short())
@@ -60,8 +61,16 @@ impl Status {
         if let Some(hold) = &record.hold {
             let _ = writeln!(text, "held       by {} since {}: {}", hold.who, hold.when, OneLine(&hold.why));
         }
+        if let Some(id) = record.newest.filter(|_| record.newest != record.active) {
+            let _ = writeln!(text, "newest     {}, not active", id.short());
+        }
+        if let Some(id) = store.suspect() {
+            let _ = writeln!(text, "damaged    {}: import its bundle again to mend it", id.short());
+        }
         if let Some(pin) = &pin {
-            let _ = writeln!(text, "pinned to  {pin}");
+            let there = record.labels.get(pin).is_some_and(|labelled| record.active == Some(labelled.version));
+            let not = if there { "" } else { ", which is not what is active" };
+            let _ = writeln!(text, "pinned to  {}{not}", OneLine(pin));
         }
         if !config.intent.enabled && config.intent.source.is_some() {
             let _ = writeln!(text, "sync       disabled");

@@ -57,6 +57,10 @@ pub(super) fn tell(context: &Context, report: &Report) -> Result<(), Failure> {
         "pages": report.brought.as_ref().map(|brought| brought.pages),
         "bytes": report.brought.as_ref().map(|brought| brought.bytes),
         "archiveSha256": report.brought.as_ref().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
+        "reason": match &report.outcome {
+            Outcome::NotActive(_, why) => Some(why),
+            _ => None,
+        },
         "warnings": report.brought.as_ref().map(|brought| brought.warnings.clone()).unwrap_or_default(),
     });
     context.done(&json, &text)?;

@@ -55,7 +55,7 @@ impl Sources {
             Ok(text) => raw.read_toml(&text, &path),
             Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                let what = format!("cannot read the configuration {}: {error}", path.display());
+                let what = format!("cannot read {}: {error}", path.display());
                 return Err(vec![Problem { place: Place::Missing, what }]);
             }
         }

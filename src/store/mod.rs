@@ -49,7 +49,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The record is not readable as such.
-    #[error("the record {} is damaged ({source}); `docwharf run` goes on with the newest version, a sync writes it anew", path.display())]
+    #[error("the record {} is damaged; the next sync or start makes it again from versions, receipts and history", path.display())]
     Damaged {
         /// The record's path.
         path: PathBuf,

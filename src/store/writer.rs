@@ -64,7 +64,15 @@ impl Writer {
         builder.recursive(true).mode(0o755);
         builder.create(root).map_err(StoreError::io("make the store", root))?;
         let path = root.join("lock");
-        let lock = Lock::take(&path, patience).map_err(StoreError::io("lock", &path))?;
+        let mut lock = Lock::take(&path, Duration::ZERO).map_err(StoreError::io("lock", &path))?;
+        if lock.is_none() && !patience.is_zero() {
+            tracing::warn!(
+                "another docwharf writes to {}; waiting up to {} s for it",
+                root.display(),
+                patience.as_secs()
+            );
+            lock = Lock::take(&path, patience).map_err(StoreError::io("lock", &path))?;
+        }
         let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
         for dir in ["versions", "receipts", "staging"] {
             let dir = root.join(dir);
@@ -87,9 +95,20 @@ impl Writer {
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             removed.map_err(StoreError::io("remove", &path))?;
         }
-        for name in [record::FILE, INDEX] {
-            // A temporary name from a write that did not reach its rename.
-            let _ = fs::remove_file(self.store.root.join(format!(".{name}.new")));
+        sweep_unrenamed(&self.store.root)?;
+        for parent in ["versions", "receipts"] {
+            let parent = self.store.root.join(parent);
+            for entry in fs::read_dir(&parent).map_err(StoreError::io("read", &parent))? {
+                sweep_unrenamed(&entry.map_err(StoreError::io("read", &parent))?.path())?;
+            }
+        }
+        // Receipts of a version that was pruned, but not yet they.
+        let receipts = self.store.root.join("receipts");
+        for entry in fs::read_dir(&receipts).map_err(StoreError::io("read", &receipts))? {
+            let entry = entry.map_err(StoreError::io("read", &receipts))?;
+            if !self.store.root.join("versions").join(entry.file_name()).exists() {
+                fs::remove_dir_all(entry.path()).map_err(StoreError::io("remove", &entry.path()))?;
+            }
         }
         Ok(())
     }
@@ -196,6 +215,19 @@ impl Writer {
         let path = self.store.root.join(SUSPECT);
         File::create(&path).map(drop).map_err(StoreError::io("clear", &path))
     }
+}
+
+/// Removes temporary names in `dir` from writes that did not reach their rename.
+fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
+    let Ok(entries) = fs::read_dir(dir) else { return Ok(()) }; // not a folder
+    for entry in entries {
+        let path = entry.map_err(StoreError::io("read", dir))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if name.starts_with('.') && name.strip_suffix(".new").is_some() {
+            fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+        }
+    }
+    Ok(())
 }
 
 fn ends_a_line(path: &Path) -> std::io::Result<bool> {

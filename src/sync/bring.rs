@@ -70,6 +70,9 @@ pub fn bring(
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
     let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
 
+    if committed != Committed::Known && writer.store().suspect() == Some(id) {
+        writer.clear_suspect()?;
+    }
     let proven = &sealing.proven;
     let time = now();
     writer.receive(

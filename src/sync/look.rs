@@ -8,7 +8,8 @@ use crate::model::digest::{Digest, Hasher};
 use crate::model::units::now;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
-use crate::store::record::{Attempt, Looked, Record};
+use crate::store::Store;
+use crate::store::record::{Attempt, Hold, Labelled, Looked, Record};
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
@@ -51,13 +52,41 @@ pub fn read_record(writer: &Writer) -> Result<Record, SyncError> {
         Ok(record) => Ok(record),
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::warn!("{}", Chain(&error));
-            let newest = writer.store().versions()?.first().map(|version| version.id);
-            let record = Record { active: newest, newest, ..Record::default() };
+            let record = remembered(writer.store())?;
             writer.write(&record)?;
             Ok(record)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// What versions, receipts and history tell of a record that was lost.
+fn remembered(store: &Store) -> Result<Record, SyncError> {
+    let mut record = Record::default();
+    let versions = store.versions()?;
+    record.newest = versions.first().map(|version| version.id);
+    record.active = record.newest;
+    // The newest arrival comes first, so the first to claim a label has it.
+    for version in &versions {
+        for receipt in version.receipts.iter().rev() {
+            let Some(label) = &receipt.label else { continue };
+            record.labels.entry(label.clone()).or_insert_with(|| Labelled {
+                version: version.id,
+                source: receipt.source.clone(),
+                sha256: receipt.archive_sha256.clone(),
+                time: receipt.time.clone(),
+            });
+        }
+    }
+    // The operator's last word outlives the record.
+    let history = store.history()?;
+    let last = history.iter().rev().find(|event| matches!(event.what.as_str(), "held" | "rolled back" | "released"));
+    if let Some(event) = last.filter(|event| event.what != "released") {
+        record.active = event.version.filter(|&id| store.has(id)).or(record.active);
+        let why = event.note.clone().unwrap_or_else(|| event.what.clone());
+        record.hold = Some(Hold { who: event.who.clone(), when: event.time.clone(), why });
+    }
+    Ok(record)
 }
 
 fn attempt(
@@ -80,14 +109,14 @@ fn attempt(
     let has = |id| store.has(id);
     let path = match (first(record, &wish, trigger, has), &intent.source) {
         (First::Look, Some(path)) => path,
-        (First::Settle, _) => return settle(writer, record, intent, who, None),
+        (First::Settle, _) => return settle(writer, record, intent, who, None, None),
         _ => {
             return Ok(Report { outcome: Outcome::Disabled, brought: None });
         }
     };
     let seen = see(path)?;
     match then(record, &wish, trigger, &seen, has) {
-        Then::Known(_) => return settle(writer, record, intent, who, None),
+        Then::Known(id) => return settle(writer, record, intent, who, Some(id), None),
         Then::StillRefused => {
             let said = record.last_attempt.as_ref().and_then(|attempt| attempt.error.clone());
             return Err(SyncError::StillRefused(said.unwrap_or_default()));
@@ -112,14 +141,15 @@ fn attempt(
         // Touched or copied again, the same bytes.
         looked.version = Some(id);
         record.looked = Some(looked);
-        return settle(writer, record, intent, who, None);
+        return settle(writer, record, intent, who, Some(id), None);
     }
     let brought = prove(writer, record, intent, path, &seen, found, who, meter);
     looked.version = brought.as_ref().ok().map(|brought| brought.id);
     if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
         record.looked = Some(looked);
     }
-    settle(writer, record, intent, who, Some(brought?))
+    let brought = brought?;
+    settle(writer, record, intent, who, Some(brought.id), Some(brought))
 }
 
 #[allow(clippy::too_many_arguments)] // one call, from right above
@@ -140,12 +170,13 @@ fn prove(
     bring(writer, record, &arrival, &intent.effort, meter)
 }
 
-/// Activates what is due and prunes.
+/// Activates what is due and prunes. `found` is what the source holds.
 pub(super) fn settle(
     writer: &Writer,
     record: &mut Record,
     intent: &Intent,
     who: &str,
+    found: Option<VersionId>,
     brought: Option<Brought>,
 ) -> Result<Report, SyncError> {
     let due = record.due(intent.pin.as_ref().map(Label::as_str)).filter(|&id| writer.store().has(id));
@@ -158,10 +189,8 @@ pub(super) fn settle(
     if brought.is_some() {
         prune(writer, record, intent, who);
     }
-    let outcome = match (&brought, changed) {
-        (Some(brought), _) if record.active != Some(brought.id) => {
-            Outcome::NotActive(brought.id, why_not_active(record, intent))
-        }
+    let outcome = match (found, changed) {
+        (Some(found), _) if record.active != Some(found) => Outcome::NotActive(found, why_not_active(record, intent)),
         (_, Some(id)) => Outcome::Activated(id),
         (_, None) => Outcome::Current(record.active),
     };
@@ -239,7 +268,7 @@ pub fn import(
             return Err(error);
         }
     };
-    settle(writer, &mut record, intent, who, Some(brought))
+    settle(writer, &mut record, intent, who, Some(brought.id), Some(brought))
 }
 
 /// The version that should be served now, with those to fall back to behind it.

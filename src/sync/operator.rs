@@ -51,6 +51,6 @@ pub fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<(bool, Rep
         writer.write(&record)?;
         writer.note(who, "released", record.active, None);
     }
-    let report = settle(writer, &mut record, intent, who, None)?;
+    let report = settle(writer, &mut record, intent, who, None, None)?;
     Ok((held, report))
 }
