@@ -2,43 +2,12 @@
 
 mod support;
 
-use std::fmt::Write;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 use support::http::{Response, get, gunzip, request};
-use support::{Daemon, folder, tar, write_site, zip};
-
-/// A folder being served, and the folder.
-fn site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
-    write_site(&dir.path().join("site"), files);
-    let daemon = Daemon::serve(&dir.path().join("site"), more);
-    (dir, daemon)
-}
-
-/// An archive being served, and the folder it is in.
-fn archive(bytes: &[u8]) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
-    let path = dir.path().join("bundle");
-    std::fs::write(&path, bytes).expect("an archive can be written");
-    let daemon = Daemon::serve(&path, &[]);
-    (dir, daemon)
-}
-
-/// Text that compresses about as well as pages do.
-fn text(len: usize) -> String {
-    let mut out = String::with_capacity(len + 64);
-    let mut state = 7u32;
-    while out.len() < len {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let at = out.len();
-        let _ = writeln!(out, "Section {at} says that {state:x} follows.");
-    }
-    out.truncate(len);
-    out
-}
+use support::{Daemon, archive, folder, site, tar, text, write_site, zip};
 
 /// The entity tag of content sent as it is.
 fn identity_tag(content: &[u8]) -> String {

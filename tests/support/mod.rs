@@ -8,6 +8,7 @@ pub mod http;
 pub mod tar;
 pub mod zip;
 
+use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -166,4 +167,36 @@ pub fn read_tree(root: &Path) -> Vec<(String, Vec<u8>)> {
     walk(root, root, &mut found);
     found.sort();
     found
+}
+
+/// A folder being served, and the folder.
+#[track_caller]
+pub fn site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, Daemon) {
+    let dir = folder();
+    write_site(&dir.path().join("site"), files);
+    let daemon = Daemon::serve(&dir.path().join("site"), more);
+    (dir, daemon)
+}
+
+/// An archive being served, and the folder it is in.
+#[track_caller]
+pub fn archive(bytes: &[u8]) -> (tempfile::TempDir, Daemon) {
+    let dir = folder();
+    let path = dir.path().join("bundle");
+    std::fs::write(&path, bytes).expect("an archive can be written");
+    let daemon = Daemon::serve(&path, &[]);
+    (dir, daemon)
+}
+
+/// Text that compresses about as well as pages do.
+pub fn text(len: usize) -> String {
+    let mut out = String::with_capacity(len + 64);
+    let mut state = 7u32;
+    while out.len() < len {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let at = out.len();
+        let _ = writeln!(out, "Section {at} says that {state:x} follows.");
+    }
+    out.truncate(len);
+    out
 }
