@@ -230,7 +230,9 @@ impl Agent {
             }
             Err(SyncError::StillRefused(_)) => Ok(every),
             Err(error) if error.is_refusal() => {
-                tracing::error!("{}; the version before it stays", Chain(&error));
+                let stays =
+                    if self.shown.is_some() { "the version before it stays" } else { "there is no version yet" };
+                tracing::error!("{}; {stays}", Chain(&error));
                 Ok(every)
             }
             Err(error) => {

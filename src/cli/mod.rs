@@ -28,8 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Prove, seal and serve static documentation bundles.
 #[derive(Debug, Parser)]
 #[command(name = "docwharf", version)]
-#[command(after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · \
-4 upstream unavailable · 5 bundle rejected · 6 job failed · 7 held or gated · 8 local (disk, permission, lock, port)")]
+#[command(
+    after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 5 bundle rejected · 7 sealed, but held or pinned \
+· 8 local (disk, permission, lock, port); 3, 4 and 6 are kept for the network"
+)]
 struct Cli {
     #[command(flatten)]
     global: Global,
