@@ -6,7 +6,7 @@ fn main() -> ExitCode {
     match docwharf::cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            eprintln!("{}", docwharf::cli::painted(&failure));
             failure.code()
         }
     }

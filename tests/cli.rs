@@ -130,3 +130,12 @@ fn an_unwritable_store_is_exit_8_and_names_the_folder() {
     assert_eq!(ended.stderr.lines().count(), 1);
     assert!(ended.stderr.contains(file.join("store").to_str().unwrap()), "{}", ended.stderr);
 }
+
+#[test]
+fn errors_are_coloured_on_request_and_never_in_a_pipe_by_themselves() {
+    let stderr = |when: &[&str]| run(["bundle", "verify", "/no/such/bundle"].iter().chain(when)).expect(2).stderr;
+    assert!(stderr(&["--color", "always"]).starts_with("\x1b[1;31mdocwharf:\x1b[0m cannot read"));
+    for when in [&[][..], &["--color", "auto"], &["--color", "never"]] {
+        assert!(stderr(when).starts_with("docwharf: cannot read"), "{when:?}");
+    }
+}

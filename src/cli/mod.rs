@@ -13,6 +13,7 @@ mod sync;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -54,7 +55,7 @@ struct Global {
     /// Print more; twice for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// When to use colour
+    /// When to mark errors with colour
     #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto")]
     color: String,
 }
@@ -95,6 +96,27 @@ impl Command {
     }
 }
 
+/// What `--color` says, once it has been read.
+static COLOR: OnceLock<String> = OnceLock::new();
+
+/// An error as it is printed: with the program's name in red where colour is wanted (`NO_COLOR`, `--color`).
+pub fn painted(failure: &Failure) -> String {
+    let text = failure.to_string();
+    let wanted = match COLOR.get().map(String::as_str) {
+        Some("always") => true,
+        Some("never") => false,
+        _ => io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    };
+    if !wanted {
+        return text;
+    }
+    let paint = |line: &str| match line.strip_prefix("docwharf:") {
+        Some(rest) => format!("\x1b[1;31mdocwharf:\x1b[0m{rest}"),
+        None => line.to_owned(),
+    };
+    text.lines().map(paint).collect::<Vec<_>>().join("\n")
+}
+
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     let cli = match Cli::try_parse_from(arguments) {
@@ -106,6 +128,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         }
         Err(mistake) => return Err(Failure::Usage(usage(&mistake))),
     };
+    let _ = COLOR.set(cli.global.color.clone());
     let context = Context { global: cli.global };
     context.log(cli.command.default_level());
     match cli.command {
