@@ -110,7 +110,10 @@ impl Host {
         for ((section, name), value) in &self.settings {
             let _ = writeln!(sections.entry(section).or_default(), "{name} = {value}");
         }
-        let all: String = sections.iter().map(|(section, body)| format!("[{section}]\n{body}")).collect();
+        let mut all = String::new();
+        for (section, body) in sections {
+            let _ = write!(all, "[{section}]\n{body}");
+        }
         self.put("docwharf.toml", all);
     }
 

@@ -18,6 +18,8 @@ use super::tar::gzip;
 pub const KEY: &str = "dwk_5ecretAdminKeyThatNobodyMayPrint";
 /// What each signature of a link begins with.
 pub const SIGNATURE: &str = "51gna7ure0fTheBucket";
+/// When the bundle was last changed, whatever it is.
+const MODIFIED: &str = "Sat, 01 Aug 2026 10:00:00 GMT";
 /// The domain that is exported.
 pub const DOMAIN: &str = "docs.example.com";
 
@@ -447,8 +449,13 @@ impl Upstream {
 
     /// The order of calls with what each was answered, for messages.
     pub fn story(&self) -> String {
-        let log = self.plan();
-        log.log.iter().map(|r| format!("\n  {:?} {} {} → {}", r.call, r.method, r.target, r.status)).collect()
+        use std::fmt::Write as _;
+        let mut told = String::new();
+        for request in &self.plan().log {
+            let Request { call, method, target, status, .. } = request;
+            let _ = write!(told, "\n  {call:?} {method} {target} → {status}");
+        }
+        told
     }
 }
 
@@ -790,7 +797,6 @@ impl Plan {
         }
         let bytes = self.representation();
         let etag = self.validator();
-        const MODIFIED: &str = "Sat, 01 Aug 2026 10:00:00 GMT";
         let total = bytes.len();
         let mut outgoing;
         let asked = request.header("range").and_then(|range| range.strip_prefix("bytes="));
