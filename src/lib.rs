@@ -9,9 +9,10 @@
 //! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
 //!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served.
 //! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one.
-//! - [`sync`] (4) brings the store to what configuration and state ask for.
+//! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
+//!   bundles and hands them out.
 //! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run` and `serve` together.
+//! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
 //! - [`cli`] (7): one file a command.
 
 pub mod base;
@@ -21,6 +22,7 @@ pub mod codec;
 pub mod config;
 pub mod daemon;
 pub mod model;
+pub mod origin;
 pub mod seal;
 pub mod serve;
 pub mod site;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 13] = [
+const FLOORS: [(&str, u32); 14] = [
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -16,6 +16,7 @@ const FLOORS: [(&str, u32); 13] = [
     ("seal", 3),
     ("serve", 3),
     ("sync", 4),
+    ("origin", 4),
     ("config", 5),
     ("daemon", 6),
     ("cli", 7),
