@@ -10,9 +10,10 @@
 //!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served. [`api`] (2)
 //!   speaks to the management API, [`fetch`] (2) downloads and never holds the key.
 //! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one.
-//! - [`sync`] (4) brings the store to what configuration and state ask for.
+//! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
+//!   bundles and hands them out.
 //! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run` and `serve` together.
+//! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
 //! - [`cli`] (7): one file a command.
 
 pub mod api;
@@ -25,6 +26,7 @@ pub mod daemon;
 pub mod fetch;
 pub mod model;
 pub mod net;
+pub mod origin;
 pub mod seal;
 pub mod serve;
 pub mod site;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 16] = [
+const FLOORS: [(&str, u32); 17] = [
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -19,6 +19,7 @@ const FLOORS: [(&str, u32); 16] = [
     ("seal", 3),
     ("serve", 3),
     ("sync", 4),
+    ("origin", 4),
     ("config", 5),
     ("daemon", 6),
     ("cli", 7),
