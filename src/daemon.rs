@@ -1,4 +1,4 @@
-//! The life of `run` and `serve`: serve what there is, then look for more, until told to stop.
+//! The life of `run`, `serve` and `origin`: serve what there is, then look for more, until told to stop.
 //!
 //! Async is for sockets, timers and signals; looking, proving and sealing happen on a blocking thread. Whichever of
 //! server and agent ends first ends the other.
@@ -16,7 +16,9 @@ use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::config::checked::Config;
 use crate::model::version::VersionId;
+use crate::origin::Origin;
 use crate::seal::Meter;
+use crate::serve::listener::Answer;
 use crate::serve::{Site, listener};
 use crate::site::mapping;
 use crate::store::writer::Writer;
@@ -101,14 +103,14 @@ impl StopSignals {
     }
 }
 
-/// `serve`: one site until a signal says stop.
-pub fn serve(site: Arc<Site>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+/// `serve`: one site, or whatever else answers, until a signal says stop.
+pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let mut signals = StopSignals::new()?;
         let (stop, stopped) = watch::channel(false);
         announce(&listeners);
-        let server = tokio::spawn(listener::serve(listeners, site, stopped));
+        let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
         tokio::pin!(server);
         tokio::select! {
             ended = &mut server => return finish(ended),
@@ -277,4 +279,11 @@ impl Agent {
             Err(panic) => tracing::error!("cannot open version {}: {panic}", id.short()),
         }
     }
+}
+
+/// `origin`: the management API until a signal says stop. What it has made is gone afterwards.
+pub fn origin(origin: &Arc<Origin>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+    let ended = serve(Arc::clone(origin), listeners);
+    origin.close();
+    ended
 }

@@ -3,24 +3,30 @@
 //! The house has floors; a file imports only from its own room and from floors below, and a test sees to it. From the
 //! ground up:
 //!
-//! - [`base`] (0): errors on one line, durable files, the lock.
+//! - [`base`] (0): errors on one line, durable files, the lock, secrets.
 //! - [`model`] (1): the words: paths that were judged, digests, version ids, limits, units. [`codec`] (1): DEFLATE and
-//!   gzip. Neither does I/O.
+//!   gzip. Neither does I/O. [`net`] (1): the HTTP client, its troubles, and when to try again.
 //! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
-//!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served.
+//!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served. [`api`] (2)
+//!   speaks to the management API, [`fetch`] (2) downloads and never holds the key.
 //! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one.
-//! - [`sync`] (4) brings the store to what configuration and state ask for.
+//! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
+//!   bundles and hands them out.
 //! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run` and `serve` together.
+//! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
 //! - [`cli`] (7): one file a command.
 
+pub mod api;
 pub mod base;
 pub mod bundle;
 pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod daemon;
+pub mod fetch;
 pub mod model;
+pub mod net;
+pub mod origin;
 pub mod seal;
 pub mod serve;
 pub mod site;

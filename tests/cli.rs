@@ -34,9 +34,10 @@ fn mistakes_of_usage_are_one_line_and_exit_2() {
 fn help_and_version_are_answers() {
     assert!(run(["--help"]).expect(0).stdout.contains("Exit codes"));
     assert_eq!(run(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
-    for command in
-        ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"]
-    {
+    for command in [
+        "run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release",
+        "origin",
+    ] {
         assert!(!run([command, "--help"]).expect(0).stdout.is_empty());
     }
 }

@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 13] = [
+const FLOORS: [(&str, u32); 17] = [
     ("base", 0),
     ("model", 1),
     ("codec", 1),
+    ("net", 1),
     ("bundle", 2),
     ("site", 2),
     ("store", 2),
+    ("api", 2),
+    ("fetch", 2),
     ("seal", 3),
     ("serve", 3),
     ("sync", 4),
+    ("origin", 4),
     ("config", 5),
     ("daemon", 6),
     ("cli", 7),

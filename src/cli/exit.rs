@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use crate::base::chain::Chain;
 use crate::config::Problem;
 use crate::daemon::DaemonError;
+use crate::origin::{KeyError, OriginError};
 use crate::seal::SealError;
 use crate::store::StoreError;
 use crate::sync::SyncError;
@@ -31,6 +32,8 @@ pub enum Failure {
     Sync(SyncError),
     /// The daemon failed.
     Daemon(DaemonError),
+    /// The management API cannot be served.
+    Origin(OriginError),
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
     /// A file or folder on this machine cannot be used.
@@ -66,6 +69,7 @@ impl Failure {
                 DaemonError::Bind { .. } | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },
+            Failure::Origin(error) => origin_code(error),
             Failure::Changed(_) => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) => 8,
@@ -97,6 +101,18 @@ fn sync_code(error: &SyncError) -> u8 {
         SyncError::Seal(error) => seal_code(error),
         SyncError::Store(error) => store_code(error),
         SyncError::Open { .. } | SyncError::DamagedVersion { .. } => 8,
+    }
+}
+
+fn origin_code(error: &OriginError) -> u8 {
+    match error {
+        OriginError::Key(KeyError::NoKey { .. }) => 2,
+        OriginError::Site { source, .. } | OriginError::Key(KeyError::Read { source, .. })
+            if source.kind() == io::ErrorKind::NotFound =>
+        {
+            2
+        }
+        OriginError::Site { .. } | OriginError::Key(KeyError::Read { .. }) | OriginError::System { .. } => 8,
     }
 }
 
@@ -147,6 +163,7 @@ impl fmt::Display for Failure {
             Failure::Store(error) => line(f, error),
             Failure::Sync(error) => line(f, error),
             Failure::Daemon(error) => line(f, error),
+            Failure::Origin(error) => line(f, error),
             Failure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
@@ -181,5 +198,11 @@ impl From<SyncError> for Failure {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Failure {
         Failure::Daemon(error)
+    }
+}
+
+impl From<OriginError> for Failure {
+    fn from(error: OriginError) -> Failure {
+        Failure::Origin(error)
     }
 }

@@ -4,6 +4,7 @@ mod bundle;
 mod exit;
 mod import;
 mod operate;
+mod origin;
 mod progress;
 mod run;
 mod serve;
@@ -84,6 +85,8 @@ enum Command {
     Hold(operate::Hold),
     /// End a hold
     Release(operate::Release),
+    /// Serve the management API: make bundles of sites and hand them out
+    Origin(origin::Origin),
     /// Look into bundles, unpack and make them
     #[command(subcommand)]
     Bundle(bundle::Bundle),
@@ -92,7 +95,7 @@ enum Command {
 impl Command {
     /// Long-running commands log what they do; the others only what is wrong.
     fn default_level(&self) -> &'static str {
-        if matches!(self, Command::Run(_) | Command::Serve(_)) { "info" } else { "warn" }
+        if matches!(self, Command::Run(_) | Command::Serve(_) | Command::Origin(_)) { "info" } else { "warn" }
     }
 }
 
@@ -143,6 +146,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),
         Command::Release(command) => command.run(&context),
+        Command::Origin(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
     }
 }

@@ -52,28 +52,54 @@ fn kind_of(name: &Path) -> Option<Kind> {
     }
 }
 
-/// Packs the site in `folder` into `to`, whose name says the kind, and proves what was written.
+/// How far each of the three passes over a folder has come.
+#[derive(Debug, Default)]
+pub struct Passes {
+    /// Reading it, to learn what it is.
+    pub reading: Meter,
+    /// Writing the bundle.
+    pub writing: Meter,
+    /// Proving what was written.
+    pub proving: Meter,
+}
+
+/// Packs the site in `folder` into `to`, whose name says the kind, and proves what was written. `meter` is that of the
+/// first pass.
 pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, PackError> {
+    pack_measured(folder, to, effort, [meter, &Meter::default(), &Meter::default()])
+}
+
+/// As [`pack`], with all its passes measured.
+pub fn pack_watched(folder: &Path, to: &Path, effort: &Effort, passes: &Passes) -> Result<Proven, PackError> {
+    pack_measured(folder, to, effort, [&passes.reading, &passes.writing, &passes.proving])
+}
+
+fn pack_measured(
+    folder: &Path,
+    to: &Path,
+    effort: &Effort,
+    [reading, writing, proving]: [&Meter; 3],
+) -> Result<Proven, PackError> {
     let kind = kind_of(to).ok_or_else(|| PackError::NoKind(to.to_owned()))?;
     let write = |source| PackError::Write { path: to.to_owned(), source };
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let read = verify(folder, effort, meter)?;
+    let read = verify(folder, effort, reading)?;
     let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write)?;
     if kind == Kind::Zip {
         let effort = Effort { level: GZIP_LEVEL, ..*effort };
-        let mut sealing = seal(folder, &Space::Unlinked(parent.to_owned()), &effort, &Meter::default())?;
+        let mut sealing = seal(folder, &Space::Unlinked(parent.to_owned()), &effort, writing)?;
         io::Seek::rewind(&mut sealing.image)
             .and_then(|()| io::copy(&mut sealing.image, output.as_file_mut()))
             .map_err(write)?;
     } else {
         let items = Folder::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
-        write_tar(items, kind, output.as_file_mut()).map_err(write)?;
+        write_tar(items, kind, output.as_file_mut(), writing).map_err(write)?;
     }
     output.as_file().sync_all().map_err(write)?;
-    let proven = verify(output.path(), effort, &Meter::default())?;
+    let proven = verify(output.path(), effort, proving)?;
     if proven.id != read.id {
         return Err(PackError::Changed(folder.to_owned()));
     }
@@ -82,7 +108,7 @@ pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<
     Ok(Proven { warnings: read.warnings, ..proven })
 }
 
-fn write_tar(mut folder: Folder, kind: Kind, file: &mut File) -> io::Result<()> {
+fn write_tar(mut folder: Folder, kind: Kind, file: &mut File, meter: &Meter) -> io::Result<()> {
     let mut out: Box<dyn Finish> = match kind {
         Kind::TarGz => {
             Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
@@ -98,6 +124,7 @@ fn write_tar(mut folder: Folder, kind: Kind, file: &mut File) -> io::Result<()> 
             .map_err(io::Error::other)?;
         let padding = head.size.next_multiple_of(BLOCK as u64) - head.size;
         out.write_all(&[0; BLOCK][..padding as usize])?;
+        meter.add(head.size);
     }
     out.write_all(&[0; 2 * BLOCK])?;
     out.finish()

@@ -116,7 +116,7 @@ fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
 }
 
 /// A host and perhaps a port, nothing else (RFC 9112, 3.2).
-fn is_host(value: &HeaderValue) -> bool {
+pub fn is_host(value: &HeaderValue) -> bool {
     let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
     let text = authority.as_str();
     let host = authority.host();

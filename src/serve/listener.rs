@@ -1,12 +1,15 @@
-//! Sockets: accepting, bounding and ending connections.
+//! Sockets: accepting, bounding and ending connections. What is said on them is somebody else's: see [`Answer`].
 
 use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future, ready};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -65,17 +68,41 @@ fn most_connections() -> usize {
     allowed.saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
+/// Who answers the requests of all connections.
+pub trait Answer: Send + Sync + 'static {
+    /// What responses carry.
+    type Body: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers one request. The future is the implementer's own type, so that an answer that is there at once costs no
+    /// allocation; it holds on to what it needs of `self`, because it may outlive the connection's other requests.
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
+}
+
+impl Answer for Site {
+    type Body = Body;
+
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
+        ready(handle(self, &request))
+    }
+}
+
 /// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`].
-pub async fn serve(
+pub async fn serve<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
-    site: Arc<Site>,
+    answerer: Arc<A>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(most_connections()));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         let listener = TcpListener::from_std(listener)?;
-        acceptors.spawn(accept(listener, Arc::clone(&site), Arc::clone(&room), stop.clone()));
+        acceptors.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&room), stop.clone()));
     }
     while let Some(ended) = acceptors.join_next().await {
         ended.map_err(io::Error::other)?;
@@ -83,7 +110,12 @@ pub async fn serve(
     Ok(())
 }
 
-async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mut stop: watch::Receiver<bool>) {
+async fn accept<A: Answer>(
+    listener: TcpListener,
+    answerer: Arc<A>,
+    room: Arc<Semaphore>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut connections = JoinSet::new();
     loop {
         // Beyond the limit new connections wait in the kernel's queue.
@@ -96,9 +128,9 @@ async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mu
         };
         match accepted {
             Ok((stream, _)) => {
-                let (site, stop) = (Arc::clone(&site), stop.clone());
+                let (answerer, stop) = (Arc::clone(&answerer), stop.clone());
                 connections.spawn(async move {
-                    connection(stream, site, stop).await;
+                    connection(stream, answerer, stop).await;
                     drop(place);
                 });
             }
@@ -120,12 +152,12 @@ async fn accept(listener: TcpListener, site: Arc<Site>, room: Arc<Semaphore>, mu
     }
 }
 
-async fn connection(stream: TcpStream, site: Arc<Site>, mut stop: watch::Receiver<bool>) {
+async fn connection<A: Answer>(stream: TcpStream, answerer: Arc<A>, mut stop: watch::Receiver<bool>) {
     let begun = Arc::new(AtomicBool::new(false));
     let service = service_fn(|request: Request<Incoming>| {
         begun.store(true, Ordering::Relaxed);
-        let response = handle(&site, &request);
-        async move { Ok::<Response<Body>, Infallible>(response) }
+        let response = answerer.answer(request);
+        async move { Ok::<_, Infallible>(response.await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

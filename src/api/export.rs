@@ -1,0 +1,102 @@
+//! From a job's state to what comes next: pure, without clock or socket.
+
+use std::time::Duration;
+
+use super::wire::{Job, Status};
+
+/// A job that has not moved for this long is told of.
+const STALL: Duration = Duration::from_mins(2);
+
+/// What follows from a poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Poll again after a pause.
+    Poll,
+    /// The bundle can be had.
+    AskForLink,
+    /// The job has failed, for this reason.
+    GiveUp(String),
+}
+
+/// `completed` and `failed` alone end a job; any other status means still working.
+pub fn next(job: &Job) -> Step {
+    match job.meaning() {
+        Status::Completed => Step::AskForLink,
+        Status::Failed => Step::GiveUp(job.error.clone().unwrap_or_else(|| "it gives no reason".to_owned())),
+        Status::Working(_) => Step::Poll,
+    }
+}
+
+/// The pause before the poll after this many: it grows by half each time.
+pub fn pause(polls: u32, first: Duration, most: Duration) -> Duration {
+    first.mul_f64(1.5f64.powi(polls.min(30).cast_signed())).min(most)
+}
+
+/// Notices a job that does not move.
+#[derive(Debug, Clone, Default)]
+pub struct Stall {
+    seen: Option<(Job, Duration)>,
+    told: bool,
+}
+
+impl Stall {
+    /// Takes note of a state at `elapsed` since the watch began; gives the time without movement, once, when it has
+    /// grown long.
+    pub fn see(&mut self, job: &Job, elapsed: Duration) -> Option<Duration> {
+        match &self.seen {
+            Some((before, since)) if before == job => {
+                let still = elapsed.saturating_sub(*since);
+                let tell = still >= STALL && !self.told;
+                self.told |= tell;
+                tell.then_some(still)
+            }
+            _ => {
+                self.seen = Some((job.clone(), elapsed));
+                self.told = false;
+                None
+            }
+        }
+    }
+
+    /// How long the job has not moved.
+    pub fn still(&self, elapsed: Duration) -> Duration {
+        self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| elapsed.saturating_sub(*since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(status: &str, progress: f64) -> Job {
+        Job { status: status.into(), progress: Some(progress), page_count: None, updated_at: None, error: None }
+    }
+
+    #[test]
+    fn only_completed_and_failed_end_a_job() {
+        assert_eq!(next(&job("completed", 1.0)), Step::AskForLink);
+        assert!(matches!(next(&job("failed", 1.0)), Step::GiveUp(_)));
+        for status in ["queued", "running", "COMPLETED", "done", "error", "cancelled"] {
+            assert_eq!(next(&job(status, 100.0)), Step::Poll, "{status}");
+        }
+    }
+
+    #[test]
+    fn polling_slows_down_from_one_second_to_ten() {
+        let at = |polls| pause(polls, Duration::from_secs(1), Duration::from_secs(10)).as_secs_f64();
+        assert_eq!([at(0), at(1), at(2), at(50), at(u32::MAX)], [1.0, 1.5, 2.25, 10.0, 10.0]);
+    }
+
+    #[test]
+    fn a_job_that_does_not_move_is_told_of_once_until_it_moves() {
+        let minutes = |n| Duration::from_mins(n);
+        let mut stall = Stall::default();
+        assert_eq!(stall.see(&job("running", 5.0), minutes(0)), None);
+        assert_eq!(stall.see(&job("running", 5.0), minutes(1)), None);
+        assert_eq!(stall.see(&job("running", 5.0), minutes(2)), Some(minutes(2)));
+        assert_eq!(stall.see(&job("running", 5.0), minutes(3)), None);
+        assert_eq!(stall.see(&job("running", 6.0), minutes(4)), None);
+        assert_eq!(stall.still(minutes(9)), minutes(5));
+        assert_eq!(stall.see(&job("running", 6.0), minutes(6)), Some(minutes(2)));
+    }
+}

@@ -1,0 +1,172 @@
+//! The management API as its client sees it: one request, one answer. Never touches disk; never follows the key out of
+//! the API's own origin.
+//!
+//! [`wire`] reads answers, taking what the specification promises and tolerating everything else; [`export`] tells what
+//! a job's state means. Trying again is the caller's business (`net::retry`).
+
+pub mod export;
+pub mod wire;
+
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, HeaderValue, Method};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Map, Value, json};
+
+use crate::base::secret::{SafeUrl, Scrubber, Secret};
+use crate::net::trouble::{Cause, Trouble};
+
+use wire::{Job, Link};
+
+/// Answers of the API are small; more than this is none.
+const LARGEST: usize = 1024 * 1024;
+
+/// The API of one base URL, with its key.
+#[derive(Debug, Clone)]
+pub struct Api {
+    http: reqwest::Client,
+    /// Without a trailing slash.
+    base: SafeUrl,
+    key: Secret,
+    call: Duration,
+    redirects: usize,
+    scrubber: Scrubber,
+}
+
+impl Api {
+    /// A client for the API at `base`; `call` limits each call as a whole.
+    pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> Api {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&key);
+        scrubber.hide_url(&base);
+        Api { http, base, key, call, redirects, scrubber }
+    }
+
+    /// What must not be seen of this API's texts.
+    pub fn scrubber(&self) -> &Scrubber {
+        &self.scrubber
+    }
+
+    /// POST /static-export/jobs: starts an export of `domain`; gives the job's id.
+    pub async fn start(&self, domain: &str, version: Option<&str>) -> Result<String, Trouble> {
+        let mut body = json!({ "domain": domain });
+        if let Some(version) = version {
+            body["version"] = json!(version);
+        }
+        let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], Some(&body)).await?;
+        wire::job_id(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// GET /static-export/jobs/{jobId}
+    pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
+        let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], None).await?;
+        wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// POST /static-export/jobs/{jobId}/bundle: a fresh link; no body.
+    pub async fn link(&self, id: &str) -> Result<Link, Trouble> {
+        let path = ["static-export", "jobs", id, "bundle"];
+        // The body may hold the link itself: it is not quoted.
+        let (status, answer, _) = self.call(Method::POST, &path, None).await?;
+        wire::link(&answer).map_err(|why| Trouble::new(Cause::Unreadable, format!("{status}, but {why}")))
+    }
+
+    /// One call within its time. Any 2xx with a JSON object counts.
+    async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: Option<&Value>,
+    ) -> Result<(u16, Map<String, Value>, Vec<u8>), Trouble> {
+        let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
+        for segment in path {
+            if matches!(*segment, "." | "..") {
+                // Encoded or not, a URL would take it for a step up.
+                return Err(Trouble::new(Cause::Unreadable, format!("the job id {segment:?} cannot be part of an address")));
+            }
+            url.push('/');
+            url.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
+        let shown = format!("{method} /{}", path.join("/"));
+        let began = std::time::Instant::now();
+        let result = tokio::time::timeout(self.call, self.exchange(method, url, body)).await;
+        let result = result.unwrap_or_else(|_| {
+            Err(Trouble::new(Cause::Lost, format!("no answer within {}", crate::net::seconds(self.call))))
+        });
+        match &result {
+            Ok((status, ..)) => tracing::debug!("{shown}: {status} in {} ms", began.elapsed().as_millis()),
+            Err(trouble) => tracing::debug!("{shown}: {trouble} after {} ms", began.elapsed().as_millis()),
+        }
+        result
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        mut url: SafeUrl,
+        body: Option<&Value>,
+    ) -> Result<(u16, Map<String, Value>, Vec<u8>), Trouble> {
+        for _ in 0..=self.redirects {
+            let mut request = self
+                .http
+                .request(method.clone(), url.expose().clone())
+                .header(ACCEPT, "application/json")
+                .header(AUTHORIZATION, self.bearer()?);
+            if let Some(body) = body {
+                request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+            }
+            let mut response = request.send().await.map_err(Trouble::from_client)?;
+            let status = response.status().as_u16();
+            if matches!(status, 301 | 302 | 303 | 307 | 308) {
+                url = self.follow(&method, status, &url, response.headers())?;
+                continue;
+            }
+            let headers = response.headers().clone();
+            let mut bytes = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
+                if bytes.len() + chunk.len() > LARGEST {
+                    return Err(Trouble::new(Cause::Unreadable, format!("{status}, but the answer is over 1 MiB")));
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+            if !(200..300).contains(&status) {
+                return Err(Trouble::from_answer(status, &headers, &bytes, &self.scrubber));
+            }
+            return match serde_json::from_slice(&bytes) {
+                Ok(Value::Object(answer)) => Ok((status, answer, bytes)),
+                _ => Err(Trouble::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
+            };
+        }
+        Err(Trouble::new(Cause::Redirected, format!("the API redirects more than {} times", self.redirects)))
+    }
+
+    /// Where a redirect leads, if the key may go there: the API's own scheme, host and port.
+    fn follow(&self, method: &Method, status: u16, from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
+        let refused = |what: String| Trouble::new(Cause::Redirected, format!("{status}: {what}"));
+        let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;
+        let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
+        if !to.same_origin(&self.base) {
+            let to = to.name();
+            return Err(refused(format!("the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl")));
+        }
+        if *method == Method::POST && matches!(status, 301..=303) {
+            return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.name())));
+        }
+        Ok(to)
+    }
+
+    fn bearer(&self) -> Result<HeaderValue, Trouble> {
+        let text = format!("Bearer {}", self.key.expose());
+        let mut value = HeaderValue::from_str(&text)
+            .map_err(|_| Trouble::new(Cause::Unreadable, "the API key cannot be sent in a header"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+/// All but the unreserved characters of RFC 3986 section 2.3.
+const RESERVED: &percent_encoding::AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -1,0 +1,199 @@
+//! What must not be seen: keys, and the query of a signed link. Neither type can be printed by accident.
+
+use std::fmt;
+
+use url::Url;
+
+/// Needles shorter than this are not looked for: they would tear ordinary words apart.
+const SHORTEST: usize = 6;
+
+/// A text that no message shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` from being seen.
+    pub fn new(text: String) -> Secret {
+        Secret(text)
+    }
+
+    /// The text itself, for the one place that sends it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// An http or https URL whose user name, password, query and fragment are not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SafeUrl(Url);
+
+impl SafeUrl {
+    /// Reads an absolute http or https URL. The message never repeats the text.
+    pub fn parse(text: &str) -> Result<SafeUrl, String> {
+        let url = Url::parse(text.trim()).map_err(|error| format!("it is no URL ({error})"))?;
+        SafeUrl::of(url)
+    }
+
+    /// Follows `location` as a reference from here (RFC 3986 section 5, RFC 9110 section 10.2.2).
+    pub fn join(&self, location: &str) -> Result<SafeUrl, String> {
+        let url = self.0.join(location).map_err(|error| format!("it is no URL ({error})"))?;
+        SafeUrl::of(url)
+    }
+
+    fn of(url: Url) -> Result<SafeUrl, String> {
+        match url.scheme() {
+            "http" | "https" if url.has_host() => Ok(SafeUrl(url)),
+            scheme => Err(format!("it is not http or https but {scheme:?}")),
+        }
+    }
+
+    /// The URL itself, for the one place that sends it.
+    pub fn expose(&self) -> &Url {
+        &self.0
+    }
+
+    /// Whether two URLs have scheme, host and port in common (RFC 6454 section 4).
+    pub fn same_origin(&self, other: &SafeUrl) -> bool {
+        self.0.origin() == other.0.origin()
+    }
+
+    /// Whether it is https.
+    pub fn is_encrypted(&self) -> bool {
+        self.0.scheme() == "https"
+    }
+
+    /// Whether it carries a query, as signed links do.
+    pub fn has_query(&self) -> bool {
+        self.0.query().is_some()
+    }
+
+    /// Whether it leads to this very machine.
+    pub fn is_loopback(&self) -> bool {
+        match self.0.host() {
+            Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+            Some(url::Host::Ipv4(ip)) => ip.is_loopback(),
+            Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+            None => false,
+        }
+    }
+
+    /// The URL without what is secret: what receipts, labels and messages call it.
+    pub fn name(&self) -> String {
+        let mut url = self.0.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        // Neither can fail: the URL has a host.
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.into()
+    }
+}
+
+impl fmt::Display for SafeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hidden = if self.has_query() { "?***" } else { "" };
+        write!(f, "{}{hidden}", self.name())
+    }
+}
+
+impl fmt::Debug for SafeUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Takes secrets out of texts that others have written: an upstream may quote what it was sent.
+#[derive(Clone, Default)]
+pub struct Scrubber {
+    needles: Vec<String>,
+}
+
+impl Scrubber {
+    /// Will hide this secret.
+    pub fn hide(&mut self, secret: &Secret) {
+        self.add(secret.expose());
+    }
+
+    /// Will hide a URL's query, each of its values, and its password.
+    pub fn hide_url(&mut self, url: &SafeUrl) {
+        let url = url.expose();
+        if let Some(query) = url.query() {
+            self.add(query);
+            for pair in query.split('&') {
+                self.add(pair.split_once('=').map_or(pair, |(_, value)| value));
+            }
+            for (_, value) in url.query_pairs() {
+                self.add(&value);
+            }
+        }
+        self.add(url.password().unwrap_or_default());
+        self.add(url.username());
+    }
+
+    fn add(&mut self, needle: &str) {
+        if needle.len() >= SHORTEST && !self.needles.iter().any(|known| known == needle) {
+            self.needles.push(needle.to_owned());
+            // A long one first: it may contain a short one.
+            self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        }
+    }
+
+    /// The text with every secret replaced by `***`.
+    pub fn scrub(&self, text: &str) -> String {
+        self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), "***"))
+    }
+}
+
+impl fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scrubber({})", self.needles.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGNED: &str = "https://user:hunter22@bucket.example/a/b.tar.gz?X-Amz-Signature=abc%2Fdef123&X-Amz-Date=2026#x";
+
+    #[test]
+    fn a_signed_link_shows_neither_query_nor_password() {
+        let url = SafeUrl::parse(SIGNED).unwrap();
+        assert_eq!(url.to_string(), "https://bucket.example/a/b.tar.gz?***");
+        assert_eq!(format!("{url:?}"), url.to_string());
+        assert_eq!(url.name(), "https://bucket.example/a/b.tar.gz");
+        assert_eq!(format!("{:?}", Secret::new("key".into())), "***");
+    }
+
+    #[test]
+    fn what_is_not_http_is_no_link_and_is_not_repeated() {
+        for text in ["file:///etc/passwd?sig=geheim", "ftp://host/geheim", "geheim", "http:"] {
+            let why = SafeUrl::parse(text).unwrap_err();
+            assert!(!why.contains("geheim"), "{why}");
+        }
+    }
+
+    #[test]
+    fn texts_of_others_are_scrubbed_raw_and_decoded() {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide_url(&SafeUrl::parse(SIGNED).unwrap());
+        scrubber.hide(&Secret::new("dwk_0123456789".into()));
+        let text = "got abc%2Fdef123, abc/def123, hunter22, Bearer dwk_0123456789 in 2026";
+        assert_eq!(scrubber.scrub(text), "got ***, ***, ***, Bearer *** in 2026");
+    }
+
+    #[test]
+    fn origin_is_scheme_host_and_port() {
+        let url = |text| SafeUrl::parse(text).unwrap();
+        assert!(url("https://a/x").same_origin(&url("https://a:443/y")));
+        for other in ["http://a/x", "https://a:444/x", "https://b/x"] {
+            assert!(!url("https://a/x").same_origin(&url(other)), "{other}");
+        }
+    }
+}

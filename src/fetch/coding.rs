@@ -1,0 +1,69 @@
+//! A content coding that nobody asked for. Often it is a mere label on a `.tar.gz`; sometimes it is a second layer of
+//! gzip around the archive (rules of the agent, part C7). What the bytes are decides.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+/// Beginnings of archives that may stand inside a layer of gzip: gzip, ZIP, zstd.
+const INSIDE: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28, 0xb5, 0x2f, 0xfd]];
+
+/// If `path` is gzip around another archive, writes that archive beside it and gives its path. At most `limit` bytes.
+pub fn unwrap_second_layer(path: &Path, limit: u64) -> io::Result<Option<PathBuf>> {
+    let layer = || -> io::Result<_> { Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, File::open(path)?))) };
+    let mut head = Vec::new();
+    // What cannot be inflated is no layer; proving says what it is.
+    if layer()?.take(4).read_to_end(&mut head).is_err() || !INSIDE.iter().any(|begin| head.starts_with(begin)) {
+        return Ok(None);
+    }
+    let inner = path.with_extension("inner");
+    let mut out = File::create(&inner)?;
+    let mut decoder = layer()?.take(limit.saturating_add(1));
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        match decoder.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(n) => out.write_all(&buffer[..n])?,
+            // Damaged: the outer file is proved instead, and refused for what it is.
+            Err(_) => {
+                std::fs::remove_file(&inner)?;
+                return Ok(None);
+            }
+        }
+    }
+    Ok(Some(inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn unwrapped(bytes: &[u8]) -> Option<Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bundle.part");
+        std::fs::write(&path, bytes).unwrap();
+        unwrap_second_layer(&path, 1 << 20).unwrap().map(|path| std::fs::read(path).unwrap())
+    }
+
+    #[test]
+    fn a_label_is_left_alone_and_a_second_layer_taken_off() {
+        let tar_gz = gzip(b"a tar, for all it knows");
+        assert_eq!(unwrapped(&tar_gz), None);
+        assert_eq!(unwrapped(b"PK\x03\x04 zip"), None);
+        assert_eq!(unwrapped(&gzip(&tar_gz)), Some(tar_gz));
+        assert_eq!(unwrapped(&gzip(b"PK\x03\x04 zip")).as_deref(), Some(&b"PK\x03\x04 zip"[..]));
+        let mut cut = gzip(&gzip(&[7; 5000]));
+        cut.truncate(cut.len() - 6);
+        assert_eq!(unwrapped(&cut), None);
+    }
+}

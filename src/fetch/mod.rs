@@ -1,0 +1,340 @@
+//! Downloading a bundle: whole, resumed, or not at all because it is known. Never holds the key.
+//!
+//! One [`Download`] lives as long as one bundle is wanted; each [`Download::attempt`] continues where the one before was
+//! cut, also through another link to the same file, also after a restart. What has been received lies in the store's
+//! `downloads/` with the validator it was received under, so that a resumed file is one file (RFC 9110 section 13.1.5).
+
+mod coding;
+mod partial;
+mod range;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE,
+};
+use http::{HeaderMap, HeaderValue};
+
+use crate::base::secret::{SafeUrl, Scrubber};
+use crate::net::trouble::{Cause, Trouble};
+use crate::net::{Network, seconds};
+
+pub use coding::unwrap_second_layer;
+use partial::Partial;
+use range::ContentRange;
+
+/// Progress worth so much makes attempts count anew.
+const PROGRESS: u64 = 1024 * 1024;
+/// An error page is read this far.
+const ERROR_PAGE: usize = 64 * 1024;
+
+/// How far a download has come, for whoever shows it.
+#[derive(Debug, Default)]
+pub struct Progress {
+    received: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    /// Bytes received.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes to come in all; 0 if the server does not say.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+}
+
+/// A bundle that need not be downloaded again if the server still has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// Its strong ETag, or its Last-Modified where there is none.
+    pub validator: String,
+    /// Its size in bytes as it was sent.
+    pub size: u64,
+}
+
+/// How a download ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fetched {
+    /// The server has what is known already; this one.
+    Unchanged(Known),
+    /// The bundle is here.
+    Whole(Arrived),
+}
+
+/// A bundle that has arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrived {
+    /// Where it lies; ours to remove.
+    pub path: PathBuf,
+    /// What it was received under, if the server names it.
+    pub known: Option<Known>,
+    /// Whether part of it was received by an earlier process, so that a power cut may have damaged it.
+    pub resumed: bool,
+    /// Whether the server named a content coding though none was asked for.
+    pub encoded: bool,
+}
+
+/// One bundle that is wanted.
+#[derive(Debug)]
+pub struct Download<'a> {
+    http: &'a reqwest::Client,
+    network: &'a Network,
+    progress: &'a Progress,
+    partial: Partial,
+    source: &'a str,
+    /// The most bytes that are taken.
+    limit: u64,
+    known: Vec<Known>,
+    /// Received since attempts last counted anew.
+    since: u64,
+}
+
+/// What a good answer brings.
+enum Answer {
+    Unchanged(Known),
+    Body(reqwest::Response),
+}
+
+impl<'a> Download<'a> {
+    /// Wants the bundle of `source` in `dir`. What is `known` is not downloaded.
+    pub fn new(
+        http: &'a reqwest::Client,
+        network: &'a Network,
+        progress: &'a Progress,
+        dir: &Path,
+        source: &'a str,
+        limit: u64,
+        known: Vec<Known>,
+    ) -> Download<'a> {
+        let partial = Partial::open(dir, source);
+        Download { http, network, progress, partial, source, limit, known, since: 0 }
+    }
+
+    /// Whether enough has arrived since the last time it was asked for attempts to count anew.
+    pub fn has_moved(&mut self) -> bool {
+        let moved = self.since >= PROGRESS;
+        if moved {
+            self.since = 0;
+        }
+        moved
+    }
+
+    /// Forgets what has been received: the next attempt begins at the start.
+    pub fn restart(&mut self) {
+        self.partial.discard();
+    }
+
+    /// Asks `url` once and takes what it gives.
+    pub async fn attempt(&mut self, url: &SafeUrl) -> Result<Fetched, Trouble> {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide_url(url);
+        let began = std::time::Instant::now();
+        let result = match self.ask(url, &mut scrubber).await {
+            Ok(Answer::Unchanged(known)) => Ok(Fetched::Unchanged(known)),
+            Ok(Answer::Body(response)) => self.take(response).await,
+            Err(trouble) => Err(trouble),
+        };
+        let took = began.elapsed().as_millis();
+        match &result {
+            Ok(Fetched::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {took} ms"),
+            Ok(Fetched::Whole(_)) => tracing::debug!("GET {url}: whole, in {took} ms"),
+            Err(trouble) => {
+                tracing::debug!("GET {url}: {trouble}, {} bytes so far, in {took} ms", self.partial.len());
+            }
+        }
+        result
+    }
+
+    /// Sends the request, follows redirects, and judges the head of the answer.
+    async fn ask(&mut self, link: &SafeUrl, scrubber: &mut Scrubber) -> Result<Answer, Trouble> {
+        let mut url = link.clone();
+        for _ in 0..=self.network.redirects {
+            let mut request = self.http.get(url.expose().clone()).header(ACCEPT_ENCODING, "identity");
+            if let Some(validator) = self.partial.resumable() {
+                request = request
+                    .header(RANGE, format!("bytes={}-", self.partial.len()))
+                    .header(IF_RANGE, header(validator)?);
+            } else if let Some(etags) = self.if_none_match() {
+                request = request.header(IF_NONE_MATCH, header(&etags)?);
+            }
+            let idle = self.network.idle;
+            let response = tokio::time::timeout(idle, request.send())
+                .await
+                .map_err(|_| Trouble::new(Cause::Lost, format!("no answer within {}", seconds(idle))))?
+                .map_err(Trouble::from_client)?;
+            if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                url = follow(&url, response.headers())?;
+                scrubber.hide_url(&url);
+                continue;
+            }
+            return self.judge(response, scrubber).await;
+        }
+        Err(Trouble::new(Cause::Redirected, format!("more than {} redirects", self.network.redirects)))
+    }
+
+    fn if_none_match(&self) -> Option<String> {
+        let etags: Vec<&str> =
+            self.known.iter().map(|known| known.validator.as_str()).filter(|v| v.starts_with('"')).collect();
+        (!etags.is_empty()).then(|| etags.join(", "))
+    }
+
+    async fn judge(&mut self, response: reqwest::Response, scrubber: &Scrubber) -> Result<Answer, Trouble> {
+        let status = response.status().as_u16();
+        let headers = response.headers();
+        match status {
+            304 => {
+                let validator = validator(headers);
+                let known = self.known.iter().find(|known| Some(&known.validator) == validator.as_ref());
+                let known = known.or(self.known.first()).cloned();
+                known.map(Answer::Unchanged).ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
+            }
+            206 => match ContentRange::of(headers) {
+                Some(range) if range.continues(self.partial.len(), self.partial.total()) && self.same_file(headers) => {
+                    Ok(Answer::Body(response))
+                }
+                _ => {
+                    self.partial.discard();
+                    Err(Trouble::new(Cause::Lost, "the server sent another part than was asked for"))
+                }
+            },
+            416 if self.partial.len() > 0 => {
+                self.partial.discard();
+                Err(Trouble::new(Cause::Lost, "the server has no such part any more"))
+            }
+            200..300 => {
+                let length = length(headers);
+                let validator = validator(headers);
+                let known = self.known.iter().find(|known| {
+                    Some(&known.validator) == validator.as_ref() && length.is_none_or(|len| len == known.size)
+                });
+                if let Some(known) = known {
+                    return Ok(Answer::Unchanged(known.clone()));
+                }
+                if length.is_some_and(|len| len > self.limit) {
+                    return Err(self.too_large(length.unwrap_or(0)));
+                }
+                let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+                self.partial.begin(self.source, resumable(headers), validator, length, encoded).map_err(|error| broken(&error))?;
+                Ok(Answer::Body(response))
+            }
+            _ => Err(error_page(response, scrubber).await),
+        }
+    }
+
+    /// Whether a 206 speaks of the file that the part here is from.
+    fn same_file(&self, headers: &HeaderMap) -> bool {
+        match (validator(headers), self.partial.validator()) {
+            (Some(theirs), Some(ours)) => theirs == ours,
+            // If-Range has seen to it.
+            _ => true,
+        }
+    }
+
+    fn too_large(&self, length: u64) -> Trouble {
+        let what = format!("the bundle has {length} bytes, over the limit of {} (limits.archive)", self.limit);
+        Trouble::new(Cause::TooLarge, what)
+    }
+
+    async fn take(&mut self, mut response: reqwest::Response) -> Result<Fetched, Trouble> {
+        self.progress.total.store(self.partial.total().unwrap_or(0), Ordering::Relaxed);
+        let mut file = self.partial.append().map_err(|error| broken(&error))?;
+        let idle = self.network.idle;
+        loop {
+            self.progress.received.store(self.partial.len(), Ordering::Relaxed);
+            let chunk = tokio::time::timeout(idle, response.chunk())
+                .await
+                .map_err(|_| Trouble::new(Cause::Lost, format!("nothing came for {}", seconds(idle))))?;
+            let Some(chunk) = chunk.map_err(Trouble::from_client)? else { break };
+            if self.partial.len() + chunk.len() as u64 > self.limit {
+                let length = self.partial.len() + chunk.len() as u64;
+                drop(file);
+                self.partial.discard();
+                return Err(self.too_large(length));
+            }
+            file.write_all(&chunk).map_err(|error| broken(&error))?;
+            self.partial.grow(chunk.len() as u64);
+            self.since += chunk.len() as u64;
+        }
+        if let Some(total) = self.partial.total()
+            && total != self.partial.len()
+        {
+            if self.partial.len() > total {
+                self.partial.discard();
+            }
+            return Err(Trouble::new(Cause::Lost, format!("the answer was cut at {} of {total} bytes", self.partial.len())));
+        }
+        Ok(Fetched::Whole(self.partial.finish()))
+    }
+}
+
+/// The disk failed, not the upstream.
+fn broken(error: &std::io::Error) -> Trouble {
+    Trouble::new(Cause::Disk, format!("cannot keep what was received: {error}"))
+}
+
+fn header(text: &str) -> Result<HeaderValue, Trouble> {
+    HeaderValue::from_str(text).map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
+}
+
+/// Where a redirect leads: http or https, never from https to http.
+fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
+    let refused = |what: String| Trouble::new(Cause::Redirected, what);
+    let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;
+    let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
+    if from.is_encrypted() && !to.is_encrypted() {
+        return Err(refused(format!("a redirect from https to plain {}", to.name())));
+    }
+    Ok(to)
+}
+
+async fn error_page(mut response: reqwest::Response, scrubber: &Scrubber) -> Trouble {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(chunk)) = response.chunk().await {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_PAGE {
+                break;
+            }
+        }
+    };
+    // An error page that does not end is cut; its status is what counts.
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(5), read).await;
+    Trouble::from_answer(status, &headers, &body, scrubber)
+}
+
+fn length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<String> {
+    Some(headers.get(name)?.to_str().ok()?.trim().to_owned())
+}
+
+/// What names the content: a strong ETag, else Last-Modified.
+fn validator(headers: &HeaderMap) -> Option<String> {
+    match text(headers, ETAG) {
+        Some(etag) if etag.starts_with('"') => Some(etag),
+        _ => text(headers, LAST_MODIFIED),
+    }
+}
+
+/// What a part may be continued under: a strong ETag, or a Last-Modified that is strong because it is older than the
+/// answer (RFC 9110 section 8.8.2.2).
+fn resumable(headers: &HeaderMap) -> Option<String> {
+    let validator = validator(headers)?;
+    if validator.starts_with('"') {
+        return Some(validator);
+    }
+    let date = |name| httpdate::parse_http_date(&text(headers, name)?).ok();
+    let old = date(DATE)?.duration_since(date(LAST_MODIFIED)?).is_ok_and(|age| age.as_secs() >= 1);
+    old.then_some(validator)
+}

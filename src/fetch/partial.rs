@@ -1,0 +1,133 @@
+//! A bundle on its way: `downloads/bundle.part`, and beside it in `bundle.json` what it was received under.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Arrived, Known};
+
+/// The received bytes.
+const PART: &str = "bundle.part";
+/// What they are.
+const NOTE: &str = "bundle.json";
+
+/// What is known of the bytes received.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    source: String,
+    /// What a part may be continued under.
+    resumable: Option<String>,
+    /// What names the content.
+    validator: Option<String>,
+    total: Option<u64>,
+    /// Whether a content coding was named.
+    encoded: bool,
+}
+
+/// A bundle on its way.
+#[derive(Debug)]
+pub(super) struct Partial {
+    dir: PathBuf,
+    note: Note,
+    len: u64,
+    resumed: bool,
+}
+
+impl Partial {
+    /// Takes up what an earlier process has left for the same source, or begins with nothing.
+    pub(super) fn open(dir: &Path, source: &str) -> Partial {
+        let mut partial = Partial { dir: dir.to_owned(), note: Note::default(), len: 0, resumed: false };
+        let note = std::fs::read(dir.join(NOTE)).ok().and_then(|text| serde_json::from_slice::<Note>(&text).ok());
+        let len = std::fs::metadata(dir.join(PART)).map_or(0, |metadata| metadata.len());
+        match note {
+            Some(note) if note.source == source && note.resumable.is_some() && len > 0 => {
+                let whole = note.total.is_some_and(|total| len >= total);
+                partial.note = note;
+                partial.len = len;
+                partial.resumed = true;
+                if whole {
+                    // All there, but not proved when the process ended: the last byte again shows whether it still is
+                    // what the server has.
+                    partial.shorten();
+                }
+            }
+            _ => partial.discard(),
+        }
+        partial
+    }
+
+    fn shorten(&mut self) {
+        let total = self.note.total.unwrap_or(0).saturating_sub(1);
+        let cut = OpenOptions::new().write(true).open(self.dir.join(PART)).and_then(|file| file.set_len(total));
+        match cut {
+            Ok(()) if total > 0 => self.len = total,
+            _ => self.discard(),
+        }
+    }
+
+    /// Begins at the start with what a 200 says of itself.
+    pub(super) fn begin(
+        &mut self,
+        source: &str,
+        resumable: Option<String>,
+        validator: Option<String>,
+        total: Option<u64>,
+        encoded: bool,
+    ) -> io::Result<()> {
+        self.discard();
+        self.note = Note { source: source.to_owned(), resumable, validator, total, encoded };
+        std::fs::create_dir_all(&self.dir)?;
+        let text = serde_json::to_vec(&self.note)?;
+        std::fs::write(self.dir.join(NOTE), text)
+    }
+
+    /// The file, to be continued.
+    pub(super) fn append(&self) -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).open(self.dir.join(PART))
+    }
+
+    /// Bytes received.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes to come in all.
+    pub(super) fn total(&self) -> Option<u64> {
+        self.note.total
+    }
+
+    /// What names the content.
+    pub(super) fn validator(&self) -> Option<String> {
+        self.note.validator.clone()
+    }
+
+    /// The validator to continue under, if there is something to continue.
+    pub(super) fn resumable(&self) -> Option<&str> {
+        self.note.resumable.as_deref().filter(|_| self.len > 0)
+    }
+
+    pub(super) fn grow(&mut self, bytes: u64) {
+        self.len += bytes;
+    }
+
+    /// Forgets all of it.
+    pub(super) fn discard(&mut self) {
+        for name in [NOTE, PART] {
+            // What cannot be removed will not be continued either: the note goes first.
+            let _ = std::fs::remove_file(self.dir.join(name));
+        }
+        self.note = Note::default();
+        self.len = 0;
+        self.resumed = false;
+    }
+
+    /// It is whole.
+    pub(super) fn finish(&mut self) -> Arrived {
+        let size = self.len;
+        let known = self.note.validator.clone().map(|validator| Known { validator, size });
+        Arrived { path: self.dir.join(PART), known, resumed: self.resumed, encoded: self.note.encoded }
+    }
+}

@@ -1,0 +1,103 @@
+//! Whether and when to ask again (rules of the agent, part C4): pure.
+
+use std::time::Duration;
+
+use super::trouble::{Cause, Trouble};
+
+/// Attempts for one call.
+const ATTEMPTS: u32 = 5;
+/// Repetitions of a POST whose answer was lost: it may have been carried out unseen.
+const BLIND: u32 = 2;
+/// A `Retry-After` beyond this ends a sync.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// A POST that begins something.
+    Start,
+    /// A GET.
+    Read,
+    /// The POST that asks for a link: it begins nothing.
+    Link,
+}
+
+/// The attempts made so far for one call.
+#[derive(Debug, Clone, Default)]
+pub struct Attempts {
+    made: u32,
+    blind: u32,
+}
+
+impl Attempts {
+    /// After a good answer everything counts anew.
+    pub fn reset(&mut self) {
+        *self = Attempts::default();
+    }
+
+    /// After trouble: how long to wait before asking again, or `None` to give up. `random` is from 0 to 1.
+    pub fn next(&mut self, call: Call, trouble: &Trouble, random: f64) -> Option<Duration> {
+        self.made += 1;
+        let again = match trouble.cause {
+            Cause::NotSent | Cause::Status(429 | 500..=599) => true,
+            Cause::Status(409) => call == Call::Link,
+            Cause::Lost | Cause::Unreadable => {
+                self.blind += 1;
+                call != Call::Start || self.blind <= BLIND
+            }
+            Cause::Status(_) | Cause::Redirected | Cause::Tls | Cause::TooLarge | Cause::Disk => false,
+        };
+        if !again || self.made >= ATTEMPTS || trouble.retry_after.is_some_and(|wait| wait > PATIENCE) {
+            return None;
+        }
+        let step = Duration::from_secs(1 << (self.made - 1).min(3));
+        let pause = step.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
+        Some(pause.max(trouble.retry_after.unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble::new(cause, "x")
+    }
+
+    fn pauses(call: Call, cause: Cause, random: f64) -> Vec<f64> {
+        let mut attempts = Attempts::default();
+        std::iter::from_fn(|| attempts.next(call, &trouble(cause), random)).map(|d| d.as_secs_f64()).collect()
+    }
+
+    #[test]
+    fn five_attempts_with_pauses_that_double_and_are_never_less_than_half() {
+        assert_eq!(pauses(Call::Read, Cause::Status(503), 1.0), [1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(pauses(Call::Link, Cause::Lost, 0.0), [0.5, 1.0, 2.0, 4.0]);
+        assert_eq!(pauses(Call::Start, Cause::NotSent, 1.0).len(), 4);
+    }
+
+    #[test]
+    fn a_post_whose_answer_was_lost_is_repeated_twice_at_most() {
+        assert_eq!(pauses(Call::Start, Cause::Lost, 1.0).len(), 2);
+        assert_eq!(pauses(Call::Start, Cause::Unreadable, 1.0).len(), 2);
+        assert_eq!(pauses(Call::Start, Cause::Status(500), 1.0).len(), 4);
+    }
+
+    #[test]
+    fn refusals_are_final_at_once() {
+        for status in [400, 401, 403, 404, 422] {
+            assert!(pauses(Call::Read, Cause::Status(status), 1.0).is_empty(), "{status}");
+        }
+        assert!(pauses(Call::Start, Cause::Status(409), 1.0).is_empty());
+        assert_eq!(pauses(Call::Link, Cause::Status(409), 1.0).len(), 4);
+    }
+
+    #[test]
+    fn retry_after_is_a_lower_bound_and_ends_it_when_too_long() {
+        let mut busy = trouble(Cause::Status(429));
+        busy.retry_after = Some(Duration::from_secs(7));
+        assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), Some(Duration::from_secs(7)));
+        busy.retry_after = Some(Duration::from_secs(61));
+        assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), None);
+    }
+}

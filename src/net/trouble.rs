@@ -1,0 +1,236 @@
+//! Why a request brought no good answer: the cause, for deciding, and one line, for people.
+
+use std::error::Error;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::{DATE, RETRY_AFTER};
+
+use crate::base::secret::Scrubber;
+
+/// A clock that differs from the server's by more than this is worth telling.
+const SKEW: Duration = Duration::from_mins(1);
+/// So much of an answer that is no JSON is quoted.
+const QUOTED: usize = 200;
+
+/// The cause, as far as deciding needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// No connection: the request never left.
+    NotSent,
+    /// TLS could not be agreed on; asking again is no use.
+    Tls,
+    /// No answer, or a cut one.
+    Lost,
+    /// A whole answer that says nothing we understand.
+    Unreadable,
+    /// A whole answer with this status.
+    Status(u16),
+    /// A redirect that must not be followed.
+    Redirected,
+    /// More than the limit allows.
+    TooLarge,
+    /// This machine could not keep what came.
+    Disk,
+}
+
+/// Why a request brought no good answer.
+#[derive(Debug, Clone)]
+pub struct Trouble {
+    /// For deciding.
+    pub cause: Cause,
+    /// How long the upstream wants to be left alone.
+    pub retry_after: Option<Duration>,
+    /// The `<Code>` of a storage service's answer.
+    pub code: Option<String>,
+    /// Whether this machine's clock is at fault, perhaps.
+    skew: Option<String>,
+    what: String,
+}
+
+impl Trouble {
+    /// Trouble in these words.
+    pub fn new(cause: Cause, what: impl Into<String>) -> Trouble {
+        Trouble { cause, retry_after: None, code: None, skew: None, what: what.into() }
+    }
+
+    /// What the client library says, without the URL that it knows.
+    pub fn from_client(error: reqwest::Error) -> Trouble {
+        let connect = error.is_connect();
+        let timeout = error.is_timeout();
+        let error = error.without_url();
+        let mut causes = Vec::new();
+        let mut tls = false;
+        let mut source = error.source();
+        while let Some(cause) = source {
+            tls |= cause.is::<rustls::Error>();
+            let text = cause.to_string();
+            // Each layer of the client repeats the one below.
+            if !causes.iter().any(|known: &String| known.contains(&text) || text.contains(known.as_str())) {
+                causes.push(text);
+            }
+            tls |= cause
+                .downcast_ref::<std::io::Error>()
+                .and_then(std::io::Error::get_ref)
+                .is_some_and(|inner| inner.is::<rustls::Error>());
+            source = cause.source();
+        }
+        let why = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
+        let why = match why.as_str() {
+            _ if tls && why.contains("UnknownIssuer") => {
+                format!("{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE")
+            }
+            _ => why,
+        };
+        match (tls, connect, timeout) {
+            (true, ..) => Trouble::new(Cause::Tls, format!("cannot agree on TLS: {why}")),
+            (_, true, true) => Trouble::new(Cause::NotSent, "no connection in time"),
+            (_, true, false) => Trouble::new(Cause::NotSent, format!("cannot connect: {why}")),
+            (_, false, true) => Trouble::new(Cause::Lost, "no answer in time"),
+            _ => Trouble::new(Cause::Lost, format!("the answer was cut: {why}")),
+        }
+    }
+
+    /// A whole answer that is not a good one.
+    pub fn from_answer(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> Trouble {
+        let said = said(body, scrubber);
+        let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        let mut what = format!("{status}{}", reason.map_or_else(String::new, |reason| format!(" {reason}")));
+        if !said.is_empty() {
+            what.push_str(": ");
+            what.push_str(&said);
+        }
+        let mut trouble = Trouble::new(Cause::Status(status), what);
+        trouble.retry_after = retry_after(headers, SystemTime::now());
+        trouble.skew = skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
+        trouble.code = element(&String::from_utf8_lossy(body), "Code");
+        trouble
+    }
+
+    /// An answer with a good status whose body is of no use.
+    pub fn unreadable(status: u16, why: &str, body: &[u8], scrubber: &Scrubber) -> Trouble {
+        let said = said(body, scrubber);
+        let said = if said.is_empty() { "the body is empty".to_owned() } else { said };
+        Trouble::new(Cause::Unreadable, format!("{status}, but {why}: {said}"))
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(skew) = &self.skew {
+            write!(f, "; {skew}")?;
+        }
+        if let Some(wait) = self.retry_after {
+            write!(f, "; it asks to be left alone for {} s", wait.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Trouble {}
+
+/// What an error body says: the API's `error` and `details`, a storage service's code and message, else its beginning.
+fn said(body: &[u8], scrubber: &Scrubber) -> String {
+    let text = String::from_utf8_lossy(body);
+    let scrubbed = |text: &str| scrubber.scrub(text.trim());
+    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
+        && let Some(error) = value.get("error").and_then(|error| error.as_str())
+    {
+        let details = value.get("details").and_then(|details| details.as_array());
+        let more: Vec<&str> =
+            details.into_iter().flatten().filter_map(|detail| detail.get("message")?.as_str()).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
+        return cut(&scrubbed(&format!("{error}{more}")), 2 * QUOTED);
+    }
+    if let Some(code) = element(&text, "Code") {
+        let message = element(&text, "Message").map_or_else(String::new, |message| format!(" ({message})"));
+        return cut(&scrubbed(&format!("{code}{message}")), QUOTED);
+    }
+    cut(&scrubbed(&text), QUOTED)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// The text of the first XML element of this name: enough for the flat answers of storage services.
+fn element(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (inner, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(cut(inner.trim(), QUOTED))
+}
+
+/// `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
+pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(now).unwrap_or_default())
+}
+
+/// How far this machine's clock is from the server's `Date`, if it is worth telling.
+pub fn skew(headers: &HeaderMap, now: SystemTime) -> Option<String> {
+    let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
+    let (off, way) = match now.duration_since(date) {
+        Ok(off) => (off, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    let minutes = off.as_secs().div_ceil(60);
+    (off > SKEW).then(|| format!("this machine's clock is {minutes} min {way} the server's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> String {
+        Trouble::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default()).to_string()
+    }
+
+    #[test]
+    fn an_error_body_is_quoted_in_its_own_words() {
+        assert_eq!(answer(401, r#"{"error":"no such key"}"#), "401 Unauthorized: no such key");
+        let details = r#"{"error":"bad","details":[{"message":"a"},{"message":"b"}]}"#;
+        assert_eq!(answer(400, details), "400 Bad Request: bad (a; b)");
+        let xml = "<?xml?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";
+        assert_eq!(answer(403, xml), "403 Forbidden: AccessDenied (Request has expired)");
+        assert_eq!(answer(502, "<html>bad gateway</html>"), "502 Bad Gateway: <html>bad gateway</html>");
+        assert_eq!(answer(503, ""), "503 Service Unavailable");
+        assert_eq!(answer(500, &"x".repeat(999)).chars().count(), "500 Internal Server Error: ".len() + QUOTED + 1);
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers, now)
+        };
+        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        let date = httpdate::fmt_http_date(now + Duration::from_secs(90));
+        assert_eq!(of(&date), Some(Duration::from_secs(90)));
+        assert_eq!(of(&httpdate::fmt_http_date(now - Duration::from_secs(9))), Some(Duration::ZERO));
+        assert_eq!(of("soon"), None);
+    }
+
+    #[test]
+    fn a_wrong_clock_is_told_by_more_than_a_minute() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let at = |date| {
+            let mut headers = HeaderMap::new();
+            headers.insert(DATE, httpdate::fmt_http_date(date).parse().unwrap());
+            skew(&headers, now)
+        };
+        assert_eq!(at(now + Duration::from_secs(59)), None);
+        assert_eq!(at(now + Duration::from_mins(17)).unwrap(), "this machine's clock is 17 min behind the server's");
+        assert!(at(now - Duration::from_mins(17)).unwrap().contains("ahead of"));
+    }
+}
