@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION,
+    RANGE,
 };
 use http::{HeaderMap, HeaderValue};
 
@@ -192,7 +193,9 @@ impl<'a> Download<'a> {
                 let validator = validator(headers);
                 let known = self.known.iter().find(|known| Some(&known.validator) == validator.as_ref());
                 let known = known.or(self.known.first()).cloned();
-                known.map(Answer::Unchanged).ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
+                known
+                    .map(Answer::Unchanged)
+                    .ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
             }
             206 => match ContentRange::of(headers) {
                 Some(range) if range.continues(self.partial.len(), self.partial.total()) && self.same_file(headers) => {
@@ -220,7 +223,9 @@ impl<'a> Download<'a> {
                     return Err(self.too_large(length.unwrap_or(0)));
                 }
                 let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-                self.partial.begin(self.source, resumable(headers), validator, length, encoded).map_err(|error| broken(&error))?;
+                self.partial
+                    .begin(self.source, resumable(headers), validator, length, encoded)
+                    .map_err(|error| broken(&error))?;
                 Ok(Answer::Body(response))
             }
             _ => Err(error_page(response, scrubber).await),
@@ -267,7 +272,10 @@ impl<'a> Download<'a> {
             if self.partial.len() > total {
                 self.partial.discard();
             }
-            return Err(Trouble::new(Cause::Lost, format!("the answer was cut at {} of {total} bytes", self.partial.len())));
+            return Err(Trouble::new(
+                Cause::Lost,
+                format!("the answer was cut at {} of {total} bytes", self.partial.len()),
+            ));
         }
         Ok(Fetched::Whole(self.partial.finish()))
     }
@@ -279,7 +287,8 @@ fn broken(error: &std::io::Error) -> Trouble {
 }
 
 fn header(text: &str) -> Result<HeaderValue, Trouble> {
-    HeaderValue::from_str(text).map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
+    HeaderValue::from_str(text)
+        .map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
 }
 
 /// Where a redirect leads: http or https, never from https to http.
