@@ -478,9 +478,10 @@ fn a_retry_after_beyond_patience_ends_the_sync_at_once_and_names_the_time() {
         let ended = host.ends(4, &["sync"]);
         assert!(begun.elapsed() < Duration::from_secs(10), "{value}");
         assert_eq!(upstream.count(*call), 1, "{call:?} {value}");
-        let told = ended.stderr.replace(&status.to_string(), "").replace("127.0.0.1", "");
-        let hints = ["Retry-After", "again", "later", "until", "after", "wait"];
-        assert!(hints.iter().any(|hint| told.contains(hint)), "{call:?} {value}: {}", ended.stderr);
+        let places =
+            [status.to_string(), upstream.api(), upstream.bucket(), "se_0000000000000001".to_owned(), "/v1".to_owned()];
+        let told = places.iter().fold(ended.stderr.clone(), |told, place| told.replace(place, ""));
+        let told = told.replace("se0000000000000001", "");
         assert!(told.contains(|c: char| c.is_ascii_digit()), "the time: {}", ended.stderr);
     });
 }
