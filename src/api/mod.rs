@@ -83,7 +83,10 @@ impl Api {
         for segment in path {
             if matches!(*segment, "." | "..") {
                 // Encoded or not, a URL would take it for a step up.
-                return Err(Trouble::new(Cause::Unreadable, format!("the job id {segment:?} cannot be part of an address")));
+                return Err(Trouble::new(
+                    Cause::Unreadable,
+                    format!("the job id {segment:?} cannot be part of an address"),
+                ));
             }
             url.push('/');
             url.extend(utf8_percent_encode(segment, RESERVED));
@@ -150,7 +153,9 @@ impl Api {
         let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
         if !to.same_origin(&self.base) {
             let to = to.name();
-            return Err(refused(format!("the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl")));
+            return Err(refused(format!(
+                "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
+            )));
         }
         if *method == Method::POST && matches!(status, 301..=303) {
             return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.name())));
@@ -168,5 +173,4 @@ impl Api {
 }
 
 /// All but the unreserved characters of RFC 3986 section 2.3.
-const RESERVED: &percent_encoding::AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESERVED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -133,7 +133,10 @@ mod tests {
         assert_eq!(bare.meaning(), Status::Working("warming-up".into()));
         let odd = r#"{"status":"running","progress":"55","pageCount":"many","updatedAt":7,"error":null,"x":[]}"#;
         let odd = job(&object(odd), &none).unwrap();
-        assert_eq!((odd.progress, odd.page_count, odd.updated_at.as_deref(), odd.error), (Some(55.0), None, None, None));
+        assert_eq!(
+            (odd.progress, odd.page_count, odd.updated_at.as_deref(), odd.error),
+            (Some(55.0), None, None, None)
+        );
         for wrong in [r"{}", r#"{"status":""}"#, r#"{"status":7}"#] {
             assert!(job(&object(wrong), &none).is_err(), "{wrong}");
         }

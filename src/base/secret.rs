@@ -160,7 +160,8 @@ impl fmt::Debug for Scrubber {
 mod tests {
     use super::*;
 
-    const SIGNED: &str = "https://user:hunter22@bucket.example/a/b.tar.gz?X-Amz-Signature=abc%2Fdef123&X-Amz-Date=2026#x";
+    const SIGNED: &str =
+        "https://user:hunter22@bucket.example/a/b.tar.gz?X-Amz-Signature=abc%2Fdef123&X-Amz-Date=2026#x";
 
     #[test]
     fn a_signed_link_shows_neither_query_nor_password() {

@@ -12,7 +12,8 @@ const INSIDE: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28,
 
 /// If `path` is gzip around another archive, writes that archive beside it and gives its path. At most `limit` bytes.
 pub fn unwrap_second_layer(path: &Path, limit: u64) -> io::Result<Option<PathBuf>> {
-    let layer = || -> io::Result<_> { Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, File::open(path)?))) };
+    let layer =
+        || -> io::Result<_> { Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, File::open(path)?))) };
     let mut head = Vec::new();
     // What cannot be inflated is no layer; proving says what it is.
     if layer()?.take(4).read_to_end(&mut head).is_err() || !INSIDE.iter().any(|begin| head.starts_with(begin)) {

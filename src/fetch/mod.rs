@@ -10,10 +10,12 @@ mod range;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{
-    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE,
+    ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION,
+    RANGE,
 };
 use http::{HeaderMap, HeaderValue};
 
@@ -82,12 +84,12 @@ pub struct Arrived {
 
 /// One bundle that is wanted.
 #[derive(Debug)]
-pub struct Download<'a> {
-    http: &'a reqwest::Client,
-    network: &'a Network,
-    progress: &'a Progress,
+pub struct Download {
+    http: reqwest::Client,
+    network: Network,
+    progress: Arc<Progress>,
     partial: Partial,
-    source: &'a str,
+    source: String,
     /// The most bytes that are taken.
     limit: u64,
     known: Vec<Known>,
@@ -101,19 +103,19 @@ enum Answer {
     Body(reqwest::Response),
 }
 
-impl<'a> Download<'a> {
+impl Download {
     /// Wants the bundle of `source` in `dir`. What is `known` is not downloaded.
     pub fn new(
-        http: &'a reqwest::Client,
-        network: &'a Network,
-        progress: &'a Progress,
+        http: reqwest::Client,
+        network: Network,
+        progress: Arc<Progress>,
         dir: &Path,
-        source: &'a str,
+        source: &str,
         limit: u64,
         known: Vec<Known>,
-    ) -> Download<'a> {
+    ) -> Download {
         let partial = Partial::open(dir, source);
-        Download { http, network, progress, partial, source, limit, known, since: 0 }
+        Download { http, network, progress, partial, source: source.to_owned(), limit, known, since: 0 }
     }
 
     /// Whether enough has arrived since the last time it was asked for attempts to count anew.
@@ -192,7 +194,9 @@ impl<'a> Download<'a> {
                 let validator = validator(headers);
                 let known = self.known.iter().find(|known| Some(&known.validator) == validator.as_ref());
                 let known = known.or(self.known.first()).cloned();
-                known.map(Answer::Unchanged).ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
+                known
+                    .map(Answer::Unchanged)
+                    .ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
             }
             206 => match ContentRange::of(headers) {
                 Some(range) if range.continues(self.partial.len(), self.partial.total()) && self.same_file(headers) => {
@@ -220,7 +224,9 @@ impl<'a> Download<'a> {
                     return Err(self.too_large(length.unwrap_or(0)));
                 }
                 let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-                self.partial.begin(self.source, resumable(headers), validator, length, encoded).map_err(|error| broken(&error))?;
+                self.partial
+                    .begin(&self.source, resumable(headers), validator, length, encoded)
+                    .map_err(|error| broken(&error))?;
                 Ok(Answer::Body(response))
             }
             _ => Err(error_page(response, scrubber).await),
@@ -267,7 +273,10 @@ impl<'a> Download<'a> {
             if self.partial.len() > total {
                 self.partial.discard();
             }
-            return Err(Trouble::new(Cause::Lost, format!("the answer was cut at {} of {total} bytes", self.partial.len())));
+            return Err(Trouble::new(
+                Cause::Lost,
+                format!("the answer was cut at {} of {total} bytes", self.partial.len()),
+            ));
         }
         Ok(Fetched::Whole(self.partial.finish()))
     }
@@ -279,11 +288,12 @@ fn broken(error: &std::io::Error) -> Trouble {
 }
 
 fn header(text: &str) -> Result<HeaderValue, Trouble> {
-    HeaderValue::from_str(text).map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
+    HeaderValue::from_str(text)
+        .map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
 }
 
-/// Where a redirect leads: http or https, never from https to http.
-fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
+/// Where a redirect leads: http or https, never from https to http. No key is ever sent along.
+pub fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
     let refused = |what: String| Trouble::new(Cause::Redirected, what);
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;

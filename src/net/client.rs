@@ -63,9 +63,9 @@ fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
         tracing::warn!("cannot read root certificates: {error}");
     }
     if let Some(path) = more {
-        let text =
-            std::fs::read(path).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
-        let given: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
+        let text = std::fs::read(path).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
+        let given: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
         let (used, _) = roots.add_parsable_certificates(given);
         if used == 0 {
             return Err(ClientError::NoCertificate { path: path.to_owned() });

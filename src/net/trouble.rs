@@ -79,7 +79,9 @@ impl Trouble {
         let why = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
         let why = match why.as_str() {
             _ if tls && why.contains("UnknownIssuer") => {
-                format!("{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE")
+                format!(
+                    "{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE"
+                )
             }
             _ => why,
         };
