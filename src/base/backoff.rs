@@ -11,11 +11,20 @@ pub fn after(failures: u32) -> Duration {
     (FIRST * 2u32.saturating_pow(doublings)).min(MOST)
 }
 
+/// The pause before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1 as `random` (0 to 1) says.
+pub fn step(n: u32, random: f64) -> Duration {
+    Duration::from_secs(1 << n.saturating_sub(1).min(3)).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+/// From 0 to 1 at random.
+pub fn random() -> f64 {
+    // The standard library seeds its hashers from the system's randomness; that is random enough to spread clocks.
+    (RandomState::new().hash_one(0) % 1001) as f64 / 1000.0
+}
+
 /// `wait`, give or take a tenth at random.
 pub fn jitter(wait: Duration) -> Duration {
-    // The standard library seeds its hashers from the system's randomness; that is random enough to spread clocks.
-    let random = RandomState::new().hash_one(0) % 1001;
-    wait.mul_f64(0.9 + random as f64 * 0.0002)
+    wait.mul_f64(0.9 + random() * 0.2)
 }
 
 #[cfg(test)]

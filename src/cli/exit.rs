@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use crate::base::chain::Chain;
 use crate::config::Problem;
 use crate::daemon::DaemonError;
+use crate::net::trouble::{Cause, Trouble};
 use crate::origin::{KeyError, OriginError};
 use crate::seal::SealError;
 use crate::store::StoreError;
@@ -47,6 +48,8 @@ pub enum Failure {
     Changed(String),
     /// The result cannot be printed.
     Output(io::Error),
+    /// A signal ended it: this one.
+    Signal(u8),
 }
 
 impl Failure {
@@ -70,6 +73,7 @@ impl Failure {
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),
+            Failure::Signal(number) => 128 + number,
             Failure::Changed(_) => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) => 8,
@@ -96,7 +100,19 @@ fn store_code(error: &StoreError) -> u8 {
 
 fn sync_code(error: &SyncError) -> u8 {
     match error {
-        SyncError::Missing { .. } | SyncError::IsFolder { .. } => 2,
+        SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Absent(_) | SyncError::Client(_) => 2,
+        SyncError::Changing { source, .. } => sync_code(source),
+        SyncError::Upstream { trouble, .. } => trouble_code(trouble),
+        SyncError::Download { link, trouble, renewable } => match trouble.cause {
+            Cause::Disk => 8,
+            Cause::TooLarge => 5,
+            // A signed link that is refused has run out; a plain one is refused.
+            Cause::Status(401 | 403) if !*renewable && !link.has_query() && trouble.code.is_none() => 3,
+            _ => 4,
+        },
+        SyncError::JobFailed { .. } => 6,
+        SyncError::JobVanished { .. } | SyncError::JobTimeout { .. } => 4,
+        SyncError::Interrupted => 1,
         SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
         SyncError::Seal(error) => seal_code(error),
         SyncError::Store(error) => store_code(error),
@@ -113,6 +129,15 @@ fn origin_code(error: &OriginError) -> u8 {
             2
         }
         OriginError::Site { .. } | OriginError::Key(KeyError::Read { .. }) | OriginError::System { .. } => 8,
+    }
+}
+
+/// What the API's answer means.
+fn trouble_code(trouble: &Trouble) -> u8 {
+    match trouble.cause {
+        Cause::Status(400 | 422) => 2,
+        Cause::Status(401..=403) => 3,
+        _ => 4,
     }
 }
 
@@ -156,7 +181,7 @@ impl fmt::Display for Failure {
             }
             Failure::NoSource(store) => write!(
                 f,
-                "docwharf: there is nothing to sync from: set staticExport.bundleUrl, or import a bundle into {}",
+                "docwharf: there is nothing to sync from: set staticExport.bundleUrl or [api], or import a bundle into {}",
                 store.display()
             ),
             Failure::Seal(error) => line(f, error),
@@ -169,6 +194,9 @@ impl fmt::Display for Failure {
             }
             Failure::Local { doing, source } => {
                 write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
+            }
+            Failure::Signal(_) => {
+                f.write_str("docwharf: interrupted; nothing is lost, the next sync goes on from here")
             }
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {error}")

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::model::version::Label;
 use crate::store::writer::Writer;
-use crate::sync::look::import;
+use crate::sync::settle::import;
 
 use super::{Context, Failure, PATIENCE, progress, sync, who};
 
@@ -24,9 +24,10 @@ impl Import {
         let label = self.label.as_deref().map(Label::new).transpose();
         let label = label.map_err(|why| Failure::Usage(format!("--label: {why}")))?;
         let config = context.config()?;
+        let intent = sync::unhurried(&config);
         let writer = Writer::open(&config.store, PATIENCE)?;
         let report = progress::with_meter(context, "proving", |meter| {
-            import(&writer, &config.intent, &self.path, label.as_ref(), &who(), meter)
+            import(&writer, &intent, &self.path, label.as_ref(), &who(), meter)
         })?;
         sync::tell(context, &report)
     }

@@ -1,7 +1,10 @@
 //! The command line: parse, do, print, exit. One file a command.
 
+mod attend;
 mod bundle;
+mod config;
 mod exit;
+mod export;
 mod import;
 mod operate;
 mod origin;
@@ -18,7 +21,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::base::chain::OneLine;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
 
@@ -31,8 +39,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Parser)]
 #[command(name = "docwharf", version)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 5 bundle rejected · 7 sealed, but held or pinned \
-· 8 local (disk, permission, lock, port); 3, 4 and 6 are kept for the network"
+    after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · 4 upstream unavailable \
+· 5 bundle rejected · 6 export job failed · 7 sealed, but held or pinned · 8 local (disk, permission, lock, port)"
 )]
 struct Cli {
     #[command(flatten)]
@@ -87,6 +95,12 @@ enum Command {
     Release(operate::Release),
     /// Serve the management API: make bundles of sites and hand them out
     Origin(origin::Origin),
+    /// Drive export jobs by hand
+    #[command(subcommand)]
+    Export(export::Export),
+    /// Check and show the configuration, or begin one
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Look into bundles, unpack and make them
     #[command(subcommand)]
     Bundle(bundle::Bundle),
@@ -147,6 +161,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Hold(command) => command.run(&context),
         Command::Release(command) => command.run(&context),
         Command::Origin(command) => command.run(&context),
+        Command::Export(command) => command.run(&context),
+        Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
     }
 }
@@ -176,21 +192,24 @@ impl Context {
         let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
-        let lines = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(io::stderr)
-            .with_target(false)
-            .with_ansi(false);
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
+        // Libraries log URLs and header fields at trace level: only what we say ourselves is fit to be seen.
+        let ours = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
+        let subscriber = tracing_subscriber::registry().with(filter);
         // The journal has its own clock. A second start in one process keeps the first subscriber.
         let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
-            lines.without_time().try_init()
+            subscriber.with(lines.without_time().with_filter(ours)).try_init()
         } else {
-            lines.try_init()
+            subscriber.with(lines.with_filter(ours)).try_init()
         };
     }
 
+    fn sources(&self) -> Sources {
+        Sources { flag: self.global.config.clone() }
+    }
+
     fn config(&self) -> Result<Config, Failure> {
-        Sources { flag: self.global.config.clone() }.load().map_err(Failure::Config)
+        self.sources().load().map_err(Failure::Config)
     }
 
     /// The limits of the configuration, where one is named; commands on a single bundle need none.
@@ -208,6 +227,13 @@ impl Context {
         }
     }
 
+    /// What in the configuration is probably not meant.
+    fn warn_of(&self, config: &Config) {
+        for warning in &config.warnings {
+            self.say(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
+        }
+    }
+
     /// Several warnings are one line with a count (rules A14).
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
@@ -217,7 +243,7 @@ impl Context {
                 String::new()
             };
             let line = format!("docwharf: warning: {subject}: {first}{more}");
-            self.say(&crate::base::chain::OneLine(&line).to_string());
+            self.say(&OneLine(&line).to_string());
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::config::checked::parse_listen;
+use crate::config::values::parse_listen;
 use crate::daemon;
 use crate::model::units::parse_duration;
 use crate::origin::{self, Domain, LONGEST_LINK, PublicUrl, SHORTEST_LINK, Settings};

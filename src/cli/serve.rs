@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use crate::bundle::folder::Folder;
-use crate::config::checked::{DEFAULT_LISTEN, parse_base_path, parse_listen, parse_slashes};
+use crate::config::checked::DEFAULT_LISTEN;
+use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
 use crate::daemon;
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};

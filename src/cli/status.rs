@@ -43,6 +43,8 @@ impl Status {
             "pin": pin,
             "enabled": config.intent.enabled,
             "lastAttempt": record.last_attempt,
+            "job": record.job.as_ref().map(|job| json!({ "id": job.id, "source": job.source, "started": job.started, "pin": job.pin })),
+            "configError": record.config_error,
         });
         let mut text = format!("store      {}\n", config.store.display());
         let _ = match (record.active, &record.active_since, present) {
@@ -72,12 +74,18 @@ impl Status {
             let not = if there { "" } else { ", which is not what is active" };
             let _ = writeln!(text, "pinned to  {}{not}", OneLine(pin));
         }
-        if !config.intent.enabled && config.intent.source.is_some() {
+        if !config.intent.enabled && config.intent.has_source() {
             let _ = writeln!(text, "sync       disabled");
         }
         if let Some(attempt) = &record.last_attempt {
             let error = attempt.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
             let _ = writeln!(text, "last sync  {} {}{}", attempt.time, attempt.result, OneLine(&error));
+        }
+        if let Some(job) = &record.job {
+            let _ = writeln!(text, "export     {} since {}", OneLine(&job.id), job.started);
+        }
+        if let Some(error) = &record.config_error {
+            let _ = writeln!(text, "config     not taken over: {}", OneLine(error));
         }
         context.result(&json, &text)
     }

@@ -3,14 +3,16 @@
 use clap::Args;
 use serde_json::json;
 
+use crate::config::checked::Config;
 use crate::model::units::{count, show_size};
 use crate::store::Store;
 use crate::store::writer::Writer;
-use crate::sync::Outcome;
-use crate::sync::look::{Report, look};
 use crate::sync::plan::Trigger;
+use crate::sync::settle::Report;
+use crate::sync::{Intent, Outcome, act};
 
-use super::{Context, Failure, PATIENCE, progress, who};
+use super::attend::attended;
+use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
 pub(super) struct Sync {
@@ -22,17 +24,28 @@ pub(super) struct Sync {
 impl Sync {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
+        context.warn_of(&config);
         // Without a source there is nothing to do, which is a mistake only while there is nothing to serve either.
-        let no_source = config.intent.enabled && config.intent.source.is_none();
+        let no_source = config.intent.enabled && !config.intent.has_source();
         if no_source && Store::at(&config.store).versions()?.is_empty() {
             return Err(Failure::NoSource(config.store));
         }
-        let writer = Writer::open(&config.store, PATIENCE)?;
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
-        let report =
-            progress::with_meter(context, "proving", |meter| look(&writer, &config.intent, trigger, &who(), meter))?;
+        let report = attended(context, move |means| {
+            let writer = Writer::open(&config.store, PATIENCE)?;
+            act::sync(&writer, &unhurried(&config), trigger, means).map_err(Failure::from)
+        })??;
         tell(context, &report)
     }
+}
+
+/// What a person waits for may take all cores, unless the configuration says otherwise.
+pub(super) fn unhurried(config: &Config) -> Intent {
+    let mut intent = config.intent.clone();
+    if let Some(threads) = config.threads {
+        intent.effort.threads = threads;
+    }
+    intent
 }
 
 /// Prints how a sync or an import ended.

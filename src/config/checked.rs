@@ -4,16 +4,20 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::base::secret::{SafeUrl, Secret};
 use crate::model::digest::Digest;
 use crate::model::limits::Limits;
-use crate::model::units::{parse_duration, parse_size};
 use crate::model::version::Label;
+use crate::net::Network;
 use crate::seal::Effort;
 use crate::serve::Settings;
-use crate::site::lookup::Slashes;
-use crate::sync::Intent;
+use crate::sync::key::KeyPlace;
+use crate::sync::schedule::Schedule;
+use crate::sync::{ApiSource, Intent};
 
-use super::raw::{Raw, Value, Written};
+use super::checker::Checker;
+use super::raw::{Raw, Value};
+use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
 
 /// Where the configuration is when nobody says otherwise.
@@ -22,20 +26,30 @@ pub const DEFAULT_FILE: &str = "/etc/docwharf/config.toml";
 const DEFAULT_STORE: &str = "/var/lib/docwharf";
 /// The only listener with a default.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
+/// How often the source is looked at.
+const INTERVAL: Duration = Duration::from_mins(15);
+/// The same where each look starts an export job.
+const JOB_INTERVAL: Duration = Duration::from_hours(24);
 
 /// All that docwharf does, decided.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What a sync is to do.
     pub intent: Intent,
-    /// How often the source is looked at.
-    pub interval: Duration,
+    /// Instead of the interval.
+    pub schedule: Option<Schedule>,
+    /// A folder whose files are imported.
+    pub inbox: Option<PathBuf>,
+    /// Threads for sealing, if it says.
+    pub threads: Option<usize>,
     /// Where versions are kept.
     pub store: PathBuf,
     /// Where the site is served.
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Problem>,
 }
 
 /// Where configuration comes from.
@@ -46,92 +60,40 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// The file, and whether somebody named it.
+    pub fn file(&self) -> (PathBuf, bool) {
+        let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
+        let is_named = named.is_some();
+        let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+        // Absolute, so that the source's name in receipts says which file it was.
+        (std::path::absolute(&path).unwrap_or(path), is_named)
+    }
+
     /// Reads file and environment, and proves them.
     pub fn load(&self) -> Result<Config, Vec<Problem>> {
-        let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
-        let path = named.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+        self.read().and_then(|raw| self.check(raw))
+    }
+
+    /// Reads file and environment as they are written.
+    pub fn read(&self) -> Result<Raw, Vec<Problem>> {
+        let (path, named) = self.file();
+        let shown = self.flag.clone().unwrap_or_else(|| path.clone());
         let mut raw = Raw::default();
         match std::fs::read_to_string(&path) {
-            Ok(text) => raw.read_toml(&text, &path),
-            Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
+            Ok(text) => raw.read_toml(&text, &shown),
+            Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                let what = format!("cannot read {}: {error}", path.display());
+                let what = format!("cannot read {}: {error}", shown.display());
                 return Err(vec![Problem { place: Place::Missing, what }]);
             }
         }
         raw.read_env(std::env::vars_os());
-        // Absolute, so that the source's name in receipts says which file it was.
-        let path = std::path::absolute(&path).unwrap_or(path);
-        check(raw, path.parent().unwrap_or(Path::new("/")))
-    }
-}
-
-struct Checker<'a> {
-    raw: &'a Raw,
-    problems: Vec<Problem>,
-}
-
-impl Checker<'_> {
-    fn problem(&mut self, written: &Written, what: String) {
-        self.problems.push(Problem { place: written.place.clone(), what });
+        Ok(raw)
     }
 
-    /// A value that `parse` understands; text from the environment is parsed like text from a file.
-    fn value<T>(&mut self, key: &str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
-        let written = self.raw.get(key)?;
-        match parse(&written.value) {
-            Ok(value) => Some(value),
-            Err(why) => {
-                self.problem(written, format!("{key}: {why}"));
-                None
-            }
-        }
-    }
-
-    fn text(&mut self, key: &str) -> Option<String> {
-        self.value(key, |value| match value {
-            Value::Text(text) if text.is_empty() => Err("it is empty".to_owned()),
-            Value::Text(text) => Ok(text.clone()),
-            _ => Err("a text in quotes is needed".to_owned()),
-        })
-    }
-
-    fn flag(&mut self, key: &str) -> Option<bool> {
-        self.value(key, |value| match value {
-            Value::Flag(flag) => Ok(*flag),
-            Value::Text(text) if text == "true" => Ok(true),
-            Value::Text(text) if text == "false" => Ok(false),
-            _ => Err("true or false is needed".to_owned()),
-        })
-    }
-
-    fn number(&mut self, key: &str, least: u64, most: u64) -> Option<u64> {
-        self.value(key, |value| {
-            let number = match value {
-                Value::Number(number) => u64::try_from(*number).ok(),
-                Value::Text(text) => text.parse().ok(),
-                _ => None,
-            };
-            number
-                .filter(|n| (least..=most).contains(n))
-                .ok_or_else(|| format!("a whole number from {least} to {most} is needed"))
-        })
-    }
-
-    fn size(&mut self, key: &str) -> Option<u64> {
-        self.value(key, |value| match value {
-            Value::Text(text) => parse_size(text),
-            Value::Number(number) => u64::try_from(*number).map_err(|_| "a size is not negative".to_owned()),
-            _ => Err("a size such as \"64MiB\" is needed".to_owned()),
-        })
-    }
-
-    fn texts(&mut self, key: &str) -> Option<Vec<String>> {
-        self.value(key, |value| match value {
-            Value::Text(text) => Ok(text.split(',').map(|item| item.trim().to_owned()).collect()),
-            Value::Texts(texts) => Ok(texts.clone()),
-            _ => Err("a text or a list of texts is needed".to_owned()),
-        })
+    /// Proves what was read.
+    pub fn check(&self, raw: Raw) -> Result<Config, Vec<Problem>> {
+        check(raw, self.file().0.parent().unwrap_or(Path::new("/")))
     }
 }
 
@@ -143,17 +105,15 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         Some(Place::File(..)) => beside.to_owned(),
         _ => std::env::current_dir().unwrap_or_default(),
     };
-    let intent = check_intent(&mut checker, &base_of("staticExport.bundleUrl"));
-    let interval = checker.value("sync.interval", |value| match value {
-        Value::Text(text) => parse_duration(text).and_then(|interval| {
-            if interval < Duration::from_millis(100) {
-                Err("at least 100ms is needed".to_owned())
-            } else {
-                Ok(interval)
-            }
-        }),
-        _ => Err("a duration such as \"15m\" is needed".to_owned()),
-    });
+    let mut warnings = Vec::new();
+    let intent = check_intent(&mut checker, &base_of, &mut warnings);
+    let schedule = checker.parsed("sync.schedule", Schedule::parse);
+    if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
+        let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
+        warnings.push(Problem { place: written.place.clone(), what });
+    }
+    let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
+    let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = match checker.text("store.path") {
         Some(path) => base_of("store.path").join(path),
         None => std::env::var_os("STATE_DIRECTORY")
@@ -167,68 +127,141 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, interval: interval.unwrap_or(Duration::from_mins(15)), store, listen, settings })
+    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, warnings })
 }
 
-fn check_intent(checker: &mut Checker<'_>, base: &Path) -> Intent {
+fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, warnings: &mut Vec<Problem>) -> Intent {
     let enabled = checker.flag("staticExport.enabled");
-    let source = checker.value("staticExport.bundleUrl", |value| match value {
-        Value::Text(text) => bundle_path(text),
-        _ => Err("a text in quotes is needed".to_owned()),
+    let base = base_of("staticExport.bundleUrl");
+    let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
+    let pin = checker.parsed("staticExport.version", |text| Label::new(text).map_err(str::to_owned));
+    let sha256 = checker.parsed("staticExport.sha256", |text| {
+        Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned())
     });
-    let pin = checker.value("staticExport.version", |value| match value {
-        Value::Text(text) => Label::new(text).map_err(str::to_owned),
-        _ => Err("a text in quotes is needed".to_owned()),
-    });
-    let sha256 = checker.value("staticExport.sha256", |value| match value {
-        Value::Text(text) => Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned()),
-        _ => Err("64 hex digits in quotes are needed".to_owned()),
-    });
-    let limits = Limits::default();
-    let limits = Limits {
-        entries: checker.number("limits.entries", 1, 10_000_000).unwrap_or(limits.entries),
-        unpacked: checker.size("limits.unpacked").unwrap_or(limits.unpacked),
-        archive: checker.size("limits.archive").unwrap_or(limits.archive),
-        entry: checker.size("limits.entry").unwrap_or(limits.entry),
+    let network = check_network(checker, base_of);
+    let api = check_api(checker, base_of, warnings);
+    let probes = check_probes(checker, api.as_ref());
+    let said = |key: &str| checker.raw.get(key).is_some();
+    // Without probes there is nothing to look at but the export itself.
+    let each_look = match &probes {
+        Some(probes) => probes.is_empty(),
+        None => said("sync.interval") || said("sync.schedule"),
     };
-    let mut effort = Effort::new(limits);
-    if let Some(threads) = checker.number("sync.threads", 1, 256) {
-        effort.threads = threads as usize;
-    }
+    let probes = match (probes, &api) {
+        (Some(probes), _) => probes,
+        (None, Some(api)) if !each_look => default_probes(&api.domain),
+        _ => Vec::new(),
+    };
+    let by_default = if each_look && api.is_some() { JOB_INTERVAL } else { INTERVAL };
     Intent {
         enabled: enabled.unwrap_or(true),
-        source: source.map(|path| base.join(path)),
+        bundle,
+        api,
         pin,
         sha256,
-        effort,
+        each_look,
+        probes,
+        interval: checker.duration("sync.interval", Duration::from_millis(100)).unwrap_or(by_default),
+        max_age: checker.duration("sync.maxAge", Duration::from_secs(1)).unwrap_or(Duration::from_hours(24)),
+        job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
+        network,
+        effort: Effort::new(check_limits(checker)),
         keep: checker.number("sync.keep", 0, 10_000).unwrap_or(3) as usize,
     }
 }
 
-/// A path, or a file URL (RFC 8089) of this machine.
-fn bundle_path(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() {
-        return Err("it is empty".to_owned());
+fn check_limits(checker: &mut Checker<'_>) -> Limits {
+    let limits = Limits::default();
+    Limits {
+        entries: checker.number("limits.entries", 1, 10_000_000).unwrap_or(limits.entries),
+        unpacked: checker.size("limits.unpacked").unwrap_or(limits.unpacked),
+        archive: checker.size("limits.archive").unwrap_or(limits.archive),
+        entry: checker.size("limits.entry").unwrap_or(limits.entry),
     }
-    if let Some(rest) = text.strip_prefix("file:") {
-        let path = match rest.strip_prefix("//") {
-            Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
-            None => rest,
-        };
-        if !path.starts_with('/') {
-            return Err("a file URL is written file:///path/to/bundle.zip".to_owned());
+}
+
+fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Network {
+    const LEAST: Duration = Duration::from_millis(10);
+    let network = Network::default();
+    Network {
+        connect: checker.duration("network.connectTimeout", LEAST).unwrap_or(network.connect),
+        call: checker.duration("network.callTimeout", LEAST).unwrap_or(network.call),
+        idle: checker.duration("network.idleTimeout", LEAST).unwrap_or(network.idle),
+        poll_first: checker.duration("network.pollFirst", LEAST).unwrap_or(network.poll_first),
+        poll_most: checker.duration("network.pollMost", LEAST).unwrap_or(network.poll_most),
+        redirects: checker.number("network.redirects", 0, 100).map_or(network.redirects, |n| n as usize),
+        ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
+    }
+}
+
+fn check_api(
+    checker: &mut Checker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    warnings: &mut Vec<Problem>,
+) -> Option<ApiSource> {
+    let before = checker.problems.len();
+    let base = checker.parsed("api.baseUrl", parse_base_url);
+    let domain = checker.parsed("api.domain", parse_domain);
+    let project = checker.text("api.projectId");
+    let key_file = checker.text("api.keyFile").map(|path| base_of("api.keyFile").join(path));
+    let raw = checker.raw;
+    let section = ["api", "api.baseUrl", "api.domain", "api.projectId", "api.keyFile", "api.caFile"];
+    let place = section.iter().find_map(|key| raw.get(key)).map(|written| written.place.clone())?;
+    for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
+        if missing && raw.get(key).is_none() {
+            let what = format!("{key} is missing: [api] needs baseUrl and domain");
+            checker.problems.push(Problem { place: place.clone(), what });
         }
-        let path = percent_encoding::percent_decode_str(path).decode_utf8();
-        return path.map(|path| PathBuf::from(path.as_ref())).map_err(|_| "it is not UTF-8".to_owned());
     }
-    // The text is a secret where it is a signed link: it is not repeated.
-    match text.split_once("://") {
-        Some((scheme, _)) => Err(format!(
-            "bundles are read from a path or a file:// URL, not over {}; fetch the bundle first",
-            crate::base::chain::Name(scheme.as_bytes())
-        )),
-        None => Ok(PathBuf::from(text)),
+    if checker.problems.len() > before {
+        return None;
     }
+    let (base, domain) = (base?, domain?);
+    let place = raw.get("api.baseUrl").map_or(place, |written| written.place.clone());
+    let mut warn = |what: &str| warnings.push(Problem { place: place.clone(), what: format!("api.baseUrl: {what}") });
+    if !base.expose().path().trim_end_matches('/').ends_with("/v1") {
+        warn("it does not end in /v1, as the API's addresses do");
+    }
+    if !base.is_encrypted() && !base.is_loopback() {
+        warn("plain http: the key can be read on its way");
+    }
+    Some(ApiSource { base, domain, project, key: key_place(key_file) })
+}
+
+/// The first set of keyFile, $DOCWHARF_API_KEY, $CREDENTIALS_DIRECTORY/api-key.
+fn key_place(file: Option<PathBuf>) -> KeyPlace {
+    if let Some(path) = file {
+        return KeyPlace::File(path);
+    }
+    if let Some(key) = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty()) {
+        return KeyPlace::Given(Secret::new(key));
+    }
+    match std::env::var_os("CREDENTIALS_DIRECTORY") {
+        Some(dir) => KeyPlace::Credential(PathBuf::from(dir).join("api-key")),
+        None => KeyPlace::Nowhere,
+    }
+}
+
+fn check_probes(checker: &mut Checker<'_>, api: Option<&ApiSource>) -> Option<Vec<SafeUrl>> {
+    let texts = checker.texts("sync.probe")?;
+    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    let parsed = texts.iter().map(|text| SafeUrl::parse(text)).collect::<Result<Vec<_>, _>>();
+    match parsed {
+        Ok(probes) if probes.is_empty() || api.is_some() => Some(probes),
+        Ok(_) => {
+            checker.value::<()>("sync.probe", |_| Err("probes tell when to export, which needs [api]".to_owned()));
+            None
+        }
+        Err(why) => {
+            checker.value::<()>("sync.probe", |_| Err(why));
+            None
+        }
+    }
+}
+
+fn default_probes(domain: &str) -> Vec<SafeUrl> {
+    let of = |file: &str| SafeUrl::parse(&format!("https://{domain}/{file}")).ok();
+    ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
 }
 
 fn check_listen(checker: &mut Checker<'_>) -> Vec<SocketAddr> {
@@ -245,12 +278,6 @@ fn check_listen(checker: &mut Checker<'_>) -> Vec<SocketAddr> {
             Vec::new()
         }
     }
-}
-
-/// An address to listen on.
-pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
-    let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| format!("{text:?} is no address: write it like 127.0.0.1:8080 or [::]:8080"))
 }
 
 fn check_settings(checker: &mut Checker<'_>) -> Settings {
@@ -270,36 +297,10 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
     }
 }
 
-/// `auto`, `serve` or `redirect`.
-pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
-    match text {
-        "auto" => Ok(None),
-        "serve" => Ok(Some(Slashes::Serve)),
-        "redirect" => Ok(Some(Slashes::Redirect)),
-        _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
-    }
-}
-
-/// Where the site begins: `/`, `/docs`, `/docs/`; the result ends with a slash.
-pub fn parse_base_path(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} is no base path: write it like / or /docs/");
-    let inner = text.strip_prefix('/').ok_or_else(wrong)?;
-    let inner = inner.strip_suffix('/').unwrap_or(inner);
-    if inner.is_empty() {
-        return if text == "/" { Ok(text.to_owned()) } else { Err(wrong()) };
-    }
-    let plain = |part: &str| {
-        !part.is_empty()
-            && part != "."
-            && part != ".."
-            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
-    };
-    if inner.split('/').all(plain) { Ok(format!("/{inner}/")) } else { Err(wrong()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::Bundle;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
         let mut raw = Raw::default();
@@ -310,20 +311,11 @@ mod tests {
     #[test]
     fn paths_are_relative_to_the_file_and_defaults_are_filled_in() {
         let config = checked("[staticExport]\nbundleUrl = \"docs.zip\"\n[store]\npath = \"store\"\n").unwrap();
-        assert_eq!(config.intent.source.as_deref(), Some(Path::new("/etc/docs.zip")));
+        assert_eq!(config.intent.bundle, Some(Bundle::File("/etc/docs.zip".into())));
         assert_eq!(config.store, Path::new("/etc/store"));
         assert!(config.intent.enabled);
         assert_eq!(config.listen, [DEFAULT_LISTEN.parse().unwrap()]);
-        assert_eq!(config.interval, Duration::from_mins(15));
-    }
-
-    #[test]
-    fn file_urls_are_paths() {
-        assert_eq!(bundle_path("file:///a%20b.zip"), Ok(PathBuf::from("/a b.zip")));
-        assert_eq!(bundle_path("file://localhost/x"), Ok(PathBuf::from("/x")));
-        assert!(bundle_path("file://host/x").is_err());
-        let refused = bundle_path("https://bucket/x?X-Amz-Signature=secret").unwrap_err();
-        assert!(!refused.contains("secret"), "{refused}");
+        assert_eq!(config.intent.interval, INTERVAL);
     }
 
     #[test]
@@ -340,13 +332,28 @@ mod tests {
         }
     }
 
+    const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
+
     #[test]
-    fn a_base_path_ends_with_a_slash() {
-        assert_eq!(parse_base_path("/docs").unwrap(), "/docs/");
-        assert_eq!(parse_base_path("/a/b/").unwrap(), "/a/b/");
-        assert_eq!(parse_base_path("/").unwrap(), "/");
-        for wrong in ["", "docs", "//", "//x", "/../x", "/a b", "/a//b"] {
-            assert!(parse_base_path(wrong).is_err(), "{wrong:?}");
-        }
+    fn without_probes_each_interval_exports_and_with_them_it_only_looks() {
+        let of = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
+        let probing = of("");
+        assert_eq!((probing.each_look, probing.interval, probing.probes.len()), (false, INTERVAL, 2));
+        assert_eq!(probing.probes[0].name(), "https://docs.example.com/sitemap.xml");
+        let none = of("[sync]\nprobe = []\n");
+        assert_eq!((none.each_look, none.interval, none.probes.len()), (true, JOB_INTERVAL, 0));
+        let interval = of("[sync]\ninterval = \"1h\"\n");
+        assert_eq!((interval.each_look, interval.interval), (true, Duration::from_hours(1)));
+        let both = of("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");
+        assert_eq!((both.each_look, both.probes.len()), (false, 1));
+    }
+
+    #[test]
+    fn the_api_needs_base_url_and_domain_and_is_warned_about_what_looks_wrong() {
+        let problems = checked("[api]\nkeyFile = \"k\"\n").unwrap_err();
+        assert_eq!(problems.len(), 2, "{problems:#?}");
+        let config = checked("[api]\nbaseUrl = \"http://api.example/\"\ndomain = \"d.example\"\n").unwrap();
+        assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
+        assert!(checked(API).unwrap().warnings.is_empty());
     }
 }

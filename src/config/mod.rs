@@ -1,7 +1,10 @@
 //! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
 
 pub mod checked;
+mod checker;
 pub mod raw;
+pub mod show;
+pub mod values;
 
 use std::fmt;
 use std::path::PathBuf;

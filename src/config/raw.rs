@@ -8,26 +8,66 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Place, Problem};
 
+/// A key: its name, and its default as `config show` prints it; empty where there is none.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// The name with its section.
+    pub name: &'static str,
+    /// The default in TOML.
+    pub default: &'static str,
+}
+
+const fn key(name: &'static str, default: &'static str) -> Key {
+    Key { name, default }
+}
+
 /// Every key there is. A key that is not here is a mistake, so that a misspelt `sha256` never means "no check".
-pub const KEYS: [&str; 17] = [
-    "staticExport.enabled",
-    "staticExport.bundleUrl",
-    "staticExport.version",
-    "staticExport.sha256",
-    "sync.interval",
-    "sync.keep",
-    "sync.threads",
-    "store.path",
-    "server.listen",
-    "server.basePath",
-    "server.slashes",
-    "server.identityCache",
-    "limits.entries",
-    "limits.unpacked",
-    "limits.archive",
-    "limits.entry",
-    "staticExport",
+pub const KEYS: [Key; 34] = [
+    key("staticExport.enabled", "true"),
+    key("staticExport.bundleUrl", ""),
+    key("staticExport.version", ""),
+    key("staticExport.sha256", ""),
+    key("api.baseUrl", ""),
+    key("api.domain", ""),
+    key("api.projectId", ""),
+    key("api.keyFile", ""),
+    key("api.caFile", ""),
+    key("sync.interval", "\"15m\""),
+    key("sync.schedule", ""),
+    key("sync.probe", ""),
+    key("sync.maxAge", "\"24h\""),
+    key("sync.inbox", ""),
+    key("sync.jobTimeout", "\"30m\""),
+    key("sync.keep", "3"),
+    key("sync.threads", ""),
+    key("network.connectTimeout", "\"10s\""),
+    key("network.callTimeout", "\"30s\""),
+    key("network.idleTimeout", "\"30s\""),
+    key("network.pollFirst", "\"1s\""),
+    key("network.pollMost", "\"10s\""),
+    key("network.redirects", "10"),
+    key("store.path", "\"/var/lib/docwharf\""),
+    key("server.listen", "\"127.0.0.1:8080\""),
+    key("server.basePath", "\"/\""),
+    key("server.slashes", "\"auto\""),
+    key("server.identityCache", "\"64MiB\""),
+    key("limits.entries", "200000"),
+    key("limits.unpacked", "\"8GiB\""),
+    key("limits.archive", "\"4GiB\""),
+    key("limits.entry", "\"2GiB\""),
+    // Sections that mean something by being there.
+    key("staticExport", ""),
+    key("api", ""),
 ];
+
+fn known(name: &str) -> Option<&'static str> {
+    KEYS.iter().map(|key| key.name).find(|&known| known == name)
+}
+
+/// The keys themselves, without sections.
+pub fn keys() -> impl Iterator<Item = Key> {
+    KEYS.into_iter().filter(|key| key.name.contains('.'))
+}
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -92,7 +132,7 @@ impl Raw {
             let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
             let here = place(key.span().start);
             let is_section =
-                KEYS.iter().any(|known| known.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
+                KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
             if is_section {
                 if let DeValue::Table(inner) = value.get_ref() {
                     self.put(&name, Value::Section, here);
@@ -108,7 +148,7 @@ impl Raw {
                         self.problems.push(Problem { place: here, what: unknown(&name) });
                     }
                 }
-                None if KEYS.contains(&name.as_str()) => {
+                None if known(&name).is_some() => {
                     let what = format!("{name} has a value of the wrong kind ({})", value.get_ref().type_str());
                     self.problems.push(Problem { place: here, what });
                 }
@@ -125,9 +165,8 @@ impl Raw {
                 continue;
             };
             let place = Place::Env(name.to_owned());
-            let Some(key) = KEYS.iter().copied().filter(|key| key.contains('.')).find(|key| variable(key) == name)
-            else {
-                let nearest = nearest(name, KEYS.iter().filter(|key| key.contains('.')).map(|key| variable(key)));
+            let Some(key) = keys().map(|key| key.name).find(|key| variable(key) == name) else {
+                let nearest = nearest(name, keys().map(|key| variable(key.name)));
                 self.problems.push(Problem { place, what: format!("no key has this name{nearest}") });
                 continue;
             };
@@ -141,7 +180,7 @@ impl Raw {
     }
 
     fn put(&mut self, name: &str, value: Value, place: Place) -> bool {
-        let Some(key) = KEYS.iter().copied().find(|&key| key == name) else {
+        let Some(key) = known(name) else {
             return value == Value::Section;
         };
         self.values.insert(key, Written { value, place });
@@ -180,8 +219,8 @@ pub fn variable(key: &str) -> String {
 
 fn unknown(name: &str) -> String {
     // A section may be what was meant, too.
-    let sections = KEYS.iter().filter_map(|key| key.split_once('.').map(|(section, _)| section.to_owned()));
-    let nearest = nearest(name, KEYS.iter().map(|&key| key.to_owned()).chain(sections));
+    let sections = keys().filter_map(|key| key.name.split_once('.').map(|(section, _)| section.to_owned()));
+    let nearest = nearest(name, keys().map(|key| key.name.to_owned()).chain(sections));
     format!("there is no key {name}{nearest}")
 }
 

@@ -10,6 +10,7 @@ mod range;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::{
@@ -83,12 +84,12 @@ pub struct Arrived {
 
 /// One bundle that is wanted.
 #[derive(Debug)]
-pub struct Download<'a> {
-    http: &'a reqwest::Client,
-    network: &'a Network,
-    progress: &'a Progress,
+pub struct Download {
+    http: reqwest::Client,
+    network: Network,
+    progress: Arc<Progress>,
     partial: Partial,
-    source: &'a str,
+    source: String,
     /// The most bytes that are taken.
     limit: u64,
     known: Vec<Known>,
@@ -102,19 +103,19 @@ enum Answer {
     Body(reqwest::Response),
 }
 
-impl<'a> Download<'a> {
+impl Download {
     /// Wants the bundle of `source` in `dir`. What is `known` is not downloaded.
     pub fn new(
-        http: &'a reqwest::Client,
-        network: &'a Network,
-        progress: &'a Progress,
+        http: reqwest::Client,
+        network: Network,
+        progress: Arc<Progress>,
         dir: &Path,
-        source: &'a str,
+        source: &str,
         limit: u64,
         known: Vec<Known>,
-    ) -> Download<'a> {
+    ) -> Download {
         let partial = Partial::open(dir, source);
-        Download { http, network, progress, partial, source, limit, known, since: 0 }
+        Download { http, network, progress, partial, source: source.to_owned(), limit, known, since: 0 }
     }
 
     /// Whether enough has arrived since the last time it was asked for attempts to count anew.
@@ -224,7 +225,7 @@ impl<'a> Download<'a> {
                 }
                 let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
                 self.partial
-                    .begin(self.source, resumable(headers), validator, length, encoded)
+                    .begin(&self.source, resumable(headers), validator, length, encoded)
                     .map_err(|error| broken(&error))?;
                 Ok(Answer::Body(response))
             }
@@ -291,8 +292,8 @@ fn header(text: &str) -> Result<HeaderValue, Trouble> {
         .map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
 }
 
-/// Where a redirect leads: http or https, never from https to http.
-fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
+/// Where a redirect leads: http or https, never from https to http. No key is ever sent along.
+pub fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
     let refused = |what: String| Trouble::new(Cause::Redirected, what);
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;

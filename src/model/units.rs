@@ -32,6 +32,19 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
+/// A duration as it is written: `90s`, `15m`, `2h30m`, `7d`.
+pub fn show_duration(duration: Duration) -> String {
+    let mut left = duration.as_millis();
+    let mut out = String::new();
+    for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")] {
+        if left >= unit {
+            out.push_str(&format!("{}{name}", left / unit));
+            left %= unit;
+        }
+    }
+    if out.is_empty() { "0s".to_owned() } else { out }
+}
+
 /// Reads `1024`, `64KiB`, `64MiB`, `2GiB`, and the decimal `kB`, `MB`, `GB`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size: write it like 512KiB, 64MiB or 2GiB");
@@ -83,8 +96,17 @@ pub fn now() -> String {
 
 /// A time as RFC 3339 in UTC, to the second.
 pub fn show_time(time: SystemTime) -> String {
-    let seconds = unix_seconds(time);
+    show_unix(unix_seconds(time))
+}
+
+/// Seconds since 1970 as RFC 3339 in UTC.
+pub fn show_unix(seconds: i64) -> String {
     Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+/// Reads an RFC 3339 time as seconds since 1970.
+pub fn parse_time(text: &str) -> Option<i64> {
+    text.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
 /// Seconds since 1970, negative before.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::base::backoff;
+
 use super::trouble::{Cause, Trouble};
 
 /// Attempts for one call.
@@ -50,9 +52,7 @@ impl Attempts {
         if !again || self.made >= ATTEMPTS || trouble.retry_after.is_some_and(|wait| wait > PATIENCE) {
             return None;
         }
-        let step = Duration::from_secs(1 << (self.made - 1).min(3));
-        let pause = step.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0);
-        Some(pause.max(trouble.retry_after.unwrap_or_default()))
+        Some(backoff::step(self.made, random).max(trouble.retry_after.unwrap_or_default()))
     }
 }
 

@@ -35,7 +35,7 @@ use copying::Copying;
 const FASTEST: u32 = 1;
 
 /// How much work, and how much of it at once.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
     /// What an archive may cost.
     pub limits: Limits,
@@ -45,13 +45,15 @@ pub struct Effort {
     pub durable: bool,
     /// zlib's level for what is compressed anew, 1 to 9.
     pub level: u32,
+    /// Whether the bundle is ours, on the file system of the image, and may be moved.
+    pub take: bool,
 }
 
 impl Effort {
     /// All cores, not durable.
     pub fn new(limits: Limits) -> Effort {
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Effort { limits, threads, durable: false, level: FASTEST }
+        Effort { limits, threads, durable: false, level: FASTEST, take: false }
     }
 }
 
@@ -257,6 +259,12 @@ fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter:
     }
     let read = |source| SealError::Read { path: path.to_owned(), source };
     let start = Zip::find_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
+    if effort.take
+        && let Space::Dir(dir) = space
+        && std::fs::rename(path, dir.join(IMAGE)).is_ok()
+    {
+        return take_zip(path, dir, space, effort, meter);
+    }
     let image = space.create(IMAGE)?;
     // The copy is what will be served, so the copy is what is judged, whatever becomes of the original meanwhile. Its
     // directory comes first; the members are proved while they are being copied.
@@ -276,6 +284,47 @@ fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter:
         copying::range(received, &image, 0, start).map_err(write)?;
         (adopt::digest(&image, &Copying::done()).map_err(write)?, zip)
     };
+    rewrite_zip(zip, archive, path, space, effort, meter)
+}
+
+/// Proves a ZIP that nobody else writes to where it lies: in `dir`, under the image's name. It has no other name, so that
+/// no later download can write to what has been sealed.
+fn take_zip(path: &Path, dir: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let write = |source| SealError::Write { path: space.path().to_owned(), source };
+    let image = File::options().read(true).write(true).open(dir.join(IMAGE)).map_err(write)?;
+    let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let mut archive = None;
+    if adopt::fits(&zip) {
+        let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
+        if proved.exact {
+            if effort.durable {
+                image.sync_all().map_err(write)?;
+            }
+            let image_len = proved.archive.1;
+            let proven = conclude(proved.gathered, Kind::Zip, Some(proved.archive));
+            let proven = proven.map_err(|refusal| lift(refusal.into()))?;
+            return Ok(Sealing { proven, image, image_len, adopted: true });
+        }
+        archive = Some(proved.archive);
+    }
+    let archive = match archive {
+        Some(archive) => archive,
+        None => adopt::digest(&image, &Copying::done()).map_err(write)?,
+    };
+    rewrite_zip(zip, archive, path, space, effort, meter)
+}
+
+/// Writes the ZIP that lies in `space` under the image's name anew.
+fn rewrite_zip(
+    zip: Zip,
+    archive: (Digest, u64),
+    path: &Path,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Sealing, SealError> {
+    let write = |source| SealError::Write { path: space.path().to_owned(), source };
     if let Space::Dir(dir) = space {
         std::fs::rename(dir.join(IMAGE), dir.join(RECEIVED)).map_err(write)?;
     }

@@ -25,7 +25,7 @@ use crate::site::lookup::Slashes;
 use crate::site::sealed::Sealed;
 
 /// How sites are served.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Where the site begins: `/` or `/docs/`.
     pub base_path: String,

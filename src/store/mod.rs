@@ -6,6 +6,7 @@
 //! versions/<id>/     site.zip and index, 0444, never changed
 //! receipts/<id>/     one file per arrival
 //! staging/<n>/       unfinished work, swept when a writer opens the store
+//! downloads/         a bundle on its way, kept for being continued
 //! history.jsonl      who, what, when
 //! suspect            a version that lost part of its file while it was served
 //! ```
@@ -91,6 +92,15 @@ pub struct Receipt {
     pub archive_bytes: Option<u64>,
     /// The label it was brought under.
     pub label: Option<String>,
+    /// The export job it came from.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// What the server named the archive with: its strong ETag, else its Last-Modified.
+    #[serde(default)]
+    pub validator: Option<String>,
+    /// Size in bytes as it was sent.
+    #[serde(default)]
+    pub sent_bytes: Option<u64>,
 }
 
 /// One line of history.
@@ -189,8 +199,13 @@ impl Store {
         Ok(versions)
     }
 
+    /// Where bundles lie while they are downloaded.
+    pub fn downloads(&self) -> PathBuf {
+        self.root.join("downloads")
+    }
+
     /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
-    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+    pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
         let Ok(entries) = std::fs::read_dir(self.root.join("receipts").join(id.to_string())) else {
             return Vec::new();
         };

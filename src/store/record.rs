@@ -39,6 +39,24 @@ pub struct Record {
     /// How the last sync ended.
     #[serde(default)]
     pub last_attempt: Option<Attempt>,
+    /// When a look last ended well, and at what.
+    #[serde(default)]
+    pub last_success: Option<Success>,
+    /// The export job of ours that has not yet given a bundle.
+    #[serde(default)]
+    pub job: Option<JobRecord>,
+    /// The last start of an export job.
+    #[serde(default)]
+    pub last_start: Option<Success>,
+    /// What the probes said when the bundle that was judged last was asked for.
+    #[serde(default)]
+    pub probed: Option<Probed>,
+    /// The link that was tried while the store was empty, as a digest.
+    #[serde(default)]
+    pub tried_link: Option<String>,
+    /// What is wrong with the configuration that was to be taken over; the one before is in force.
+    #[serde(default)]
+    pub config_error: Option<String>,
 }
 
 impl Default for Record {
@@ -53,6 +71,12 @@ impl Default for Record {
             labels: BTreeMap::new(),
             looked: None,
             last_attempt: None,
+            last_success: None,
+            job: None,
+            last_start: None,
+            probed: None,
+            tried_link: None,
+            config_error: None,
         }
     }
 }
@@ -84,7 +108,7 @@ pub struct Labelled {
     pub time: String,
 }
 
-/// A look at a bundle file: what it was, and what became of it.
+/// A look at a bundle: what it was, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Looked {
@@ -96,8 +120,11 @@ pub struct Looked {
     pub demanded: Option<String>,
     /// Its size in bytes.
     pub size: u64,
-    /// When it was last changed, in nanoseconds since 1970.
+    /// When a file was last changed, in nanoseconds since 1970; 0 for a link.
     pub modified: i64,
+    /// What a link's server names the content with.
+    #[serde(default)]
+    pub validator: Option<String>,
     /// SHA-256 of it.
     pub sha256: Option<String>,
     /// The version it holds; none if it was refused.
@@ -115,6 +142,70 @@ pub struct Attempt {
     /// The error's line.
     #[serde(default)]
     pub error: Option<String>,
+    /// Failures in a row, this one included.
+    #[serde(default)]
+    pub failures: u32,
+    /// What was asked: another question starts counting anew.
+    #[serde(default)]
+    pub question: String,
+    /// How long to leave the source alone, in seconds.
+    #[serde(default)]
+    pub wait: u64,
+}
+
+/// Something that happened for a source under a pin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Success {
+    /// The source, without a link's query.
+    pub source: String,
+    /// The pin.
+    #[serde(default)]
+    pub pin: Option<String>,
+    /// When, RFC 3339.
+    pub time: String,
+}
+
+/// An export job of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRecord {
+    /// The upstream's word for it.
+    pub id: String,
+    /// The source: base URL and domain.
+    pub source: String,
+    /// The label it was started for.
+    #[serde(default)]
+    pub pin: Option<String>,
+    /// When, RFC 3339.
+    pub started: String,
+    /// What the probes said just before, if they were asked.
+    #[serde(default)]
+    pub probes: BTreeMap<String, Probe>,
+}
+
+/// What a source's probes said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probed {
+    /// The source.
+    pub source: String,
+    /// By URL without query.
+    pub probes: BTreeMap<String, Probe>,
+}
+
+/// What a probe said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    /// SHA-256 of the body.
+    pub sha256: String,
+    /// Its ETag.
+    #[serde(default)]
+    pub etag: Option<String>,
+    /// Its Last-Modified.
+    #[serde(default)]
+    pub last_modified: Option<String>,
 }
 
 impl Record {

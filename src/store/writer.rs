@@ -74,7 +74,7 @@ impl Writer {
             lock = Lock::take(&path, patience).map_err(StoreError::io("lock", &path))?;
         }
         let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
-        for dir in ["versions", "receipts", "staging"] {
+        for dir in ["versions", "receipts", "staging", "downloads"] {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }

@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::fetch::Known;
 use crate::model::digest::Digest;
 use crate::model::units::{now, unix_seconds};
 use crate::model::version::{Label, VersionId};
-use crate::seal::{self, Effort, Meter, Proven, Space};
+use crate::seal::{self, Effort, Meter, Proven, SealError, Space};
 use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
 use crate::store::{IMAGE, Receipt, StoreError};
@@ -26,8 +27,10 @@ pub struct Arrival<'a> {
     pub label: Option<&'a Label>,
     /// The archive that alone is accepted.
     pub demanded: Option<Digest>,
-    /// Who brings it.
-    pub who: &'a str,
+    /// The export job it comes from.
+    pub job: Option<&'a str>,
+    /// What the server named it with, and its size as it was sent.
+    pub sent: Option<&'a Known>,
 }
 
 /// A bundle that has become a version.
@@ -53,15 +56,21 @@ pub fn bring(
     record: &mut Record,
     arrival: &Arrival<'_>,
     effort: &Effort,
+    who: &str,
     meter: &Meter,
 ) -> Result<Brought, SyncError> {
     let stage = writer.stage()?;
     let effort = Effort { durable: true, ..*effort };
-    let mut sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter)?;
+    let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
+    let mut sealing = sealing.map_err(|error| match error {
+        // People know the bundle by where it comes from, not by where it lies while it is judged.
+        SealError::Refused { source, .. } => SealError::Refused { path: arrival.source.into(), source },
+        other => other,
+    })?;
     if let (Some(demanded), Some((found, _))) = (arrival.demanded, sealing.proven.archive)
         && demanded != found
     {
-        return Err(SyncError::WrongDigest { path: arrival.path.to_owned(), found, demanded });
+        return Err(SyncError::WrongDigest { name: arrival.source.to_owned(), found, demanded });
     }
     let id = sealing.proven.id;
     let image = stage.dir().join(IMAGE);
@@ -79,12 +88,15 @@ pub fn bring(
         id,
         &Receipt {
             time: time.clone(),
-            who: arrival.who.to_owned(),
+            who: who.to_owned(),
             source: arrival.source.to_owned(),
             kind: proven.kind.name().to_owned(),
             archive_sha256: proven.archive.map(|(digest, _)| digest.hex()),
             archive_bytes: proven.archive.map(|(_, len)| len),
             label: arrival.label.map(ToString::to_string),
+            job: arrival.job.map(str::to_owned),
+            validator: arrival.sent.map(|sent| sent.validator.clone()),
+            sent_bytes: arrival.sent.map(|sent| sent.size),
         },
     )?;
     record.newest = Some(id);
@@ -94,7 +106,7 @@ pub fn bring(
         record.labels.insert(label.to_string(), labelled);
     }
     writer.write(record)?;
-    writer.note(arrival.who, "imported", Some(id), arrival.label.map(ToString::to_string));
+    writer.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
     Ok(Brought {
         id,
         sha256: proven.archive.map(|(digest, _)| digest),

@@ -1,36 +1,123 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
-//! [`plan`] decides without I/O; [`bring`] proves, seals and commits; [`look`] joins the two; [`operator`] is what a
-//! person may do to it; [`open`] makes a stored version ready to be served.
+//! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
+//! [`world`]; [`act`] is the real one. [`bring`] proves, seals and commits; [`settle`] activates what is due;
+//! [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
+//! [`schedule`], [`watch`], [`inbox`].
 
+pub mod act;
 pub mod bring;
-pub mod look;
+pub mod error;
+pub mod inbox;
+pub mod key;
 pub mod open;
 pub mod operator;
 pub mod plan;
+pub mod run;
+pub mod schedule;
+pub mod settle;
+pub mod watch;
+pub mod world;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
 use crate::model::version::{Label, VersionId};
-use crate::seal::{Effort, SealError};
-use crate::store::StoreError;
+use crate::net::Network;
+use crate::seal::Effort;
+
+pub use error::SyncError;
+use key::KeyPlace;
 
 /// What the configuration asks of a sync.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Whether to sync at all.
     pub enabled: bool,
-    /// The bundle file.
-    pub source: Option<PathBuf>,
+    /// The bundle, if one is named.
+    pub bundle: Option<Bundle>,
+    /// The API that makes bundles, if there is one.
+    pub api: Option<ApiSource>,
     /// Serve this label and no other.
     pub pin: Option<Label>,
     /// Accept this archive only.
     pub sha256: Option<Digest>,
+    /// Whether each look starts an export job; otherwise the probes tell when.
+    pub each_look: bool,
+    /// What tells that content has changed.
+    pub probes: Vec<SafeUrl>,
+    /// How often the source is looked at.
+    pub interval: Duration,
+    /// Without a success for so long, an export job is started whatever the probes say.
+    pub max_age: Duration,
+    /// After so long a job is given up.
+    pub job_timeout: Duration,
+    /// How patient we are with upstreams.
+    pub network: Network,
     /// What sealing may cost.
     pub effort: Effort,
     /// Unprotected versions to keep.
     pub keep: usize,
+}
+
+impl Intent {
+    /// Whether there is anything to bring bundles from.
+    pub fn has_source(&self) -> bool {
+        self.bundle.is_some() || self.api.is_some()
+    }
+
+    /// What a sync is about, without secrets: when it changes, failures count anew.
+    pub fn question(&self) -> String {
+        let bundle = self.bundle.as_ref().map(|bundle| match bundle {
+            // A fresh link to the same file is worth trying at once.
+            Bundle::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
+            Bundle::File(path) => path.display().to_string(),
+        });
+        let api = self.api.as_ref().map(ApiSource::name);
+        let words = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
+        Digest::of(words.as_bytes()).hex()[..16].to_owned()
+    }
+}
+
+/// Where a bundle lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bundle {
+    /// On this machine.
+    File(PathBuf),
+    /// Behind a link, perhaps a presigned one.
+    Link(SafeUrl),
+}
+
+impl Bundle {
+    /// What receipts and labels call it: without the query, which is a secret.
+    pub fn name(&self) -> String {
+        match self {
+            Bundle::File(path) => path.display().to_string(),
+            Bundle::Link(url) => url.name(),
+        }
+    }
+}
+
+/// The management API and what is asked of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiSource {
+    /// Its address.
+    pub base: SafeUrl,
+    /// What is exported.
+    pub domain: String,
+    /// The project, for previews and analytics.
+    pub project: Option<String>,
+    /// Where its key is.
+    pub key: KeyPlace,
+}
+
+impl ApiSource {
+    /// What receipts and labels call it.
+    pub fn name(&self) -> String {
+        format!("{}#{}", self.base.name().trim_end_matches('/'), self.domain)
+    }
 }
 
 /// How a sync ended well.
@@ -55,69 +142,5 @@ impl Outcome {
             Outcome::Activated(_) => "activated",
             Outcome::NotActive(..) => "not activated",
         }
-    }
-}
-
-/// Why a sync or an import failed.
-#[derive(Debug, thiserror::Error)]
-pub enum SyncError {
-    /// The bundle is not there.
-    #[error("cannot read the bundle {} (staticExport.bundleUrl); put it there, or correct the path", path.display())]
-    Missing {
-        /// Its path.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The bundle is a folder.
-    #[error("the bundle {} is a folder; staticExport.bundleUrl names an archive, `docwharf import` takes folders", path.display())]
-    IsFolder {
-        /// Its path.
-        path: PathBuf,
-    },
-    /// It is another archive than the one demanded.
-    #[error("{}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands", path.display())]
-    WrongDigest {
-        /// The bundle.
-        path: PathBuf,
-        /// What it is.
-        found: Digest,
-        /// What it should be.
-        demanded: Digest,
-    },
-    /// It was refused when it was last looked at, and has not changed.
-    #[error("the bundle is still the one that was refused: {0}")]
-    StillRefused(String),
-    /// It could not be proved or sealed.
-    #[error(transparent)]
-    Seal(#[from] SealError),
-    /// The store failed.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A version in the store cannot be served.
-    #[error("cannot open version {}", id.short())]
-    Open {
-        /// Which.
-        id: VersionId,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A version in the store is not what its id says.
-    #[error("version {} in the store is damaged; import its bundle again to mend it", id.short())]
-    DamagedVersion {
-        /// Which.
-        id: VersionId,
-        /// How, if it was read so far.
-        #[source]
-        source: Option<SealError>,
-    },
-}
-
-impl SyncError {
-    /// Whether the bundle itself is at fault, so that trying the same one again is no use.
-    pub fn is_refusal(&self) -> bool {
-        matches!(self, SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }))
     }
 }

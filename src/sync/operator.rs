@@ -6,7 +6,7 @@ use crate::store::StoreError;
 use crate::store::record::Hold;
 use crate::store::writer::Writer;
 
-use super::look::{Report, read_record, settle};
+use super::settle::{Report, read_record, settle};
 use super::{Intent, SyncError};
 
 /// Makes the version called `name` active and holds it.

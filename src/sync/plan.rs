@@ -1,19 +1,38 @@
 //! What to do next, from configuration and state alone: pure, so that it can be tested through every case.
 
+use std::collections::BTreeMap;
+
+use crate::model::units::parse_time;
 use crate::model::version::VersionId;
-use crate::store::record::{Looked, Record};
+use crate::store::record::{JobRecord, Looked, Probe, Record, Success};
 
 /// What woke the sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// The daemon starts.
     Start,
-    /// The interval has passed.
+    /// The interval has passed, a watched file has changed, or a failure is to be made good.
     Interval,
-    /// SIGHUP, or `docwharf sync`.
+    /// The configuration has changed.
+    Changed,
+    /// SIGHUP, or a hook.
+    Hook,
+    /// `docwharf sync`.
     Asked,
     /// `docwharf sync --refresh`: a satisfied pin is no reason not to look.
     Refresh,
+}
+
+impl Trigger {
+    /// Whether a person has typed it: a hold does not keep a person from fetching.
+    fn is_person(self) -> bool {
+        matches!(self, Trigger::Asked | Trigger::Refresh)
+    }
+
+    /// Whether the content of now is wanted, whatever the probes say.
+    fn wants_now(self) -> bool {
+        self.is_person() || self == Trigger::Hook
+    }
 }
 
 /// The bundle file as it is now.
@@ -32,8 +51,10 @@ pub struct Seen {
 pub struct Wish<'a> {
     /// `staticExport.enabled`
     pub enabled: bool,
-    /// The source's name, if there is one.
-    pub source: Option<&'a str>,
+    /// The bundle's name, if one is named.
+    pub bundle: Option<&'a str>,
+    /// The API's name, if there is one.
+    pub api: Option<&'a str>,
     /// `staticExport.version`
     pub pin: Option<&'a str>,
     /// `staticExport.sha256`, in hex.
@@ -53,14 +74,14 @@ pub enum First {
 
 /// Whether the source has to be looked at. `has` tells which versions are in the store.
 pub fn first(record: &Record, wish: &Wish<'_>, trigger: Trigger, has: impl Fn(VersionId) -> bool) -> First {
-    let Some(source) = wish.source.filter(|_| wish.enabled) else {
+    if !wish.enabled || (wish.bundle.is_none() && wish.api.is_none()) {
         return First::Disabled;
-    };
+    }
     if trigger == Trigger::Refresh {
         return First::Look;
     }
     let satisfied = wish.pin.and_then(|pin| record.labels.get(pin)).is_some_and(|labelled| {
-        labelled.source == source
+        [wish.bundle, wish.api].contains(&Some(labelled.source.as_str()))
             && wish.sha256.is_none_or(|sha256| labelled.sha256.as_deref() == Some(sha256))
             && has(labelled.version)
     });
@@ -83,16 +104,102 @@ pub fn then(record: &Record, wish: &Wish<'_>, trigger: Trigger, seen: &Seen, has
     let Some(looked) = record.looked.as_ref().filter(|looked| same_question(looked, wish, &seen.source)) else {
         return Then::Digest;
     };
-    if looked.size != seen.size || looked.modified != seen.modified || trigger == Trigger::Refresh {
+    if looked.validator.is_some()
+        || looked.size != seen.size
+        || looked.modified != seen.modified
+        || trigger == Trigger::Refresh
+    {
         return Then::Digest;
     }
     match looked.version {
         Some(id) if has(id) => Then::Known(id),
         Some(_) => Then::Digest,
         // A person who asks may have changed what the refusal was about, such as a limit.
-        None if trigger == Trigger::Asked => Then::Digest,
+        None if trigger.wants_now() => Then::Digest,
         None => Then::StillRefused,
     }
+}
+
+/// What the API is used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begin {
+    /// Go on with a job of ours.
+    Adopt(JobRecord),
+    /// Wait until a job of ours has ended, forget it, and start another.
+    AfterThis(JobRecord),
+    /// Start a job.
+    Start,
+    /// Ask the probes; start a job if they say so.
+    Probe,
+    /// Leave the API alone.
+    Nothing(&'static str),
+}
+
+/// What deciding about jobs needs of the configuration; times in seconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Whether each look starts a job.
+    pub each_look: bool,
+    /// Without a success for so long, a job is started whatever the probes say.
+    pub max_age: i64,
+    /// A job of this age is given up.
+    pub job_timeout: i64,
+    /// A start of the daemon starts no job so soon after the last one.
+    pub quiet: i64,
+}
+
+/// What to do about jobs. `now` in seconds since 1970.
+pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, now: i64) -> Begin {
+    let Some(source) = wish.api else { return Begin::Nothing("there is no API") };
+    let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
+    if let Some(job) = ours {
+        let same = job.pin.as_deref() == wish.pin;
+        return match trigger.wants_now() && (record.hold.is_none() || trigger.is_person()) || !same {
+            true => Begin::AfterThis(job.clone()),
+            false => Begin::Adopt(job.clone()),
+        };
+    }
+    if record.hold.is_some() && !trigger.is_person() {
+        return Begin::Nothing("held: no export job is started");
+    }
+    let since = |event: Option<&Success>| {
+        event.filter(|event| event.source == source && event.pin.as_deref() == wish.pin).and_then(|e| age(&e.time, now))
+    };
+    let quiet = matches!(trigger, Trigger::Start | Trigger::Changed)
+        && since(record.last_start.as_ref()).is_some_and(|age| age < pace.quiet);
+    let stale = since(record.last_success.as_ref()).is_none_or(|age| age >= pace.max_age);
+    match trigger {
+        _ if trigger.wants_now() => Begin::Start,
+        _ if quiet => Begin::Nothing("an export job was started a short while ago"),
+        Trigger::Changed if pace.each_look && !stale => Begin::Nothing("the next export is due at its time"),
+        _ if pace.each_look => Begin::Start,
+        _ => Begin::Probe,
+    }
+}
+
+/// Whether what the probes say, or how long ago the last success was, calls for a job. Probes that could not be read
+/// are not in `said`; one that is new is a change.
+pub fn calls_for_job(record: &Record, wish: &Wish<'_>, pace: &Pace, said: &BTreeMap<String, Probe>, now: i64) -> bool {
+    let success = record
+        .last_success
+        .as_ref()
+        .filter(|success| Some(success.source.as_str()) == wish.api && success.pin.as_deref() == wish.pin);
+    let stale = success.and_then(|success| age(&success.time, now)).is_none_or(|age| age >= pace.max_age);
+    let before = record.probed.as_ref().filter(|probed| Some(probed.source.as_str()) == wish.api);
+    let changed = said.iter().any(|(url, probe)| {
+        before.and_then(|before| before.probes.get(url)).is_none_or(|known| known.sha256 != probe.sha256)
+    });
+    stale || changed
+}
+
+/// Whether a job has had its time.
+pub fn is_over(job: &JobRecord, pace: &Pace, now: i64) -> bool {
+    age(&job.started, now).is_none_or(|age| age >= pace.job_timeout)
+}
+
+/// Seconds from `time` to `now`; none for a time that cannot be read or that a clock has put into the future.
+fn age(time: &str, now: i64) -> Option<i64> {
+    parse_time(time).map(|time| now - time).filter(|&age| age >= -1)
 }
 
 /// Whether the last look was at this source, under this label, with this demand.
@@ -106,7 +213,7 @@ mod tests {
     use crate::model::digest::Digest;
     use crate::store::record::Labelled;
 
-    const WISH: Wish<'_> = Wish { enabled: true, source: Some("/b.zip"), pin: None, sha256: None };
+    const WISH: Wish<'_> = Wish { enabled: true, bundle: Some("/b.zip"), api: None, pin: None, sha256: None };
 
     fn id() -> VersionId {
         VersionId(Digest::of(b"x"))
@@ -120,6 +227,7 @@ mod tests {
                 demanded: None,
                 size: 5,
                 modified: 7,
+                validator: None,
                 sha256: None,
                 version,
             }),
@@ -137,7 +245,7 @@ mod tests {
     #[test]
     fn disabled_or_without_a_source_nothing_is_looked_at() {
         let record = Record::default();
-        for wish in [Wish { enabled: false, ..WISH }, Wish { source: None, ..WISH }] {
+        for wish in [Wish { enabled: false, ..WISH }, Wish { bundle: None, ..WISH }] {
             assert_eq!(first(&record, &wish, Trigger::Refresh, |_| true), First::Disabled);
         }
     }
@@ -176,5 +284,81 @@ mod tests {
         let refused = looked(None);
         assert_eq!(then(&refused, &WISH, Trigger::Interval, &seen, |_| true), Then::StillRefused);
         assert_eq!(then(&refused, &WISH, Trigger::Asked, &seen, |_| true), Then::Digest);
+    }
+
+    const API: Wish<'_> = Wish { enabled: true, bundle: None, api: Some("api"), pin: None, sha256: None };
+    const PACE: Pace = Pace { each_look: false, max_age: 86_400, job_timeout: 1800, quiet: 600 };
+    /// 2026-11-20T12:00:00Z
+    const NOON: i64 = 1_795_176_000;
+
+    fn at(time: &str) -> Option<Success> {
+        Some(Success { source: "api".into(), pin: None, time: format!("2026-11-20T{time}Z") })
+    }
+
+    fn with_job(started: &str, pin: Option<&str>) -> Record {
+        let started = format!("2026-11-20T{started}Z");
+        let pin = pin.map(str::to_owned);
+        let job = JobRecord { id: "j".into(), source: "api".into(), pin, started, probes: BTreeMap::new() };
+        Record { job: Some(job), ..Record::default() }
+    }
+
+    fn hold(record: Record) -> Record {
+        let hold = crate::store::record::Hold { who: "me".into(), when: String::new(), why: String::new() };
+        Record { hold: Some(hold), ..record }
+    }
+
+    #[test]
+    fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
+        let record = with_job("11:50:00", None);
+        for trigger in [Trigger::Start, Trigger::Interval, Trigger::Changed] {
+            assert!(matches!(begin(&record, &API, &PACE, trigger, NOON), Begin::Adopt(_)), "{trigger:?}");
+        }
+        for trigger in [Trigger::Asked, Trigger::Refresh, Trigger::Hook] {
+            assert!(matches!(begin(&record, &API, &PACE, trigger, NOON), Begin::AfterThis(_)), "{trigger:?}");
+        }
+        let other_pin = with_job("11:50:00", Some("L"));
+        assert!(matches!(begin(&other_pin, &API, &PACE, Trigger::Interval, NOON), Begin::AfterThis(_)));
+        let other_source = Wish { api: Some("other"), ..API };
+        assert_eq!(begin(&record, &other_source, &PACE, Trigger::Interval, NOON), Begin::Probe);
+        assert_eq!(begin(&with_job("11:29:00", None), &API, &PACE, Trigger::Interval, NOON), Begin::Probe, "over");
+    }
+
+    #[test]
+    fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not() {
+        let recent = Record { last_start: at("11:55:00"), ..Record::default() };
+        assert!(matches!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::Nothing(_)));
+        assert_eq!(begin(&recent, &API, &PACE, Trigger::Interval, NOON), Begin::Probe);
+        assert_eq!(begin(&recent, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
+        assert_eq!(begin(&recent, &Wish { pin: Some("L"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);
+        let each = Pace { each_look: true, ..PACE };
+        assert_eq!(begin(&recent, &API, &each, Trigger::Interval, NOON), Begin::Start);
+        // A clock that was put back does not keep it quiet for ever.
+        assert_eq!(begin(&recent, &API, &PACE, Trigger::Start, NOON - 86_400), Begin::Probe);
+    }
+
+    #[test]
+    fn while_held_only_a_person_starts_jobs() {
+        let held = hold(Record::default());
+        for trigger in [Trigger::Start, Trigger::Interval, Trigger::Changed, Trigger::Hook] {
+            assert!(matches!(begin(&held, &API, &PACE, trigger, NOON), Begin::Nothing(_)), "{trigger:?}");
+        }
+        assert_eq!(begin(&held, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
+        let with_job = hold(with_job("11:50:00", None));
+        assert!(matches!(begin(&with_job, &API, &PACE, Trigger::Hook, NOON), Begin::Adopt(_)));
+    }
+
+    #[test]
+    fn a_changed_probe_or_no_success_for_long_calls_for_a_job() {
+        let probe = |sha256: &str| Probe { sha256: sha256.into(), etag: None, last_modified: None };
+        let said = |sha256: &str| BTreeMap::from([("u".to_owned(), probe(sha256))]);
+        let probed = crate::store::record::Probed { source: "api".into(), probes: said("1") };
+        let record = Record { last_success: at("11:00:00"), probed: Some(probed), ..Record::default() };
+        let calls = |record: &Record, said, now| calls_for_job(record, &API, &PACE, &said, now);
+        assert!(!calls(&record, said("1"), NOON));
+        assert!(calls(&record, said("2"), NOON));
+        assert!(!calls(&record, BTreeMap::new(), NOON), "unreadable probes are no change");
+        assert!(calls(&record, said("1"), NOON + 86_400));
+        assert!(calls(&Record::default(), said("1"), NOON), "never a success");
+        assert!(calls(&Record { probed: None, ..record }, said("1"), NOON), "never probed");
     }
 }

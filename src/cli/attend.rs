@@ -1,0 +1,85 @@
+//! Work that takes a while: on a thread of its own, shown on the terminal, ended by a signal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+
+use crate::model::units::{count, show_size};
+use crate::sync::act::{Doing, Means};
+
+use super::{Context, Failure, who};
+
+/// Numbers of the signals that end us, for the exit code.
+const INTERRUPT: u8 = 2;
+const TERMINATE: u8 = 15;
+
+/// Does `work`, drawing what it does; SIGINT and SIGTERM end it, also for process 1, whom no signal ends by itself.
+pub(super) fn attended<T: Send + 'static>(
+    context: &Context,
+    work: impl FnOnce(&Means) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let start = Failure::local("cannot start");
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime: Runtime = builder.worker_threads(1).enable_all().build().map_err(start)?;
+    let (stop, stopped) = watch::channel(false);
+    let doing = Arc::new(Doing::default());
+    let means = Means { runtime: runtime.handle().clone(), stop: stopped, doing: Arc::clone(&doing), who: who() };
+    let (send, mut done) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
+    thread
+        .spawn(move || {
+            let _ = send.send(work(&means));
+        })
+        .map_err(Failure::local("cannot start a thread"))?;
+    let bar = context.draws().then(bar);
+    let result = runtime.block_on(async {
+        let of = |kind| signal(kind).map_err(Failure::local("cannot listen for signals"));
+        let (mut interrupt, mut terminate) = (of(SignalKind::interrupt())?, of(SignalKind::terminate())?);
+        let mut tick = tokio::time::interval(Duration::from_millis(80));
+        loop {
+            tokio::select! {
+                result = &mut done => {
+                    return result.map_err(|_| Failure::Changed("the work ended unexpectedly; this is a bug".to_owned()));
+                }
+                _ = interrupt.recv() => return Err(Failure::Signal(INTERRUPT)),
+                _ = terminate.recv() => return Err(Failure::Signal(TERMINATE)),
+                _ = tick.tick(), if bar.is_some() => draw(bar.as_ref(), &doing),
+            }
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    stop.send_replace(true);
+    // The thread may be in the middle of sealing: it has changed nothing, and ends with the process.
+    runtime.shutdown_background();
+    result
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn draw(bar: Option<&ProgressBar>, doing: &Doing) {
+    let Some(bar) = bar else { return };
+    let (received, total) = (doing.fetching.received(), doing.fetching.total());
+    let more = if doing.sealing.bytes() > 0 {
+        format!(": {}, {}", count(doing.sealing.files(), "file"), show_size(doing.sealing.bytes()))
+    } else if total > 0 {
+        format!(": {} of {} ({} %)", show_size(received), show_size(total), received * 100 / total.max(1))
+    } else if received > 0 {
+        format!(": {}", show_size(received))
+    } else {
+        String::new()
+    };
+    bar.set_message(format!("{}{more}", doing.what()));
+    bar.tick();
+}

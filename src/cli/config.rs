@@ -1,0 +1,105 @@
+//! `docwharf config check|show|init`
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::base::chain::OneLine;
+use crate::config::show::{as_json, as_toml, shown};
+use crate::sync::Bundle;
+
+use super::{Context, Failure, print};
+
+/// Every key with its default, as it is shipped.
+const EXAMPLE: &str = include_str!("../../config.example.toml");
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Tell every mistake, and what is probably not meant
+    Check(Check),
+    /// Show every value in force and where it comes from; secrets are masked
+    Show(Show),
+    /// Begin a configuration: every key with its default
+    Init(Init),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {}
+
+#[derive(Debug, Args)]
+pub(super) struct Show {}
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// Where to write it; nothing is overwritten. Default: standard output
+    file: Option<PathBuf>,
+}
+
+impl ConfigCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            ConfigCommand::Check(_) => check(context),
+            ConfigCommand::Show(_) => show(context),
+            ConfigCommand::Init(init) => init.run(),
+        }
+    }
+}
+
+fn check(context: &Context) -> Result<(), Failure> {
+    let sources = context.sources();
+    let config = context.config()?;
+    let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    let intent = &config.intent;
+    if let Some(api) = &intent.api {
+        // The key is not needed to read the configuration, but it will be.
+        if let Err(absent) = api.key.read() {
+            warnings.push(absent.to_string());
+        }
+        if api.key.is_too_open() {
+            warnings.push(format!("{} can be read by others: chmod 0640 it", api.key.name()));
+        }
+    }
+    if let Some(Bundle::File(path)) = &intent.bundle
+        && let Err(error) = std::fs::metadata(path)
+    {
+        warnings.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
+    }
+    if let Some(path) = &intent.network.ca_file
+        && let Err(error) = std::fs::metadata(path)
+    {
+        warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
+    }
+    if !intent.has_source() && config.inbox.is_none() {
+        warnings
+            .push("there is no source: set staticExport.bundleUrl, [api] or sync.inbox, or import bundles".to_owned());
+    }
+    for warning in &warnings {
+        context.say(&format!("docwharf: warning: {}", OneLine(warning)));
+    }
+    let (file, named) = sources.file();
+    let name =
+        if named || file.exists() { file.display().to_string() } else { "the environment and defaults".to_owned() };
+    let json = json!({ "schemaVersion": 1, "result": "ok", "file": file, "warnings": warnings });
+    context.done(&json, &format!("{name}: ok\n"))
+}
+
+fn show(context: &Context) -> Result<(), Failure> {
+    let sources = context.sources();
+    let raw = sources.read().map_err(Failure::Config)?;
+    let values = shown(&raw);
+    // What does not check is not in force.
+    sources.check(raw).map_err(Failure::Config)?;
+    context.result(&as_json(&values), &as_toml(&values))
+}
+
+impl Init {
+    fn run(self) -> Result<(), Failure> {
+        let Some(path) = self.file else { return print(EXAMPLE) };
+        let write = || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE.as_bytes());
+        write().map_err(Failure::local(format!("cannot write {}", path.display())))?;
+        print(&format!("{}\n", path.display()))
+    }
+}

@@ -1,0 +1,269 @@
+//! `docwharf export start|status|link|download`: the steps of a sync, one by one, by hand. The store is not touched.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::api::Api;
+use crate::api::export::{self, Step};
+use crate::api::wire::{Job, Link};
+use crate::base::backoff;
+use crate::base::chain::OneLine;
+use crate::config::checked::Config;
+use crate::fetch::{Download, Fetched};
+use crate::model::units::show_size;
+use crate::model::version::Label;
+use crate::net::client::client;
+use crate::net::retry::{Attempts, Call};
+use crate::net::trouble::Trouble;
+use crate::sync::SyncError;
+use crate::sync::act::Means;
+use crate::sync::error::{Ask, is_dead_link};
+
+use super::attend::attended;
+use super::{Context, Failure};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Export {
+    /// Start an export job; prints its id
+    Start(Start),
+    /// Show how far a job is
+    Status(Status),
+    /// Print a fresh link to a completed job's bundle: a secret until it expires
+    Link(JobArg),
+    /// Download a completed job's bundle
+    Download(DownloadArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Start {
+    /// Tag the export with this label, by default staticExport.version
+    #[arg(long, value_name = "LABEL")]
+    version: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    /// The job's id, as `export start` prints it
+    job: String,
+    /// Wait until the job has ended
+    #[arg(long)]
+    wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct JobArg {
+    /// The job's id, as `export start` prints it
+    job: String,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DownloadArgs {
+    /// The job's id, as `export start` prints it
+    job: String,
+    /// Where to write it; by default the name in the link, in this folder
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Export {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config()?;
+        context.warn_of(&config);
+        match self {
+            Export::Start(start) => start.run(context, config),
+            Export::Status(status) => status.run(context, config),
+            Export::Link(link) => {
+                let link = attended(context, move |means| Caller::new(&config, means)?.link(&link.job))??;
+                let json = json!({
+                    "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
+                    "sizeBytes": link.size, "expiresAt": link.expires_at,
+                });
+                // The link is what was asked for: the one place where it is shown.
+                context.result(&json, &format!("{}\n", link.url.expose()))
+            }
+            Export::Download(download) => download.run(context, config),
+        }
+    }
+}
+
+impl Start {
+    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
+        let version = self.version.as_deref().map(Label::new).transpose();
+        let version = version.map_err(|why| Failure::Usage(format!("--version: {why}")))?;
+        let version = version.or_else(|| config.intent.pin.clone());
+        let id = attended(context, move |means| Caller::new(&config, means)?.start(version.as_ref()))??;
+        context.result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
+    }
+}
+
+impl Status {
+    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
+        let (id, wait) = (self.job.clone(), self.wait);
+        let job = attended(context, move |means| Caller::new(&config, means)?.status(&id, wait))??;
+        let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
+        context.result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
+        match export::next(&job) {
+            Step::GiveUp(reason) => {
+                let reason = OneLine(&reason).to_string();
+                Err(SyncError::JobFailed { id: OneLine(&self.job).to_string(), reason }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl DownloadArgs {
+    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
+        let (path, bytes) =
+            attended(context, move |means| Caller::new(&config, means)?.download(&self.job, self.output.as_deref()))??;
+        let json = json!({ "schemaVersion": 1, "file": path, "bytes": bytes });
+        context.done(&json, &format!("{}  {}\n", path.display(), show_size(bytes)))
+    }
+}
+
+/// Calls the API with patience.
+struct Caller<'a> {
+    config: &'a Config,
+    means: &'a Means,
+    http: reqwest::Client,
+    api: Api,
+    domain: String,
+}
+
+impl<'a> Caller<'a> {
+    fn new(config: &'a Config, means: &'a Means) -> Result<Caller<'a>, Failure> {
+        let none = "export needs [api] with baseUrl and domain; see `docwharf config init`";
+        let source = config.intent.api.as_ref().ok_or_else(|| Failure::Usage(none.to_owned()))?;
+        let network = &config.intent.network;
+        let key = source.key.read()?;
+        let http = client(network).map_err(SyncError::from)?;
+        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
+        Ok(Caller { config, means, http, api, domain: source.domain.clone() })
+    }
+
+    fn start(&self, version: Option<&Label>) -> Result<String, Failure> {
+        let doing = format!("start the export of {}", self.domain);
+        self.persist(Ask::Start, &doing, || {
+            self.means.wait_for(self.api.start(&self.domain, version.map(Label::as_str)))
+        })
+    }
+
+    fn status(&self, id: &str, wait: bool) -> Result<Job, Failure> {
+        let network = &self.config.intent.network;
+        let doing = format!("read the state of the export job {}", OneLine(id));
+        let began = std::time::Instant::now();
+        for polls in 1.. {
+            let job = self.persist(Ask::Poll, &doing, || self.means.wait_for(self.api.job(id)))?;
+            self.means.doing.tell(&OneLine(&job.line()).to_string());
+            if !wait || export::next(&job) != Step::Poll {
+                return Ok(job);
+            }
+            if began.elapsed() >= self.config.intent.job_timeout {
+                return Err(SyncError::JobTimeout {
+                    id: OneLine(id).to_string(),
+                    after: self.config.intent.job_timeout,
+                    state: OneLine(&job.line()).to_string(),
+                    still: Duration::ZERO,
+                }
+                .into());
+            }
+            self.pause(export::pause(polls, network.poll_first, network.poll_most))?;
+        }
+        Err(Failure::Changed("polled for ever".to_owned()))
+    }
+
+    fn link(&self, id: &str) -> Result<Link, Failure> {
+        let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
+        self.persist(Ask::Link, &doing, || self.means.wait_for(self.api.link(id)))
+    }
+
+    /// Downloads beside the target and renames: it is there whole or not at all.
+    fn download(&self, id: &str, output: Option<&Path>) -> Result<(PathBuf, u64), Failure> {
+        let mut link = self.link(id)?;
+        let target = match output {
+            Some(path) => path.to_owned(),
+            None => PathBuf::from(file_name(&link)),
+        };
+        if target.exists() && output.is_none() {
+            let what = format!("{} exists already; name another with --output", target.display());
+            return Err(Failure::Usage(what));
+        }
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let space = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
+        let space = space.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
+        let network = self.config.intent.network.clone();
+        let progress = std::sync::Arc::clone(&self.means.doing.fetching);
+        let limit = self.config.intent.effort.limits.archive;
+        let mut download = Download::new(self.http.clone(), network, progress, space.path(), id, limit, Vec::new());
+        let mut attempts = Attempts::default();
+        let mut links = 1;
+        loop {
+            self.means.doing.tell(&format!("downloading {}", link.url));
+            let trouble = match self.means.wait_for(download.attempt(&link.url))? {
+                Ok(Fetched::Whole(arrived)) => {
+                    let write = |error| Failure::local(format!("cannot write {}", target.display()))(error);
+                    let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();
+                    std::fs::rename(&arrived.path, &target).map_err(write)?;
+                    return Ok((target, bytes));
+                }
+                Ok(Fetched::Unchanged(_)) => return Err(Failure::Changed("the server sent nothing".to_owned())),
+                Err(trouble) => trouble,
+            };
+            if download.has_moved() {
+                attempts.reset();
+            }
+            if is_dead_link(&trouble) && links < 4 {
+                links += 1;
+                link = self.link(id)?;
+                continue;
+            }
+            match attempts.next(Call::Read, &trouble, backoff::random()) {
+                Some(pause) => self.pause(pause)?,
+                None => return Err(SyncError::Download { link: link.url, trouble, renewable: true }.into()),
+            }
+        }
+    }
+
+    fn pause(&self, pause: Duration) -> Result<(), Failure> {
+        Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
+    }
+
+    fn persist<T>(
+        &self,
+        ask: Ask,
+        doing: &str,
+        mut call: impl FnMut() -> Result<Result<T, Trouble>, SyncError>,
+    ) -> Result<T, Failure> {
+        let mut attempts = Attempts::default();
+        loop {
+            let trouble = match call()? {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => trouble,
+            };
+            match attempts.next(ask.call(), &trouble, backoff::random()) {
+                Some(pause) => {
+                    tracing::warn!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
+                    self.pause(pause)?;
+                }
+                None => return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble }.into()),
+            }
+        }
+    }
+}
+
+/// The last segment of the link's path, if it can be a file's name.
+fn file_name(link: &Link) -> String {
+    let last = link.url.expose().path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if !last.is_empty() && !last.starts_with('.') && last.len() < 128 && last.bytes().all(plain) {
+        last.to_owned()
+    } else {
+        "bundle".to_owned()
+    }
+}

@@ -1,0 +1,112 @@
+//! The configuration in force, with where each value comes from; what is secret is masked.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::base::secret::SafeUrl;
+
+use super::Place;
+use super::raw::{Raw, Value, keys};
+
+/// One value in force.
+#[derive(Debug)]
+pub struct Shown {
+    /// The key.
+    pub name: &'static str,
+    /// Its value in TOML; none if it is not set and has no default.
+    pub value: Option<String>,
+    /// Where it comes from: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
+    pub origin: String,
+}
+
+/// All values in force.
+pub fn shown(raw: &Raw) -> Vec<Shown> {
+    let of = |key: super::raw::Key| match raw.get(key.name) {
+        Some(written) => Shown {
+            name: key.name,
+            value: Some(toml(key.name, &written.value)),
+            origin: match &written.place {
+                Place::File(path, line, _) => format!("{}:{line}", path.display()),
+                Place::Env(name) => format!("${name}"),
+                Place::Missing => "default".to_owned(),
+            },
+        },
+        None if key.default.is_empty() => Shown { name: key.name, value: None, origin: "not set".to_owned() },
+        None => Shown { name: key.name, value: Some(key.default.to_owned()), origin: "default".to_owned() },
+    };
+    keys().map(of).collect()
+}
+
+fn toml(name: &str, value: &Value) -> String {
+    match value {
+        Value::Text(text) => quoted(name, text),
+        Value::Texts(texts) => {
+            let items: Vec<String> = texts.iter().map(|text| quoted(name, text)).collect();
+            format!("[{}]", items.join(", "))
+        }
+        Value::Flag(flag) => flag.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Section => String::new(),
+    }
+}
+
+/// The text in quotes; links without what is secret in them.
+fn quoted(name: &str, text: &str) -> String {
+    let is_link = matches!(name, "staticExport.bundleUrl" | "api.baseUrl" | "sync.probe") && text.contains("://");
+    let masked = match SafeUrl::parse(text) {
+        Ok(url) if is_link => url.to_string(),
+        Err(_) if is_link && !text.starts_with("file:") => "***".to_owned(),
+        _ => text.to_owned(),
+    };
+    // JSON's basic strings are TOML's.
+    json!(masked).to_string()
+}
+
+/// As TOML, each value with its origin in a comment.
+pub fn as_toml(values: &[Shown]) -> String {
+    let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 3 + v.value.as_ref()?.len())).max();
+    let width = width.unwrap_or(0).min(48);
+    let mut out = String::new();
+    let mut section = "";
+    for value in values {
+        let Some((above, name)) = value.name.split_once('.') else { continue };
+        if above != section {
+            let gap = if section.is_empty() { "" } else { "\n" };
+            let _ = writeln!(out, "{gap}[{above}]");
+            section = above;
+        }
+        let line = match &value.value {
+            Some(text) => format!("{name} = {text}"),
+            None => format!("#{name} ="),
+        };
+        let _ = writeln!(out, "{line:width$}  # {}", value.origin);
+    }
+    out
+}
+
+/// As JSON: key → value and origin.
+pub fn as_json(values: &[Shown]) -> Json {
+    let entry = |value: &Shown| (value.name.to_owned(), json!({ "value": value.value, "origin": value.origin }));
+    json!({ "schemaVersion": 1, "values": values.iter().map(entry).collect::<Map<String, Json>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn each_value_has_its_origin_and_links_are_masked() {
+        let mut raw = Raw::default();
+        raw.read_toml("[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n", Path::new("c.toml"));
+        raw.read_env([("DOCWHARF_SYNC__KEEP".into(), "7".into())].into_iter());
+        let text = as_toml(&shown(&raw));
+        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+        assert!(!text.contains("geheim"), "{text}");
+        assert!(line("bundleUrl").contains("https://b.example/x?***") && line("bundleUrl").ends_with("# c.toml:2"));
+        assert!(line("keep = \"7\"").ends_with("# $DOCWHARF_SYNC__KEEP"));
+        assert!(line("interval = \"15m\"").ends_with("# default"));
+        assert!(line("#schedule =").ends_with("# not set"));
+    }
+}

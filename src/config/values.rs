@@ -1,0 +1,133 @@
+//! Values with a syntax of their own, for configuration and command line alike.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use crate::base::chain::Name;
+use crate::base::secret::SafeUrl;
+use crate::site::lookup::Slashes;
+use crate::sync::Bundle;
+
+/// Where bundles come from when a link or a file is named.
+pub fn parse_bundle(text: &str, base: &Path) -> Result<Bundle, String> {
+    if text.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    // The text is a secret where it is a signed link: it is not repeated.
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    match scheme.as_deref() {
+        Some("http" | "https") => SafeUrl::parse(text).map(Bundle::Link),
+        Some("file") | None => Ok(Bundle::File(base.join(file_path(text)?))),
+        Some(other) => {
+            Err(format!("bundles come from https, http, a file URL or a path, not from {}", Name(other.as_bytes())))
+        }
+    }
+}
+
+/// A path, or a file URL (RFC 8089) of this machine.
+fn file_path(text: &str) -> Result<PathBuf, String> {
+    let Some(rest) = text.strip_prefix("file:") else { return Ok(PathBuf::from(text)) };
+    let path = match rest.strip_prefix("//") {
+        Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
+        None => rest,
+    };
+    if !path.starts_with('/') {
+        return Err("a file URL is written file:///path/to/bundle.zip".to_owned());
+    }
+    let path = percent_encoding::percent_decode_str(path).decode_utf8();
+    path.map(|path| PathBuf::from(path.as_ref())).map_err(|_| "it is not UTF-8".to_owned())
+}
+
+/// The API's address: http or https, without a query.
+pub fn parse_base_url(text: &str) -> Result<SafeUrl, String> {
+    let url = SafeUrl::parse(text)?;
+    if url.has_query() || url.expose().fragment().is_some() {
+        return Err("an API's address has neither query nor fragment".to_owned());
+    }
+    Ok(url)
+}
+
+/// A host name alone: no scheme, no port, no path.
+pub fn parse_domain(text: &str) -> Result<String, String> {
+    let plain = |label: &str| {
+        !label.is_empty() && label.len() <= 63 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
+    let text = text.trim();
+    if text.len() <= 253 && text.split('.').all(plain) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("{text:?} is no host name: write it like docs.example.com, without scheme, port and path"))
+}
+
+/// An address to listen on.
+pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| format!("{text:?} is no address: write it like 127.0.0.1:8080 or [::]:8080"))
+}
+
+/// `auto`, `serve` or `redirect`.
+pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
+    match text {
+        "auto" => Ok(None),
+        "serve" => Ok(Some(Slashes::Serve)),
+        "redirect" => Ok(Some(Slashes::Redirect)),
+        _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
+    }
+}
+
+/// Where the site begins: `/`, `/docs`, `/docs/`; the result ends with a slash.
+pub fn parse_base_path(text: &str) -> Result<String, String> {
+    let wrong = || format!("{text:?} is no base path: write it like / or /docs/");
+    let inner = text.strip_prefix('/').ok_or_else(wrong)?;
+    let inner = inner.strip_suffix('/').unwrap_or(inner);
+    if inner.is_empty() {
+        return if text == "/" { Ok(text.to_owned()) } else { Err(wrong()) };
+    }
+    let plain = |part: &str| {
+        !part.is_empty()
+            && part != "."
+            && part != ".."
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))
+    };
+    if inner.split('/').all(plain) { Ok(format!("/{inner}/")) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundles_come_from_links_file_urls_and_paths() {
+        let of = |text| parse_bundle(text, Path::new("/etc"));
+        assert_eq!(of("file:///a%20b.zip"), Ok(Bundle::File("/a b.zip".into())));
+        assert_eq!(of("file://localhost/x"), Ok(Bundle::File("/x".into())));
+        assert_eq!(of("docs.zip"), Ok(Bundle::File("/etc/docs.zip".into())));
+        assert!(of("file://host/x").is_err());
+        let link = of("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
+        assert!(matches!(&link, Bundle::Link(url) if url.to_string() == "https://bucket.example/x?***"));
+        for wrong in ["s3://bucket/x?sig=geheim", "https://?sig=geheim"] {
+            let why = of(wrong).unwrap_err();
+            assert!(!why.contains("geheim"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_domain_is_a_host_name() {
+        for good in ["docs.example.com", "localhost", "a-b.c"] {
+            assert_eq!(parse_domain(good).as_deref(), Ok(good));
+        }
+        for wrong in ["https://docs.example.com", "docs.example.com/", "a b", "docs.example.com:443", "a..b", ""] {
+            assert!(parse_domain(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_base_path_ends_with_a_slash() {
+        assert_eq!(parse_base_path("/docs").unwrap(), "/docs/");
+        assert_eq!(parse_base_path("/a/b/").unwrap(), "/a/b/");
+        assert_eq!(parse_base_path("/").unwrap(), "/");
+        for wrong in ["", "docs", "//", "//x", "/../x", "/a b", "/a//b"] {
+            assert!(parse_base_path(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

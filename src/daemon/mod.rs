@@ -1,0 +1,128 @@
+//! The life of `run`, `serve` and `origin`: serve what there is, then look for more, until told to stop.
+//!
+//! Async is for sockets, timers and signals; looking, proving and sealing happen on a thread of their own ([`work`]).
+//! Whichever of server and agent ends first ends the other. [`agent`] is the part of `run` that brings versions.
+
+mod agent;
+mod work;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::origin::Origin;
+use crate::serve::listener::{self, Answer};
+use crate::store::StoreError;
+use crate::sync::SyncError;
+
+pub use agent::run;
+
+/// Why the daemon ended otherwise than by a signal.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Bind {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The runtime or a signal handler cannot be had.
+    #[error("cannot start serving")]
+    Start(#[source] io::Error),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nothing to serve and nothing to look at.
+    #[error("there is nothing to serve: the store {} is empty; set staticExport.bundleUrl or [api], or import a bundle", store.display())]
+    NothingToServe {
+        /// The store.
+        store: PathBuf,
+    },
+    /// Nothing to serve, and what is to be brought is not there.
+    #[error(transparent)]
+    FirstSync(SyncError),
+    /// A thread of ours died.
+    #[error("the server stopped unexpectedly")]
+    Died(#[source] io::Error),
+}
+
+/// Listens on every address, or on none.
+pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, DaemonError> {
+    addresses
+        .iter()
+        .map(|&address| listener::bind(address).map_err(|source| DaemonError::Bind { address, source }))
+        .collect()
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)
+}
+
+/// Prints where the site is, one line an address, once the sockets answer.
+fn announce(listeners: &[std::net::TcpListener]) {
+    let mut out = io::stdout().lock();
+    for listener in listeners {
+        if let Ok(address) = listener.local_addr() {
+            // Whoever closed our standard output does not want to know.
+            let _ = writeln!(out, "http://{address}/");
+        }
+    }
+    let _ = out.flush();
+}
+
+/// The signals that say stop.
+struct StopSignals {
+    term: Signal,
+    int: Signal,
+}
+
+impl StopSignals {
+    fn new() -> Result<StopSignals, DaemonError> {
+        let of = |kind| signal(kind).map_err(DaemonError::Start);
+        Ok(StopSignals { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())? })
+    }
+
+    async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+        }
+    }
+}
+
+/// `serve`: one site, or whatever else answers, until a signal says stop.
+pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+    let runtime = runtime()?;
+    let result = runtime.block_on(async {
+        let mut signals = StopSignals::new()?;
+        let (stop, stopped) = watch::channel(false);
+        announce(&listeners);
+        let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
+        tokio::pin!(server);
+        tokio::select! {
+            ended = &mut server => return finish(ended),
+            () = signals.stop() => {}
+        }
+        stop.send_replace(true);
+        finish(server.await)
+    });
+    runtime.shutdown_background();
+    result
+}
+
+fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), DaemonError> {
+    ended.map_err(io::Error::other).flatten().map_err(DaemonError::Died)
+}
+
+/// `origin`: the management API until a signal says stop. What it has made is gone afterwards.
+pub fn origin(origin: &Arc<Origin>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+    let ended = serve(Arc::clone(origin), listeners);
+    origin.close();
+    ended
+}

@@ -1,0 +1,107 @@
+//! The thread on which `run` looks, downloads, proves and seals: it steps back behind the serving threads.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::process::{getpriority_process, setpriority_process};
+use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
+use tokio::sync::{oneshot, watch};
+
+use crate::model::version::VersionId;
+use crate::seal::Meter;
+use crate::site::sealed::Sealed;
+use crate::store::writer::Writer;
+use crate::sync::act::{self, Doing, Means};
+use crate::sync::plan::Trigger;
+use crate::sync::settle::{Report, import};
+use crate::sync::{Intent, SyncError, open};
+
+/// How much less the thread matters than those that serve.
+const NICE: i32 = 10;
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A sync, and what woke it.
+    Sync(Trigger),
+    /// A file from the inbox.
+    Import(std::path::PathBuf),
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) work: Work,
+    pub(super) result: Result<Report, SyncError>,
+    /// The version that is to be served from now on, opened.
+    pub(super) opened: Option<(VersionId, Result<Sealed, SyncError>)>,
+}
+
+/// Work under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// Resolves when it is done; an error means that the thread died.
+    pub(super) done: oneshot::Receiver<Done>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Starts `work` on a thread of its own. `shown` is what is served now.
+    pub(super) fn start(
+        work: Work,
+        writer: &Arc<Writer>,
+        intent: &Intent,
+        threads: usize,
+        shown: Option<VersionId>,
+        runtime: tokio::runtime::Handle,
+    ) -> io::Result<Running> {
+        let (stop, stopped) = watch::channel(false);
+        let (send, done) = oneshot::channel();
+        let (writer, mut intent) = (Arc::clone(writer), intent.clone());
+        intent.effort.threads = threads;
+        thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
+            step_back(threads);
+            let who = match work {
+                Work::Sync(_) => "docwharf run",
+                Work::Import(_) => "inbox",
+            };
+            let doing = Arc::new(Doing::default());
+            let means = Means { runtime, stop: stopped, doing, who: who.to_owned() };
+            let result = match &work {
+                Work::Sync(trigger) => act::sync(&writer, &intent, *trigger, &means),
+                Work::Import(path) => import(&writer, &intent, path, None, &means.who, &Meter::default()),
+            };
+            let active = writer.store().record().ok().and_then(|record| record.active);
+            let due = active.filter(|&id| result.is_ok() && shown != Some(id));
+            let opened =
+                due.map(|id| (id, open::open(&writer, id, &intent.effort, writer.store().suspect() == Some(id))));
+            // Nobody waits when the program ends.
+            let _ = send.send(Done { work, result, opened });
+        })?;
+        Ok(Running { done, stop })
+    }
+
+    /// Calls it off at its next wait.
+    pub(super) fn call_off(&self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can
+/// fail in a way that matters: it only costs politeness.
+fn step_back(threads: usize) {
+    let me = gettid();
+    let nice = getpriority_process(Some(me)).unwrap_or(0);
+    if nice < NICE {
+        let _ = setpriority_process(Some(me), NICE);
+    }
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut fewer = CpuSet::new();
+    // The last ones: the first are where interrupts and most other things happen.
+    let mine = (0..CpuSet::MAX_CPU).rev().filter(|&cpu| allowed.is_set(cpu)).take(threads);
+    for cpu in mine {
+        fewer.set(cpu);
+    }
+    let _ = sched_setaffinity(None, &fewer);
+}

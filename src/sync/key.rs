@@ -1,0 +1,86 @@
+//! Where the API's key is, and reading it anew each time it is needed: it may have been exchanged.
+
+use std::path::PathBuf;
+
+use crate::base::secret::Secret;
+
+use super::SyncError;
+
+/// Where the key is: the first of these that is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// `api.keyFile`
+    File(PathBuf),
+    /// `$DOCWHARF_API_KEY`
+    Given(Secret),
+    /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; empty counts as none.
+    Credential(PathBuf),
+    /// Nobody says.
+    Nowhere,
+}
+
+impl KeyPlace {
+    /// What messages call it.
+    pub fn name(&self) -> String {
+        match self {
+            KeyPlace::File(path) => format!("{} (api.keyFile)", path.display()),
+            KeyPlace::Given(_) => "$DOCWHARF_API_KEY".to_owned(),
+            KeyPlace::Credential(path) => path.display().to_string(),
+            KeyPlace::Nowhere => "api.keyFile".to_owned(),
+        }
+    }
+
+    /// The file to watch, if it is one.
+    pub fn file(&self) -> Option<&PathBuf> {
+        match self {
+            KeyPlace::File(path) | KeyPlace::Credential(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The key, trimmed.
+    pub fn read(&self) -> Result<Secret, SyncError> {
+        let absent = |why: String| SyncError::Absent(why);
+        let none = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
+        let text = match self {
+            KeyPlace::Given(key) => key.expose().to_owned(),
+            KeyPlace::Nowhere => return Err(absent(none.to_owned())),
+            KeyPlace::File(path) | KeyPlace::Credential(path) => std::fs::read_to_string(path)
+                .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
+        };
+        let key = text.trim();
+        if key.is_empty() {
+            return Err(absent(match self {
+                KeyPlace::File(_) => format!("the API key in {} is empty", self.name()),
+                _ => none.to_owned(),
+            }));
+        }
+        if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
+            let what = "has control characters or letters that no key has inside; put the key alone in it";
+            return Err(absent(format!("the API key in {} {what}", self.name())));
+        }
+        Ok(Secret::new(key.to_owned()))
+    }
+
+    /// Whether others than owner and group may read the key's file.
+    pub fn is_too_open(&self) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        let KeyPlace::File(path) = self else { return false };
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o037 != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_trimmed_and_control_characters_inside_are_an_error() {
+        let of = |text: &str| KeyPlace::Given(Secret::new(text.into())).read();
+        assert_eq!(of(" dwk_1\n").unwrap().expose(), "dwk_1");
+        for wrong in ["dwk_1\ndwk_2", "a\tb", "a\u{7f}b", " \n", "schlüssel"] {
+            let why = of(wrong).unwrap_err().to_string();
+            assert!(!why.contains("dwk_1"), "{why}");
+        }
+    }
+}

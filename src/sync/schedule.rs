@@ -1,0 +1,56 @@
+//! `sync.schedule`: five fields of cron, in the machine's local time.
+
+use std::time::Duration;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+use jiff::Zoned;
+
+/// When to look.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    cron: Cron,
+}
+
+impl Schedule {
+    /// Reads `minute hour day month weekday`.
+    pub fn parse(text: &str) -> Result<Schedule, String> {
+        let wrong = |why: &str| format!("{text:?} is no schedule{why}: write five fields, such as \"15 4 * * 1-5\"");
+        if text.split_whitespace().count() != 5 {
+            return Err(wrong(""));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).build();
+        let cron = parser.parse(text).map_err(|error| wrong(&format!(" ({error})")))?;
+        let schedule = Schedule { cron };
+        // 30 February: better told now than never.
+        if schedule.after(&Zoned::now()).is_none() { Err(wrong(" (it never comes)")) } else { Ok(schedule) }
+    }
+
+    /// How long from `now` to the next time.
+    pub fn after(&self, now: &Zoned) -> Option<Duration> {
+        let next = self.cron.find_next_occurrence(now, false).ok()?;
+        Duration::try_from(next.duration_since(now)).ok()
+    }
+
+    /// How long from now to the next time; at least a second, so that a clock that is set back cannot make it spin.
+    pub fn wait(&self) -> Duration {
+        self.after(&Zoned::now()).unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_fields_say_when() {
+        let now: Zoned = "2026-11-20T22:10:30+00:00[UTC]".parse().unwrap();
+        let wait = |text: &str| Schedule::parse(text).unwrap().after(&now).unwrap().as_secs();
+        assert_eq!(wait("15 * * * *"), 4 * 60 + 30);
+        assert_eq!(wait("10 22 * * *"), 24 * 3600 - 30);
+        assert_eq!(wait("0 4 * * 1"), (2 * 24 + 5) * 3600 + 49 * 60 + 30);
+        for wrong in ["", "* * * *", "* * * * * *", "61 * * * *", "every day at 4 o'clock", "0 0 30 2 *"] {
+            assert!(Schedule::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Noticing that a file has changed: configuration, key, certificates, the bundle, the inbox.
+//!
+//! The folder is watched, not the file: an editor replaces files by rename, and a mounted ConfigMap or Secret is a link
+//! to a link that is exchanged (`..data`). Whatever happens there, the content is compared, so a change that changes
+//! nothing is none. A slow look beside it catches what no event tells: network file systems, links to elsewhere, a
+//! machine out of watches.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+
+use crate::model::digest::Digest;
+
+/// A look without an event.
+const SLOW: Duration = Duration::from_secs(15);
+/// Several changes that belong together are one.
+const SETTLE: Duration = Duration::from_millis(150);
+/// Files up to this size are compared by content.
+const SMALL: u64 = 1024 * 1024;
+
+/// What a watched file means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Configuration, key or certificates: read them again.
+    Settings,
+    /// The bundle: look at it.
+    Bundle,
+    /// The inbox: see what lies there.
+    Inbox,
+}
+
+/// What a file is like; when this changes, the file has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Print {
+    Content(Digest),
+    Outside(u64, i64, i64, u64),
+    Gone,
+}
+
+fn print_of(path: &Path) -> Print {
+    let Ok(metadata) = std::fs::metadata(path) else { return Print::Gone };
+    if metadata.is_file() && metadata.len() <= SMALL {
+        return std::fs::read(path).map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
+    }
+    Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+}
+
+/// Files under watch.
+#[derive(Debug)]
+pub struct Watch {
+    files: Vec<(What, PathBuf, Print)>,
+    nudge: Arc<Notify>,
+    /// An event has come and has not been looked into.
+    dirty: bool,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    /// Watches these files from now on.
+    pub fn new(files: Vec<(What, PathBuf)>) -> Watch {
+        let nudge = Arc::new(Notify::new());
+        let watcher = watcher(&files, &nudge);
+        let files = files.into_iter().map(|(what, path)| (what, path.clone(), print_of(&path))).collect();
+        Watch { files, nudge, dirty: false, _watcher: watcher }
+    }
+
+    /// Waits until something has changed; says what. Losing the wait loses nothing.
+    pub async fn changed(&mut self) -> BTreeSet<What> {
+        loop {
+            if !self.dirty {
+                self.dirty = tokio::time::timeout(SLOW, self.nudge.notified()).await.is_ok();
+            }
+            if self.dirty {
+                tokio::time::sleep(SETTLE).await;
+            }
+            self.dirty = false;
+            let changed = self.compare();
+            if !changed.is_empty() {
+                return changed;
+            }
+        }
+    }
+
+    fn compare(&mut self) -> BTreeSet<What> {
+        let mut changed = BTreeSet::new();
+        for (what, path, before) in &mut self.files {
+            let now = print_of(path);
+            if now != *before {
+                *before = now;
+                changed.insert(*what);
+            }
+        }
+        changed
+    }
+}
+
+fn watcher(files: &[(What, PathBuf)], nudge: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let nudge = Arc::clone(nudge);
+    let on_event = move |event: notify::Result<notify::Event>| {
+        // Our own reading must not wake us.
+        let reading = |kind: &EventKind| matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write));
+        if event.as_ref().map_or(true, |event| !reading(&event.kind)) {
+            nudge.notify_one();
+        }
+    };
+    let mut watcher = match notify::recommended_watcher(on_event) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            tracing::warn!("cannot watch files ({error}); looking every {} s instead", SLOW.as_secs());
+            return None;
+        }
+    };
+    let folder = |(what, path): &(What, PathBuf)| match what {
+        What::Inbox => Some(path.clone()),
+        _ => path.parent().map(Path::to_owned),
+    };
+    let folders: BTreeSet<PathBuf> = files.iter().filter_map(folder).collect();
+    for folder in folders {
+        if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
+            tracing::debug!("cannot watch {} ({error}); looking every {} s instead", folder.display(), SLOW.as_secs());
+        }
+    }
+    Some(watcher)
+}
