@@ -210,7 +210,7 @@ fn a_failed_job_is_exit_6_with_its_error_and_nothing_more_is_asked() {
 fn a_job_that_never_ends_is_given_up_at_a_deadline_of_our_own() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
-    let host = Host::new(&upstream).set("sync.jobTimeout", text("500ms"));
+    let host = Host::new(&upstream).set("sync.jobTimeout", text("1s"));
     let begun = Instant::now();
     let ended = host.ends(4, &["sync"]);
     assert!(begun.elapsed() < Duration::from_secs(20));
@@ -280,7 +280,7 @@ fn an_error_that_is_no_json_is_quoted_by_its_first_characters() {
 #[test]
 fn an_unknown_route_is_exit_4_and_asked_for_once() {
     let upstream = upstream();
-    let host = Host::new(&upstream).set("api.baseUrl", text(&format!("{}/v2", upstream.api())));
+    let host = Host::new(&upstream).set("api.baseUrl", text(&format!("{}/elsewhere/v1", upstream.api())));
     let ended = host.ends(4, &["sync"]);
     assert!(ended.stderr.contains("404"), "{}", ended.stderr);
     assert_eq!(upstream.log().len(), 1, "{}", upstream.story());

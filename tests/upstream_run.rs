@@ -6,6 +6,7 @@ mod support;
 
 use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, front, judged, large_bundle, text};
 use support::upstream::{Call, KEY, Reply, Upstream, answer, close, honest, raw, silence};
-use support::{Daemon, http, until};
+use support::{http, until};
 
 const FIRST_JOB: &str = "se_0000000000000001";
 
@@ -59,7 +60,8 @@ fn the_stored_version_is_served_before_a_dead_api_is_noticed() {
 fn an_empty_store_is_filled_by_the_first_job() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
-    let daemon = Host::new(&upstream).run();
+    let host = Host::new(&upstream);
+    let daemon = host.run();
     until("a poll", || upstream.count(Call::Poll) > 0);
     assert_eq!(http::get(&daemon.address, "/").status, 503);
     upstream.statuses(&[json!("completed")]);
@@ -72,25 +74,25 @@ fn new_versions_are_switched_to_without_a_failed_request() {
     let host = Host::new(&upstream);
     host.ok(&["sync"]);
     let daemon = host.run();
-    let stop = AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let mut asked = 0;
-            while !stop.load(Ordering::Relaxed) {
-                let response = http::get(&daemon.address, "/guide.html");
-                assert_eq!(response.status, 200);
-                assert!(response.text().ends_with(" tide</p>"), "{}", response.text());
-                asked += 1;
-            }
-            asked
+        let switcher = scope.spawn(|| {
+            let switched = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                for n in 2..6 {
+                    upstream.publish(bundle(&format!("v{n}")));
+                    assert_eq!(host.sync(), "activated");
+                    assert_eq!(front(&daemon), format!("v{n}"));
+                }
+            }));
+            done.store(true, Ordering::Relaxed);
+            switched.unwrap();
         });
-        for n in 2..6 {
-            upstream.publish(bundle(&format!("v{n}")));
-            assert_eq!(host.sync(), "activated");
-            assert_eq!(front(&daemon), format!("v{n}"));
+        while !done.load(Ordering::Relaxed) {
+            let response = http::get(&daemon.address, "/guide.html");
+            assert_eq!(response.status, 200);
+            assert!(response.text().ends_with(" tide</p>"), "{}", response.text());
         }
-        stop.store(true, Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 0);
+        switcher.join().unwrap();
     });
 }
 
@@ -118,7 +120,8 @@ fn run_recovers_by_itself_and_goes_on_with_its_job() {
 #[test]
 fn run_waits_for_a_refusing_port_to_open() {
     let upstream = Upstream::closed(bundle("one"));
-    let daemon = Host::new(&upstream).run();
+    let host = Host::new(&upstream);
+    let daemon = host.run();
     assert_eq!(http::get(&daemon.address, "/").status, 503);
     upstream.open();
     until("the version", || front(&daemon) == "one");
@@ -135,7 +138,7 @@ fn a_job_that_vanished_or_failed_or_took_too_long_gives_way_to_another() {
     at_once(&ends, |spoil| {
         let upstream = upstream();
         spoil(&upstream);
-        let host = Host::new(&upstream).set("sync.jobTimeout", text("700ms"));
+        let host = Host::new(&upstream).set("sync.jobTimeout", text("1s"));
         let daemon = host.run();
         until("the failure", || host.last() == "failed");
         assert_eq!(host.job(), None);
@@ -158,7 +161,8 @@ fn sigterm_ends_run_with_0_whatever_it_is_waiting_for() {
     at_once(&waits, |&(call, make)| {
         let upstream = upstream();
         upstream.on(call).gives(make());
-        let mut daemon = Host::new(&upstream).set("network.callTimeout", text("30s")).run();
+        let host = Host::new(&upstream).set("network.callTimeout", text("30s"));
+        let mut daemon = host.run();
         until("the call", || upstream.count(call) > 0);
         daemon.signal("TERM");
         assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0), "{call:?}");
@@ -598,7 +602,8 @@ fn a_long_retry_after_is_waited_out_also_over_a_restart() {
 fn a_short_retry_after_is_waited_out_and_then_all_is_well() {
     let upstream = upstream();
     upstream.on(Call::Poll).times(1).gives(answer(429).header("Retry-After", "2"));
-    let daemon = Host::new(&upstream).run();
+    let host = Host::new(&upstream);
+    let daemon = host.run();
     until("the version", || front(&daemon) == "one");
     let polls = upstream.calls(Call::Poll);
     assert!(polls[1].at - polls[0].at > Duration::from_millis(1950));
@@ -769,7 +774,8 @@ fn a_file_that_waits_in_the_inbox_is_taken_at_start_but_not_over_a_hold() {
 #[test]
 fn a_daemon_that_waits_keeps_no_connection_open_and_answers() {
     let upstream = upstream();
-    let daemon: Daemon = Host::new(&upstream).run();
+    let host = Host::new(&upstream);
+    let daemon = host.run();
     until("the first version", || front(&daemon) == "one");
     let asked = upstream.connections();
     for_a_while("quiet", || upstream.connections() == asked);
