@@ -57,6 +57,8 @@ pub struct Config {
 pub struct Sources {
     /// `--config`
     pub flag: Option<PathBuf>,
+    /// Whether the environment is left out.
+    pub bare: bool,
 }
 
 impl Sources {
@@ -87,7 +89,9 @@ impl Sources {
                 return Err(vec![Problem { place: Place::Missing, what }]);
             }
         }
-        raw.read_env(std::env::vars_os());
+        if !self.bare {
+            raw.read_env(std::env::vars_os());
+        }
         Ok(raw)
     }
 
