@@ -133,7 +133,7 @@ struct Agent {
 enum Woken {
     Hangup,
     Changed(BTreeSet<What>),
-    Done(Result<Done, tokio::sync::oneshot::error::RecvError>),
+    Done(Box<Result<Done, tokio::sync::oneshot::error::RecvError>>),
     Time,
     Glance,
 }
@@ -189,7 +189,7 @@ impl Agent {
             let woken = tokio::select! {
                 _ = hangup.recv() => Woken::Hangup,
                 changed = self.watch.changed() => Woken::Changed(changed),
-                done = done(&mut self.running) => Woken::Done(done),
+                done = done(&mut self.running) => Woken::Done(Box::new(done)),
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
             };
@@ -369,7 +369,7 @@ impl Agent {
         }
         match done.work {
             Work::Import(path) => {
-                self.put_away(&path, done.result);
+                self.put_away(&path, &done.result);
                 Ok(())
             }
             Work::Sync(_) => self.after_sync(done.result),
@@ -408,9 +408,9 @@ impl Agent {
     }
 
     /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
-    fn put_away(&mut self, path: &std::path::Path, result: Result<Report, SyncError>) {
+    fn put_away(&mut self, path: &std::path::Path, result: &Result<Report, SyncError>) {
         let Some(inbox) = &mut self.inbox else { return };
-        let reason = match &result {
+        let reason = match result {
             Ok(_) => None,
             Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
             Err(error) => {

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
 use crate::model::units::show_duration;
 use crate::model::version::VersionId;
@@ -70,10 +69,12 @@ pub enum SyncError {
         trouble: Trouble,
     },
     /// A link brought no bundle.
-    #[error("cannot download {link}: {trouble}{}", link_hint(.link, .trouble, *.renewable))]
+    #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
     Download {
-        /// The link.
-        link: SafeUrl,
+        /// The link, without its query.
+        link: String,
+        /// Whether it had one, as signed links do.
+        signed: bool,
         /// Why not.
         trouble: Trouble,
         /// Whether fresh links come from the API.
@@ -229,21 +230,19 @@ pub fn is_dead_link(trouble: &Trouble) -> bool {
     match trouble.cause {
         Cause::Status(401 | 403 | 404 | 410) => true,
         // What S3 says of a token that has run out comes with 400.
-        Cause::Status(400) => {
-            trouble.code.as_deref().is_some_and(|code| code.contains("Expired") || code.contains("Token"))
-        }
+        Cause::Status(400) => trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token")),
         _ => false,
     }
 }
 
-fn link_hint(link: &SafeUrl, trouble: &Trouble, renewable: bool) -> String {
+fn link_hint(signed: bool, trouble: &Trouble, renewable: bool) -> String {
     let hint = match trouble.cause {
         Cause::Disk => "free some space, or check the store's owner and mode",
         Cause::TooLarge => "raise the limit if you trust it",
         Cause::NotSent => "check the network and proxies",
         _ if is_dead_link(trouble) && renewable => "fresh links from the API did not help either",
         Cause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_dead_link(trouble) && link.has_query() => {
+        _ if is_dead_link(trouble) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api] to have links made"
         }
         _ if is_dead_link(trouble) => "the server does not let us have it: check staticExport.bundleUrl",

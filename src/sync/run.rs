@@ -493,7 +493,12 @@ impl<W: World> Sync<'_, W> {
                     if matches!(trouble.cause, Cause::Disk | Cause::TooLarge) {
                         self.world.discard();
                     }
-                    return Err(SyncError::Download { link: url, trouble, renewable });
+                    return Err(SyncError::Download {
+                        link: url.to_string(),
+                        signed: url.has_query(),
+                        trouble,
+                        renewable,
+                    });
                 }
             }
         }
