@@ -59,7 +59,7 @@ pub enum SyncError {
         source: Box<SyncError>,
     },
     /// A call to the API brought no good answer.
-    #[error("cannot {doing}: {trouble}{}", hint(.call, .trouble))]
+    #[error("cannot {doing}: {trouble}{}", hint(*.call, .trouble))]
     Upstream {
         /// What was being done: "start the export of …".
         doing: String,
@@ -194,7 +194,7 @@ fn not_moved(still: Duration) -> String {
 }
 
 /// What a person can do next.
-fn hint(call: &Ask, trouble: &Trouble) -> String {
+fn hint(call: Ask, trouble: &Trouble) -> String {
     let said = trouble.to_string().to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let hint = match trouble.cause {
@@ -208,7 +208,7 @@ fn hint(call: &Ask, trouble: &Trouble) -> String {
         Cause::Status(403) if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) => {
             "this machine's address is not allowed: have it added to the list"
         }
-        Cause::Status(403) if *call == Ask::Start => {
+        Cause::Status(403) if call == Ask::Start => {
             "the plan may lack static export, the key may be read-only, or this address is not allowed"
         }
         Cause::Status(403) => "the key may not do this, or this address is not allowed",

@@ -154,10 +154,8 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
     if let Some(job) = ours {
         let same = job.pin.as_deref() == wish.pin;
-        return match trigger.wants_now() && (record.hold.is_none() || trigger.is_person()) || !same {
-            true => Begin::AfterThis(job.clone()),
-            false => Begin::Adopt(job.clone()),
-        };
+        let another = trigger.wants_now() && (record.hold.is_none() || trigger.is_person());
+        return if another || !same { Begin::AfterThis(job.clone()) } else { Begin::Adopt(job.clone()) };
     }
     if record.hold.is_some() && !trigger.is_person() {
         return Begin::Nothing("held: no export job is started");
@@ -291,8 +289,8 @@ mod tests {
     /// 2026-11-20T12:00:00Z
     const NOON: i64 = 1_795_176_000;
 
-    fn at(time: &str) -> Option<Success> {
-        Some(Success { source: "api".into(), pin: None, time: format!("2026-11-20T{time}Z") })
+    fn at(time: &str) -> Success {
+        Success { source: "api".into(), pin: None, time: format!("2026-11-20T{time}Z") }
     }
 
     fn with_job(started: &str, pin: Option<&str>) -> Record {
@@ -325,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not() {
-        let recent = Record { last_start: at("11:55:00"), ..Record::default() };
+        let recent = Record { last_start: Some(at("11:55:00")), ..Record::default() };
         assert!(matches!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::Nothing(_)));
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
@@ -352,7 +350,7 @@ mod tests {
         let probe = |sha256: &str| Probe { sha256: sha256.into(), etag: None, last_modified: None };
         let said = |sha256: &str| BTreeMap::from([("u".to_owned(), probe(sha256))]);
         let probed = crate::store::record::Probed { source: "api".into(), probes: said("1") };
-        let record = Record { last_success: at("11:00:00"), probed: Some(probed), ..Record::default() };
+        let record = Record { last_success: Some(at("11:00:00")), probed: Some(probed), ..Record::default() };
         let calls = |record: &Record, said, now| calls_for_job(record, &API, &PACE, &said, now);
         assert!(!calls(&record, said("1"), NOON));
         assert!(calls(&record, said("2"), NOON));
