@@ -445,7 +445,7 @@ fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
     // A signed link is a secret: it is not repeated in the complaint.
     host.configure("");
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
-    let text = text.replace("bundle.zip", "https://bucket.example/b.zip?X-Amz-Signature=deadbeef");
+    let text = text.replace("bundle.zip", "s3://bucket.example/b.zip?X-Amz-Signature=deadbeef");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
     let ended = host.fails(2, &["sync"]);
     assert!(!ended.stderr.contains("deadbeef"), "{}", ended.stderr);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -51,7 +51,9 @@ pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), D
     }
     let runtime = runtime()?;
     let result = runtime.block_on(async {
+        // Before anybody can know that we are there.
         let mut signals = StopSignals::new()?;
+        let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
         let (stop, stopped) = watch::channel(false);
         announce(&listeners);
         let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped));
@@ -59,7 +61,7 @@ pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), D
         tokio::select! {
             ended = &mut server => return finish(ended),
             () = signals.stop() => {}
-            ended = agent.live() => return ended,
+            ended = agent.live(hangup) => return ended,
         }
         agent.call_off();
         stop.send_replace(true);
@@ -180,8 +182,7 @@ impl Agent {
         }
     }
 
-    async fn live(&mut self) -> Result<(), DaemonError> {
-        let mut hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
+    async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));

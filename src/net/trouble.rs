@@ -71,23 +71,17 @@ impl Trouble {
         let connect = error.is_connect();
         let timeout = error.is_timeout();
         let error = error.without_url();
-        let mut causes = Vec::new();
+        // Each layer of the client repeats the one below; the last one says what has happened.
+        let mut why = error.to_string();
         let mut tls = false;
         let mut source = error.source();
         while let Some(cause) = source {
-            tls |= cause.is::<rustls::Error>();
-            let text = cause.to_string();
-            // Each layer of the client repeats the one below.
-            if !causes.iter().any(|known: &String| known.contains(&text) || text.contains(known.as_str())) {
-                causes.push(text);
-            }
-            tls |= cause
-                .downcast_ref::<std::io::Error>()
-                .and_then(std::io::Error::get_ref)
-                .is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some());
+            why = cause.to_string();
+            let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            tls |= cause.is::<rustls::Error>()
+                || inner.is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some());
             source = cause.source();
         }
-        let why = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
         let why = match why.as_str() {
             _ if tls && why.contains("UnknownIssuer") => {
                 format!(
