@@ -492,7 +492,9 @@ fn an_interrupted_sync_is_non_zero_and_leaves_the_store_usable() {
     let ended = child.wait().unwrap();
     // It may have been faster than the signal; if not, it must not claim success.
     if !ended.success() {
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15));
+        // Before or after the signal was asked for.
+        let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+        assert!(signal == Some(15) || ended.code() == Some(143), "{ended:?}");
     }
     host.ok(&["sync"]);
 }
