@@ -383,6 +383,9 @@ impl Agent {
             None => backoff::jitter(self.config.intent.interval),
         };
         let wait = match result {
+            // What failed before is to be made good as soon as may be.
+            Ok(Report { too_early: Some(more), .. }) if self.failures > 0 => more.min(every),
+            Ok(Report { too_early: Some(_), .. }) => every,
             Ok(_) => {
                 self.failures = 0;
                 every

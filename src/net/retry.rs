@@ -41,7 +41,7 @@ impl Attempts {
     pub fn next(&mut self, call: Call, trouble: &Trouble, random: f64) -> Option<Duration> {
         self.made += 1;
         let again = match trouble.cause {
-            Cause::NotSent | Cause::Status(429 | 500..=599) => true,
+            Cause::NotSent | Cause::Status(408 | 429 | 500..=599) => true,
             Cause::Status(409) => call == Call::Link,
             Cause::Lost | Cause::Unreadable => {
                 self.blind += 1;

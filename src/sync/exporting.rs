@@ -1,6 +1,7 @@
 //! A bundle through the management API: a job of ours, its state, a link, the bundle.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::api::export::{self, Stall, Step};
 use crate::base::chain::OneLine;
@@ -45,6 +46,12 @@ impl<W: World> Sync<'_, W> {
             Begin::Nothing(why) => {
                 self.world.tell(why);
                 return self.settle(None);
+            }
+            Begin::TooEarly(more) => {
+                self.world.tell("an export job was started a short while ago: none is started yet");
+                let report = self.settle(None)?;
+                let more = Duration::from_secs(u64::try_from(more).unwrap_or(0));
+                return Ok(Report { too_early: Some(more), ..report });
             }
             Begin::Adopt(job) => {
                 self.world.tell(&format!("going on with the export job {}", OneLine(&job.id)));

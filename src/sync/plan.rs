@@ -30,7 +30,7 @@ impl Trigger {
     }
 
     /// Whether the content of now is wanted, whatever the probes say.
-    fn wants_now(self) -> bool {
+    pub fn wants_now(self) -> bool {
         self.is_person() || self == Trigger::Hook
     }
 }
@@ -133,6 +133,8 @@ pub enum Begin {
     Probe,
     /// Leave the API alone.
     Nothing(&'static str),
+    /// Leave it alone for so many seconds more: a job was started a short while ago.
+    TooEarly(i64),
 }
 
 /// What deciding about jobs needs of the configuration; times in seconds.
@@ -163,15 +165,20 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     let since = |event: Option<&Success>| {
         event.filter(|event| event.source == source && event.pin.as_deref() == wish.pin).and_then(|e| age(&e.time, now))
     };
-    let quiet = matches!(trigger, Trigger::Start | Trigger::Changed)
-        && since(record.last_start.as_ref()).is_some_and(|age| age < pace.quiet);
+    let early = since(record.last_start.as_ref())
+        .filter(|&age| matches!(trigger, Trigger::Start | Trigger::Changed) && age < pace.quiet)
+        .map(|age| pace.quiet - age);
     let stale = since(record.last_success.as_ref()).is_none_or(|age| age >= pace.max_age);
-    match trigger {
-        _ if trigger.wants_now() => Begin::Start,
-        _ if quiet => Begin::Nothing("an export job was started a short while ago"),
-        Trigger::Changed if pace.each_look && !stale => Begin::Nothing("the next export is due at its time"),
-        _ if pace.each_look => Begin::Start,
-        _ => Begin::Probe,
+    if trigger.wants_now() {
+        return Begin::Start;
+    }
+    if let Some(more) = early {
+        return Begin::TooEarly(more);
+    }
+    match (pace.each_look, trigger) {
+        (false, _) => Begin::Probe,
+        (true, Trigger::Changed) if !stale => Begin::Nothing("the next export is due at its time"),
+        (true, _) => Begin::Start,
     }
 }
 
@@ -324,7 +331,7 @@ mod tests {
     #[test]
     fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not() {
         let recent = Record { last_start: Some(at("11:55:00")), ..Record::default() };
-        assert!(matches!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::Nothing(_)));
+        assert_eq!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::TooEarly(300));
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
         assert_eq!(begin(&recent, &Wish { pin: Some("L"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);

@@ -27,8 +27,9 @@ pub fn sync<W: World>(
 ) -> Result<Report, SyncError> {
     let result = Sync { world, record, intent, trigger }.look();
     let (name, error) = match &result {
-        // Neither is an attempt.
-        Ok(Report { outcome: super::Outcome::Disabled, .. }) | Err(SyncError::Interrupted) => return result,
+        // None of these is an attempt.
+        Ok(Report { too_early: Some(_), .. } | Report { outcome: super::Outcome::Disabled, .. })
+        | Err(SyncError::Interrupted) => return result,
         Ok(report) => (report.outcome.name(), None),
         Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
         Err(error) => ("failed", Some(Chain(error).to_string())),
@@ -39,7 +40,8 @@ pub fn sync<W: World>(
         world.note("refused", None, error.clone());
     }
     let question = intent.question();
-    let before = record.last_attempt.as_ref().filter(|before| before.question == question);
+    // Who asks begins anew.
+    let before = record.last_attempt.as_ref().filter(|before| before.question == question && !trigger.wants_now());
     let failures = match &result {
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
@@ -88,7 +90,7 @@ impl<W: World> Sync<'_, W> {
             sha256: demanded.as_deref(),
         };
         match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            First::Disabled => Ok(Report { outcome: super::Outcome::Disabled, brought: None }),
+            First::Disabled => Ok(Report { outcome: super::Outcome::Disabled, brought: None, too_early: None }),
             First::Settle => self.settle(None),
             First::Look => self.source(&wish),
         }
