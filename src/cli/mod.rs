@@ -3,6 +3,7 @@
 mod attend;
 mod bundle;
 mod config;
+mod demo;
 mod exit;
 mod export;
 mod import;
@@ -95,6 +96,8 @@ enum Command {
     Release(operate::Release),
     /// Serve the management API: make bundles of sites and hand them out
     Origin(origin::Origin),
+    /// Show it all at work: an origin, an agent, a site to change
+    Demo(demo::Demo),
     /// Drive export jobs by hand
     #[command(subcommand)]
     Export(export::Export),
@@ -109,7 +112,11 @@ enum Command {
 impl Command {
     /// Long-running commands log what they do; the others only what is wrong.
     fn default_level(&self) -> &'static str {
-        if matches!(self, Command::Run(_) | Command::Serve(_) | Command::Origin(_)) { "info" } else { "warn" }
+        if matches!(self, Command::Run(_) | Command::Serve(_) | Command::Origin(_) | Command::Demo(_)) {
+            "info"
+        } else {
+            "warn"
+        }
     }
 }
 
@@ -161,6 +168,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Hold(command) => command.run(&context),
         Command::Release(command) => command.run(&context),
         Command::Origin(command) => command.run(&context),
+        Command::Demo(command) => command.run(&context),
         Command::Export(command) => command.run(&context),
         Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
@@ -205,7 +213,7 @@ impl Context {
     }
 
     fn sources(&self) -> Sources {
-        Sources { flag: self.global.config.clone() }
+        Sources { flag: self.global.config.clone(), bare: false }
     }
 
     fn config(&self) -> Result<Config, Failure> {

@@ -57,6 +57,8 @@ pub struct Config {
 pub struct Sources {
     /// `--config`
     pub flag: Option<PathBuf>,
+    /// Whether the environment is left out.
+    pub bare: bool,
 }
 
 impl Sources {
@@ -87,7 +89,9 @@ impl Sources {
                 return Err(vec![Problem { place: Place::Missing, what }]);
             }
         }
-        raw.read_env(std::env::vars_os());
+        if !self.bare {
+            raw.read_env(std::env::vars_os());
+        }
         Ok(raw)
     }
 
@@ -228,7 +232,7 @@ fn check_api(
     Some(ApiSource { base, domain, project, key: key_place(key_file) })
 }
 
-/// The first set of keyFile, $DOCWHARF_API_KEY, $CREDENTIALS_DIRECTORY/api-key.
+/// The first set of `keyFile`, `$DOCWHARF_API_KEY`, `$CREDENTIALS_DIRECTORY/api-key`.
 fn key_place(file: Option<PathBuf>) -> KeyPlace {
     if let Some(path) = file {
         return KeyPlace::File(path);

@@ -1,0 +1,183 @@
+//! `docwharf demo`: an origin over a tour of docwharf, and an agent that brings it in through the API, in one process
+//! and one temporary folder.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::watch;
+
+use crate::config::checked::Sources;
+use crate::config::values::parse_listen;
+use crate::daemon;
+use crate::origin::{self, Domain, Origin, Settings};
+use crate::seal::Effort;
+
+use super::{Context, Failure, PATIENCE};
+
+/// What the demonstration calls its site.
+const DOMAIN: &str = "docs.example.com";
+
+/// The files of `demo/site/`, as they ship.
+macro_rules! site {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_bytes!(concat!("../../demo/site/", $name)))),*]
+    };
+}
+
+/// The tour: path and content.
+const SITE: &[(&str, &[u8])] = site![
+    "404.html",
+    "assets/berth.svg",
+    "assets/flow-tall.svg",
+    "assets/flow.svg",
+    "assets/mark.svg",
+    "assets/style.css",
+    "favicon.ico",
+    "guides/air-gap.html",
+    "guides/container.html",
+    "guides/how-it-works.html",
+    "guides/try-it.html",
+    "guides/vm.html",
+    "index.html",
+    "llms.txt",
+    "reference/api.html",
+    "reference/commands.html",
+    "reference/configuration.html",
+    "reference/exit-codes.html",
+    "robots.txt",
+    "sitemap.xml",
+];
+
+#[derive(Debug, Args)]
+pub(super) struct Demo {
+    /// Where the site is served; port 0 is any free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Leave the temporary folder when it ends
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Demo {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let listen = parse_listen(&self.listen).map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
+        let made = tempfile::Builder::new().prefix("docwharf-demo-").tempdir();
+        let mut folder = made.map_err(Failure::local("cannot make a temporary folder"))?;
+        folder.disable_cleanup(self.keep);
+        let dir = folder.path().to_owned();
+        lay_out(&dir).map_err(Failure::local(format!("cannot write the demonstration into {}", dir.display())))?;
+
+        let origin = Origin::new(Settings {
+            sites: BTreeMap::from([(
+                Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
+                dir.join("site"),
+            )]),
+            key_file: dir.join("key"),
+            link_lifetime: Duration::from_mins(15),
+            public_url: None,
+            effort: Effort::new(context.limits()?),
+        })?;
+        let listeners = daemon::bind(&[([127, 0, 0, 1], 0).into()])?;
+        let api = listeners[0].local_addr().map_err(Failure::local("cannot read the origin's address"))?;
+        let config = dir.join("docwharf.toml");
+        fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
+            .map_err(Failure::local(format!("cannot write {}", config.display())))?;
+        // The environment is for the real agent, not for this one.
+        let sources = Sources { flag: Some(config.clone()), bare: true };
+        let checked = sources.load().map_err(Failure::Config)?;
+        self.explain(context, &dir, &config, &api.to_string());
+
+        let (stop, stopped) = watch::channel(false);
+        let serving = serve_origin(Arc::clone(&origin), listeners, stopped)?;
+        let result = daemon::run(sources, checked, PATIENCE);
+        stop.send_replace(true);
+        // It has nothing to say that the agent has not said.
+        let _ = serving.join();
+        origin.close();
+        Ok(result?)
+    }
+
+    fn explain(&self, context: &Context, dir: &Path, config: &Path, api: &str) {
+        let (dir, config) = (dir.display(), config.display());
+        let end = if self.keep { "ends it; the folder stays" } else { "ends it and removes the folder" };
+        context.say(&format!(
+            "An origin on http://{api}/v1 exports the site in this folder; an agent brings it in and serves it:\n\
+             \n  source   {dir}/site        change guides/try-it.html, and reload it in a second or two\
+             \n  config   {config}\
+             \n  history  docwharf history --config {config}\
+             \n  Ctrl-C   {end}\n"
+        ));
+    }
+}
+
+/// Site, key and nothing else.
+fn lay_out(dir: &Path) -> std::io::Result<()> {
+    for (name, content) in SITE {
+        let path = dir.join("site").join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        File::create(path)?.write_all(content)?;
+    }
+    let mut random = [0u8; 16];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join("key"))?;
+    writeln!(file, "dwk_{:032x}", u128::from_be_bytes(random))
+}
+
+fn config_text(api: &str, listen: &str) -> String {
+    format!(
+        "# The agent of `docwharf demo`. It looks at the probe each second and exports when that has changed.\n\
+         [api]\nbaseUrl = \"http://{api}/v1\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n\n\
+         [sync]\ninterval = \"1s\"\nprobe = [\"http://{api}/sites/{DOMAIN}/sitemap.xml\"]\n\n\
+         [network]\npollFirst = \"100ms\"\npollMost = \"1s\"\n\n\
+         [store]\npath = \"store\"\n\n[server]\nlisten = \"{listen}\"\n"
+    )
+}
+
+fn serve_origin(
+    origin: Arc<Origin>,
+    listeners: Vec<std::net::TcpListener>,
+    stopped: watch::Receiver<bool>,
+) -> Result<std::thread::JoinHandle<()>, Failure> {
+    let start = Failure::local("cannot start the origin");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(start)?;
+    let serving = move || {
+        if let Err(error) = runtime.block_on(origin::serve(origin, listeners, stopped)) {
+            tracing::error!("the origin stopped: {error}");
+        }
+    };
+    let thread = std::thread::Builder::new().name("origin".to_owned());
+    thread.spawn(serving).map_err(Failure::local("cannot start the origin"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_tour_ships() {
+        fn walk(dir: &Path, root: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(dir).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    walk(&path, root, found);
+                } else {
+                    found.push(path.strip_prefix(root).unwrap().to_string_lossy().into_owned());
+                }
+            }
+        }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/site");
+        let mut found = Vec::new();
+        walk(&root, &root, &mut found);
+        found.sort();
+        let shipped: Vec<&str> = SITE.iter().map(|(name, _)| *name).collect();
+        assert_eq!(shipped, found);
+    }
+}
