@@ -54,7 +54,7 @@ impl Host {
     /// With `[api]` for this upstream, a key file, no probes, and pauses that tests can wait for.
     pub fn new(upstream: &Upstream) -> Host {
         let host = Host::bare();
-        std::fs::write(host.path("key"), KEY).expect("files can be written");
+        host.put("key", KEY);
         host.set("api.baseUrl", text(&upstream.base()))
             .set("api.domain", text(DOMAIN))
             .set("api.keyFile", text("key"))
@@ -125,6 +125,9 @@ impl Host {
     pub fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
         let beside = self.path(&format!(".{name}.new"));
         std::fs::write(&beside, bytes).expect("files can be written");
+        // Some of them are keys.
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&beside, private).expect("modes can be set");
         std::fs::rename(beside, self.path(name)).expect("files can be renamed");
     }
 

@@ -412,6 +412,12 @@ impl Upstream {
         self.plan().jobs.insert(id.to_owned(), usize::MAX / 2);
     }
 
+    /// Whether a job has told the last of its statuses.
+    pub fn has_ended(&self, id: &str) -> bool {
+        let plan = self.plan();
+        plan.jobs.get(id).is_some_and(|polls| *polls >= plan.statuses.len())
+    }
+
     /// The jobs are gone.
     pub fn forget_jobs(&self) {
         self.plan().jobs.clear();
