@@ -96,8 +96,6 @@ fn no_failure_of_a_sync_tells_a_secret() {
     let secret = format!("?X-Amz-Signature={SIGNATURE}0000");
     let nowhere = format!("http://127.0.0.1:9/exports/x{secret}");
     let echo = format!("bad key {KEY} in Authorization: Bearer {KEY}");
-    // The first link that is given has this very signature.
-    let echo_link = format!("bad link http://bucket/x{secret}");
     let mut cases: Vec<(Call, Reply)> = vec![
         (Call::Start, answer(401)),
         (Call::Start, answer(401).json(&json!({"error": echo, "details": [{"message": echo}]}))),
@@ -109,8 +107,7 @@ fn no_failure_of_a_sync_tells_a_secret() {
         (Call::Download, redirect(302, &format!("ftp://bucket/x{secret}"))),
         (Call::Download, redirect(302, &format!("http://[::1/x{secret}"))),
         (Call::Download, redirect(302, &format!("http://user:pa55word@127.0.0.1:9/x{secret}"))),
-        (Call::Download, storage_error(404, "NoSuchKey", &echo_link)),
-        (Call::Download, answer(404).body("text/html", format!("<html>{echo_link}"))),
+        (Call::Download, storage_error(404, "NoSuchKey", "The specified key does not exist.")),
         (Call::Download, raw("text/html", format!("<html>{nowhere}</html>"))),
         (Call::Download, expired()),
         (Call::Download, answer(503).header("Retry-After", "3600")),
@@ -168,6 +165,27 @@ fn a_configured_link_is_a_secret_whatever_is_wrong_with_it() {
     let all = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
     host.put("docwharf.toml", all.replace("0000\"", "0000"));
     assert_eq!(quiet(&host, &["sync"]).code, Some(2));
+}
+
+#[test]
+fn a_bucket_that_quotes_the_link_it_was_asked_for_is_not_quoted_with_it() {
+    let upstream = Upstream::new(bundle("one"));
+    let link = upstream.link();
+    let signature = link.rsplit('=').next().unwrap();
+    let replies = [
+        storage_error(404, "NoSuchKey", &link),
+        storage_error(403, "SignatureDoesNotMatch", &format!("the signature {signature} is not ours")),
+        answer(410).body("text/html", format!("<html>There is nothing at <a href=\"{link}\">{signature}</a>")),
+        answer(404).json(&json!({"error": format!("no {link}"), "details": [{"message": signature}]})),
+        raw("text/html", format!("<html>{link}")),
+        redirect(302, &format!("{link}&again=1")).without("Location"),
+    ];
+    for reply in replies {
+        upstream.heal();
+        upstream.on(Call::Download).gives(reply);
+        let host = Host::linked(&link);
+        assert_ne!(quiet(&host, &["sync"]).code, Some(0));
+    }
 }
 
 #[test]

@@ -787,7 +787,7 @@ fn export_verbs_speak_json() {
     let start = host.ok(&["export", "start", "--json"]).json();
     assert_eq!(start["jobId"], "se_0000000000000001", "{start}");
     let status = host.ok(&["export", "status", "se_0000000000000001", "--wait", "--json"]).json();
-    assert_eq!(status["status"], "completed", "{status}");
+    assert_eq!(status["job"]["status"], "completed", "{status}");
     let link = host.ok(&["export", "link", "se_0000000000000001", "--json"]).json();
     assert!(link["bundleUrl"].as_str().unwrap().contains(SIGNATURE), "{link}");
     let target = host.path("taken");

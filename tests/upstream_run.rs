@@ -386,7 +386,8 @@ fn a_job_is_started_only_when_a_probed_page_has_changed() {
     until("the second version", || front(&daemon) == "two");
     let settled = upstream.count(Call::Probe);
     until("many looks", || upstream.count(Call::Probe) > settled + 8);
-    assert_eq!(upstream.count(Call::Start), before + 1, "{}", upstream.story());
+    // Two, if the change came between the two probes of one look.
+    assert!((1..=2).contains(&(upstream.count(Call::Start) - before)), "{}", upstream.story());
     let probes = upstream.calls(Call::Probe);
     for request in &probes {
         assert_eq!((request.method.as_str(), request.header("authorization")), ("GET", None), "{}", request.head());
@@ -479,9 +480,9 @@ fn disabled_means_that_no_request_leaves() {
     host.ok(&["sync"]);
     host.change("staticExport.enabled", "false");
     let before = upstream.connections();
+    assert_eq!(host.sync(), "disabled");
     let daemon = host.run();
     daemon.signal("HUP");
-    assert_eq!(host.sync(), "disabled");
     for_a_while("no request", || upstream.connections() == before);
     assert_eq!(front(&daemon), "one");
 }
