@@ -167,6 +167,52 @@ fn an_answer_without_its_one_field_is_no_answer_and_is_asked_for_again() {
     });
 }
 
+#[test]
+fn what_is_not_needed_is_not_judged() {
+    let bodies = [
+        r#"{"jobId": "x", "progress": 1e999, "pageCount": -1e999}"#.to_owned(),
+        r#"{"jobId": "x", "error": "cut in the middle of a character \ud83d"}"#.to_owned(),
+        format!(r#"{{"jobId": "x", "deep": {}1{}}}"#, "[".repeat(400), "]".repeat(400)),
+        "\n\n {\"jobId\":\"x\",\"jobs\":[]} \r\n".to_owned(),
+        "\u{feff}{\"jobId\": \"x\"}".to_owned(),
+    ];
+    at_once(&bodies, |body| {
+        let upstream = upstream();
+        upstream.finished_job("x");
+        upstream.on(Call::Start).gives(raw("application/json", body));
+        assert_eq!(Host::new(&upstream).sync(), "activated", "{body:.60}");
+        assert_eq!(upstream.count(Call::Start), 1, "{body:.60}");
+    });
+}
+
+#[test]
+fn an_answer_without_a_length_counts() {
+    let upstream = upstream();
+    for call in CALLS {
+        upstream.on(call).gives(honest().without("Content-Length"));
+    }
+    assert_eq!(Host::new(&upstream).sync(), "activated");
+    assert_eq!(upstream.count(Call::Start), 1);
+}
+
+#[test]
+fn odd_ids_and_keys_are_no_panic() {
+    let upstream = upstream();
+    upstream.plan().job_ids.push_back("x".repeat(900_000));
+    let ended = finish(&mut Host::new(&upstream).command(&["sync"]));
+    assert!(matches!(ended.code, Some(1..=8)), "{:?}", ended.code);
+    let own = ended.stderr.lines().find(|line| line.starts_with("docwharf: cannot")).unwrap();
+    assert!(own.chars().count() < 1000, "{} characters", own.chars().count());
+    for key in ["dwk_ü", "dwk 1", "🔑", "\u{85}", "dwk_\u{2028}x"] {
+        let upstream = Upstream::new(bundle("one"));
+        let host = Host::new(&upstream);
+        host.put("key", key);
+        let ended = finish(&mut host.command(&["sync"]));
+        assert!(matches!(ended.code, Some(2 | 3)), "{key:?}: {ended:?}");
+        assert!(!ended.stderr.contains(key), "{key:?}: {ended:?}");
+    }
+}
+
 // C2: the end of a job.
 
 #[test]
@@ -330,9 +376,14 @@ fn silence_is_a_failed_attempt_and_not_for_ever() {
         assert_eq!(host.sync(), "activated", "{call:?}");
         assert_eq!(upstream.count(Call::Start), if call == Call::Start { 2 } else { 1 }, "{call:?}");
     });
-    // A body that never ends is silence, too.
+    // An answer that comes in drops has a time, too.
+    let upstream = Upstream::new(bundle("one"));
+    upstream.on(Call::Poll).times(1).gives(honest().trickle(100, Duration::from_millis(50)));
+    assert_eq!(Host::new(&upstream).set("network.callTimeout", text("300ms")).sync(), "activated");
+    assert_eq!(upstream.count(Call::Poll), 4, "{}", upstream.story());
+    // A body that never ends is silence.
     at_once(&CALLS, |&call| {
-        let upstream = upstream();
+        let upstream = Upstream::new(bundle("one"));
         upstream.on(call).times(1).gives(honest().stall(3));
         let host = Host::new(&upstream).set("network.callTimeout", text("300ms"));
         assert_eq!(host.sync(), "activated", "{call:?}");

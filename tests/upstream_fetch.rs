@@ -85,6 +85,48 @@ fn every_kind_of_archive_survives_a_gzip_coding_that_is_a_label_or_a_layer() {
 }
 
 #[test]
+fn what_a_coding_is_called_does_not_matter() {
+    let tar = tar::gzip(&tar::tar(&[tar::file("index.html", "<title>tar</title>")]));
+    let labels = ["aws-chunked", "gzip,aws-chunked", "GZIP", "x-gzip", "identity", "utf-8", "", "br", "zstd"];
+    let cases: Vec<_> = labels.iter().flat_map(|label| [(label, bundle("zip")), (label, tar.clone())]).collect();
+    at_once(&cases, |(label, bytes)| {
+        let upstream = Upstream::new(bytes.clone());
+        upstream.on(Call::Download).gives(honest().header("Content-Encoding", label));
+        let host = Host::new(&upstream);
+        let ended = finish(&mut host.command(&["sync"]));
+        assert_eq!(ended.code, Some(0), "{label:?}: {ended:?}");
+        assert_brought(&host, bytes);
+    });
+}
+
+#[test]
+fn a_part_that_nobody_asked_for_is_taken_if_it_is_the_whole_and_else_asked_for_again() {
+    let bytes = bundle("one");
+    let part = |from: usize, to: usize| {
+        let span = format!("bytes {from}-{}/{}", to - 1, bytes.len());
+        raw("application/gzip", &bytes[from..to]).status(206).header("Content-Range", span)
+    };
+    let replies = [part(0, bytes.len()), part(10, bytes.len()), part(0, 100)];
+    at_once(&replies, |reply| {
+        let upstream = Upstream::new(bytes.clone());
+        upstream.on(Call::Download).times(1).gives(reply.clone());
+        let host = Host::new(&upstream);
+        let ended = finish(&mut host.command(&["sync"]));
+        assert_eq!(ended.code, Some(0), "{ended:?}{}", upstream.story());
+        assert_brought(&host, &bytes);
+    });
+}
+
+#[test]
+fn a_304_that_nobody_asked_for_is_no_bundle() {
+    let upstream = Upstream::new(bundle("one"));
+    upstream.on(Call::Download).times(1).gives(answer(304));
+    let host = Host::new(&upstream);
+    let ended = finish(&mut host.command(&["sync"]));
+    assert!(ended.code == Some(0) && host.active().is_some() || ended.code == Some(4), "{ended:?}");
+}
+
+#[test]
 fn a_coding_does_not_disturb_a_resumed_download() {
     at_once(&[Coding::Label, Coding::Layer], |&coding| {
         let (upstream, bytes) = large();
