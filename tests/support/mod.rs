@@ -3,9 +3,13 @@
 // Each test binary uses its own part, and there is nothing below it.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod client;
 pub mod h2;
 pub mod http;
+pub mod proxy;
 pub mod tar;
+pub mod tls;
+pub mod upstream;
 pub mod zip;
 
 use std::fmt::Write as _;
@@ -23,8 +27,12 @@ pub fn folder() -> tempfile::TempDir {
 pub fn docwharf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_docwharf"));
     for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        if text.starts_with("DOCWHARF_") || text == "RUST_LOG" || text == "STATE_DIRECTORY" || text == "JOURNAL_STREAM"
+        let text = name.to_string_lossy().to_ascii_uppercase();
+        let changes = ["RUST_LOG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "NOTIFY_SOCKET"];
+        if text.starts_with("DOCWHARF_")
+            || text.starts_with("SSL_CERT_")
+            || text.ends_with("_PROXY")
+            || changes.contains(&text.as_str())
         {
             command.env_remove(name);
         }
