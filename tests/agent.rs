@@ -445,7 +445,7 @@ fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
     // A signed link is a secret: it is not repeated in the complaint.
     host.configure("");
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
-    let text = text.replace("bundle.zip", "https://bucket.example/b.zip?X-Amz-Signature=deadbeef");
+    let text = text.replace("bundle.zip", "s3://bucket.example/b.zip?X-Amz-Signature=deadbeef");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
     let ended = host.fails(2, &["sync"]);
     assert!(!ended.stderr.contains("deadbeef"), "{}", ended.stderr);
@@ -492,7 +492,9 @@ fn an_interrupted_sync_is_non_zero_and_leaves_the_store_usable() {
     let ended = child.wait().unwrap();
     // It may have been faster than the signal; if not, it must not claim success.
     if !ended.success() {
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(15));
+        // Before or after the signal was asked for.
+        let signal = std::os::unix::process::ExitStatusExt::signal(&ended);
+        assert!(signal == Some(15) || ended.code() == Some(143), "{ended:?}");
     }
     host.ok(&["sync"]);
 }

@@ -97,13 +97,14 @@ fn the_example_configuration_has_every_key_and_is_valid() {
         .collect();
     std::fs::write(&path, all.join("\n").replace("/var/lib/docwharf", dir.path().to_str().unwrap())).unwrap();
     run(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
-    for key in docwharf::config::raw::KEYS.iter().filter(|key| key.contains('.')) {
-        let (section, name) = key.split_once('.').unwrap();
-        let body = example.split(&format!("[{section}]")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
+    for key in docwharf::config::raw::keys() {
+        let (section, name) = key.name.split_once('.').unwrap();
+        let body = example.split(&format!("\n[{section}]\n")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
         let body = body.split("\n[").next().unwrap();
         assert!(
             body.lines().any(|line| line.trim_start_matches('#').starts_with(&format!("{name} = "))),
-            "{key} is missing"
+            "{} is missing",
+            key.name
         );
     }
 }

@@ -132,7 +132,10 @@ fn nothing_is_left_over(store: &Path) {
         names.sort();
         names
     };
-    assert_eq!(names(store), ["history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"]);
+    assert_eq!(
+        names(store),
+        ["downloads", "history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"]
+    );
     assert!(names(&store.join("staging")).is_empty());
     let versions = names(&store.join("versions"));
     // active, previous and one more

@@ -30,9 +30,9 @@ fn writer(root: &Path) -> Writer {
 fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
-    let arrival = Arrival { path: &path, source: "test", label: None, demanded: None, who: "test" };
+    let arrival = Arrival { path: &path, source: "test", label: None, demanded: None, job: None, sent: None };
     let mut record = writer.store().record().unwrap();
-    bring(writer, &mut record, &arrival, &effort(), &Meter::default()).unwrap()
+    bring(writer, &mut record, &arrival, &effort(), "test", &Meter::default()).unwrap()
 }
 
 fn ids(writer: &Writer) -> Vec<VersionId> {

@@ -87,6 +87,12 @@ fn number(value: Option<&Value>) -> Option<f64> {
     number.filter(|n| n.is_finite() && *n >= 0.0)
 }
 
+/// A number of things.
+fn whole(value: Option<&Value>) -> Option<u64> {
+    // What is beyond u64 is beyond counting.
+    number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
+}
+
 fn hint(answer: &Map<String, Value>, name: &str) -> Option<String> {
     answer.get(name)?.as_str().map(str::to_owned)
 }
@@ -106,7 +112,7 @@ pub fn job(answer: &Map<String, Value>, scrubber: &Scrubber) -> Result<Job, Stri
     Ok(Job {
         status: text(answer, "status")?.to_owned(),
         progress: number(answer.get("progress")),
-        page_count: number(answer.get("pageCount")).map(|n| n as u64),
+        page_count: whole(answer.get("pageCount")),
         updated_at: hint(answer, "updatedAt"),
         error,
     })
@@ -115,7 +121,7 @@ pub fn job(answer: &Map<String, Value>, scrubber: &Scrubber) -> Result<Job, Stri
 /// The link that a bundle call gives.
 pub fn link(answer: &Map<String, Value>) -> Result<Link, String> {
     let url = SafeUrl::parse(text(answer, "bundleUrl")?).map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
-    Ok(Link { url, size: number(answer.get("sizeBytes")).map(|n| n as u64), expires_at: hint(answer, "expiresAt") })
+    Ok(Link { url, size: whole(answer.get("sizeBytes")), expires_at: hint(answer, "expiresAt") })
 }
 
 #[cfg(test)]

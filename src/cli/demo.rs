@@ -127,9 +127,8 @@ fn lay_out(dir: &Path) -> std::io::Result<()> {
     }
     let mut random = [0u8; 16];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(dir.join("key"))?;
-    writeln!(file, "dwk_{key}")
+    writeln!(file, "dwk_{:032x}", u128::from_be_bytes(random))
 }
 
 fn config_text(api: &str, listen: &str) -> String {

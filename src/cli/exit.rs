@@ -103,11 +103,11 @@ fn sync_code(error: &SyncError) -> u8 {
         SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Absent(_) | SyncError::Client(_) => 2,
         SyncError::Changing { source, .. } => sync_code(source),
         SyncError::Upstream { trouble, .. } => trouble_code(trouble),
-        SyncError::Download { link, trouble, renewable } => match trouble.cause {
+        SyncError::Download { signed, trouble, renewable, .. } => match trouble.cause {
             Cause::Disk => 8,
             Cause::TooLarge => 5,
             // A signed link that is refused has run out; a plain one is refused.
-            Cause::Status(401 | 403) if !*renewable && !link.has_query() && trouble.code.is_none() => 3,
+            Cause::Status(401 | 403) if !*renewable && !*signed && trouble.code().is_none() => 3,
             _ => 4,
         },
         SyncError::JobFailed { .. } => 6,

@@ -225,7 +225,15 @@ impl<'a> Caller<'a> {
             }
             match attempts.next(Call::Read, &trouble, backoff::random()) {
                 Some(pause) => self.pause(pause)?,
-                None => return Err(SyncError::Download { link: link.url, trouble, renewable: true }.into()),
+                None => {
+                    return Err(SyncError::Download {
+                        link: link.url.to_string(),
+                        signed: link.url.has_query(),
+                        trouble,
+                        renewable: true,
+                    }
+                    .into());
+                }
             }
         }
     }

@@ -232,7 +232,7 @@ fn check_api(
     Some(ApiSource { base, domain, project, key: key_place(key_file) })
 }
 
-/// The first set of keyFile, $DOCWHARF_API_KEY, $CREDENTIALS_DIRECTORY/api-key.
+/// The first set of `keyFile`, `$DOCWHARF_API_KEY`, `$CREDENTIALS_DIRECTORY/api-key`.
 fn key_place(file: Option<PathBuf>) -> KeyPlace {
     if let Some(path) = file {
         return KeyPlace::File(path);

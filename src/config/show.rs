@@ -22,6 +22,9 @@ pub struct Shown {
 
 /// All values in force.
 pub fn shown(raw: &Raw) -> Vec<Shown> {
+    // The one default that depends on another key.
+    let each_look =
+        matches!(raw.get("sync.probe").map(|written| &written.value), Some(Value::Texts(list)) if list.is_empty());
     let of = |key: super::raw::Key| match raw.get(key.name) {
         Some(written) => Shown {
             name: key.name,
@@ -33,7 +36,10 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
             },
         },
         None if key.default.is_empty() => Shown { name: key.name, value: None, origin: "not set".to_owned() },
-        None => Shown { name: key.name, value: Some(key.default.to_owned()), origin: "default".to_owned() },
+        None => {
+            let default = if each_look && key.name == "sync.interval" { "\"24h\"" } else { key.default };
+            Shown { name: key.name, value: Some(default.to_owned()), origin: "default".to_owned() }
+        }
     };
     keys().map(of).collect()
 }

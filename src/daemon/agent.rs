@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -51,7 +51,9 @@ pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), D
     }
     let runtime = runtime()?;
     let result = runtime.block_on(async {
+        // Before anybody can know that we are there.
         let mut signals = StopSignals::new()?;
+        let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
         let (stop, stopped) = watch::channel(false);
         announce(&listeners);
         let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped));
@@ -59,7 +61,7 @@ pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), D
         tokio::select! {
             ended = &mut server => return finish(ended),
             () = signals.stop() => {}
-            ended = agent.live() => return ended,
+            ended = agent.live(hangup) => return ended,
         }
         agent.call_off();
         stop.send_replace(true);
@@ -133,7 +135,7 @@ struct Agent {
 enum Woken {
     Hangup,
     Changed(BTreeSet<What>),
-    Done(Result<Done, tokio::sync::oneshot::error::RecvError>),
+    Done(Box<Result<Done, tokio::sync::oneshot::error::RecvError>>),
     Time,
     Glance,
 }
@@ -180,8 +182,7 @@ impl Agent {
         }
     }
 
-    async fn live(&mut self) -> Result<(), DaemonError> {
-        let mut hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
+    async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
@@ -189,7 +190,7 @@ impl Agent {
             let woken = tokio::select! {
                 _ = hangup.recv() => Woken::Hangup,
                 changed = self.watch.changed() => Woken::Changed(changed),
-                done = done(&mut self.running) => Woken::Done(done),
+                done = done(&mut self.running) => Woken::Done(Box::new(done)),
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
             };
@@ -369,7 +370,7 @@ impl Agent {
         }
         match done.work {
             Work::Import(path) => {
-                self.put_away(&path, done.result);
+                self.put_away(&path, &done.result);
                 Ok(())
             }
             Work::Sync(_) => self.after_sync(done.result),
@@ -382,6 +383,9 @@ impl Agent {
             None => backoff::jitter(self.config.intent.interval),
         };
         let wait = match result {
+            // What failed before is to be made good as soon as may be.
+            Ok(Report { too_early: Some(more), .. }) if self.failures > 0 => more.min(every),
+            Ok(Report { too_early: Some(_), .. }) => every,
             Ok(_) => {
                 self.failures = 0;
                 every
@@ -408,9 +412,9 @@ impl Agent {
     }
 
     /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
-    fn put_away(&mut self, path: &std::path::Path, result: Result<Report, SyncError>) {
+    fn put_away(&mut self, path: &std::path::Path, result: &Result<Report, SyncError>) {
         let Some(inbox) = &mut self.inbox else { return };
-        let reason = match &result {
+        let reason = match result {
             Ok(_) => None,
             Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
             Err(error) => {

@@ -54,7 +54,7 @@ impl Progress {
 /// A bundle that need not be downloaded again if the server still has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// Its strong ETag, or its Last-Modified where there is none.
+    /// Its strong `ETag`, or its Last-Modified where there is none.
     pub validator: String,
     /// Its size in bytes as it was sent.
     pub size: u64,
@@ -329,7 +329,7 @@ fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.trim().to_owned())
 }
 
-/// What names the content: a strong ETag, else Last-Modified.
+/// What names the content: a strong `ETag`, else Last-Modified.
 fn validator(headers: &HeaderMap) -> Option<String> {
     match text(headers, ETAG) {
         Some(etag) if etag.starts_with('"') => Some(etag),
@@ -337,7 +337,7 @@ fn validator(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What a part may be continued under: a strong ETag, or a Last-Modified that is strong because it is older than the
+/// What a part may be continued under: a strong `ETag`, or a Last-Modified that is strong because it is older than the
 /// answer (RFC 9110 section 8.8.2.2).
 fn resumable(headers: &HeaderMap) -> Option<String> {
     let validator = validator(headers)?;

@@ -1,5 +1,6 @@
 //! Durations, sizes and times as people write them.
 
+use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
@@ -38,7 +39,7 @@ pub fn show_duration(duration: Duration) -> String {
     let mut out = String::new();
     for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")] {
         if left >= unit {
-            out.push_str(&format!("{}{name}", left / unit));
+            let _ = write!(out, "{}{name}", left / unit);
             left %= unit;
         }
     }

@@ -1,4 +1,4 @@
-//! The HTTP client: proxies from the environment, roots from the system, SSL_CERT_FILE and `api.caFile`, no redirects.
+//! The HTTP client: proxies from the environment, roots from the system, `SSL_CERT_FILE` and `api.caFile`, no redirects.
 //!
 //! A client is made for each sync, so that a certificate that was exchanged meanwhile counts from the next one on.
 

@@ -11,7 +11,7 @@ const ATTEMPTS: u32 = 5;
 /// Repetitions of a POST whose answer was lost: it may have been carried out unseen.
 const BLIND: u32 = 2;
 /// A `Retry-After` beyond this ends a sync.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Attempts {
     pub fn next(&mut self, call: Call, trouble: &Trouble, random: f64) -> Option<Duration> {
         self.made += 1;
         let again = match trouble.cause {
-            Cause::NotSent | Cause::Status(429 | 500..=599) => true,
+            Cause::NotSent | Cause::Status(408 | 429 | 500..=599) => true,
             Cause::Status(409) => call == Call::Link,
             Cause::Lost | Cause::Unreadable => {
                 self.blind += 1;
@@ -64,15 +64,15 @@ mod tests {
         Trouble::new(cause, "x")
     }
 
-    fn pauses(call: Call, cause: Cause, random: f64) -> Vec<f64> {
+    fn pauses(call: Call, cause: Cause, random: f64) -> Vec<u128> {
         let mut attempts = Attempts::default();
-        std::iter::from_fn(|| attempts.next(call, &trouble(cause), random)).map(|d| d.as_secs_f64()).collect()
+        std::iter::from_fn(|| attempts.next(call, &trouble(cause), random)).map(|d| d.as_millis()).collect()
     }
 
     #[test]
     fn five_attempts_with_pauses_that_double_and_are_never_less_than_half() {
-        assert_eq!(pauses(Call::Read, Cause::Status(503), 1.0), [1.0, 2.0, 4.0, 8.0]);
-        assert_eq!(pauses(Call::Link, Cause::Lost, 0.0), [0.5, 1.0, 2.0, 4.0]);
+        assert_eq!(pauses(Call::Read, Cause::Status(503), 1.0), [1000, 2000, 4000, 8000]);
+        assert_eq!(pauses(Call::Link, Cause::Lost, 0.0), [500, 1000, 2000, 4000]);
         assert_eq!(pauses(Call::Start, Cause::NotSent, 1.0).len(), 4);
     }
 

@@ -42,17 +42,28 @@ pub struct Trouble {
     pub cause: Cause,
     /// How long the upstream wants to be left alone.
     pub retry_after: Option<Duration>,
+    /// Aside, so that results that carry trouble stay small.
+    words: Box<Words>,
+}
+
+#[derive(Debug, Clone)]
+struct Words {
+    what: String,
     /// The `<Code>` of a storage service's answer.
-    pub code: Option<String>,
+    code: Option<String>,
     /// Whether this machine's clock is at fault, perhaps.
     skew: Option<String>,
-    what: String,
 }
 
 impl Trouble {
     /// Trouble in these words.
     pub fn new(cause: Cause, what: impl Into<String>) -> Trouble {
-        Trouble { cause, retry_after: None, code: None, skew: None, what: what.into() }
+        Trouble { cause, retry_after: None, words: Box::new(Words { what: what.into(), code: None, skew: None }) }
+    }
+
+    /// The `<Code>` of a storage service's answer.
+    pub fn code(&self) -> Option<&str> {
+        self.words.code.as_deref()
     }
 
     /// What the client library says, without the URL that it knows.
@@ -60,23 +71,17 @@ impl Trouble {
         let connect = error.is_connect();
         let timeout = error.is_timeout();
         let error = error.without_url();
-        let mut causes = Vec::new();
+        // Each layer of the client repeats the one below; the last one says what has happened.
+        let mut why = error.to_string();
         let mut tls = false;
         let mut source = error.source();
         while let Some(cause) = source {
-            tls |= cause.is::<rustls::Error>();
-            let text = cause.to_string();
-            // Each layer of the client repeats the one below.
-            if !causes.iter().any(|known: &String| known.contains(&text) || text.contains(known.as_str())) {
-                causes.push(text);
-            }
-            tls |= cause
-                .downcast_ref::<std::io::Error>()
-                .and_then(std::io::Error::get_ref)
-                .is_some_and(|inner| inner.is::<rustls::Error>());
+            why = cause.to_string();
+            let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            tls |= cause.is::<rustls::Error>()
+                || inner.is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some());
             source = cause.source();
         }
-        let why = if causes.is_empty() { error.to_string() } else { causes.join(": ") };
         let why = match why.as_str() {
             _ if tls && why.contains("UnknownIssuer") => {
                 format!(
@@ -105,8 +110,8 @@ impl Trouble {
         }
         let mut trouble = Trouble::new(Cause::Status(status), what);
         trouble.retry_after = retry_after(headers, SystemTime::now());
-        trouble.skew = skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
-        trouble.code = element(&String::from_utf8_lossy(body), "Code");
+        trouble.words.skew = skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
+        trouble.words.code = element(&String::from_utf8_lossy(body), "Code");
         trouble
     }
 
@@ -120,8 +125,8 @@ impl Trouble {
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
-        if let Some(skew) = &self.skew {
+        f.write_str(&self.words.what)?;
+        if let Some(skew) = &self.words.skew {
             write!(f, "; {skew}")?;
         }
         if let Some(wait) = self.retry_after {

@@ -95,7 +95,7 @@ pub struct Receipt {
     /// The export job it came from.
     #[serde(default)]
     pub job: Option<String>,
-    /// What the server named the archive with: its strong ETag, else its Last-Modified.
+    /// What the server named the archive with: its strong `ETag`, else its Last-Modified.
     #[serde(default)]
     pub validator: Option<String>,
     /// Size in bytes as it was sent.

@@ -200,7 +200,7 @@ pub struct Probed {
 pub struct Probe {
     /// SHA-256 of the body.
     pub sha256: String,
-    /// Its ETag.
+    /// Its `ETag`.
     #[serde(default)]
     pub etag: Option<String>,
     /// Its Last-Modified.

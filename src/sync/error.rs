@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
 use crate::model::units::show_duration;
 use crate::model::version::VersionId;
@@ -60,7 +59,7 @@ pub enum SyncError {
         source: Box<SyncError>,
     },
     /// A call to the API brought no good answer.
-    #[error("cannot {doing}: {trouble}{}", hint(.call, .trouble))]
+    #[error("cannot {doing}: {trouble}{}", hint(*.call, .trouble))]
     Upstream {
         /// What was being done: "start the export of …".
         doing: String,
@@ -70,10 +69,12 @@ pub enum SyncError {
         trouble: Trouble,
     },
     /// A link brought no bundle.
-    #[error("cannot download {link}: {trouble}{}", link_hint(.link, .trouble, *.renewable))]
+    #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
     Download {
-        /// The link.
-        link: SafeUrl,
+        /// The link, without its query.
+        link: String,
+        /// Whether it had one, as signed links do.
+        signed: bool,
         /// Why not.
         trouble: Trouble,
         /// Whether fresh links come from the API.
@@ -193,7 +194,7 @@ fn not_moved(still: Duration) -> String {
 }
 
 /// What a person can do next.
-fn hint(call: &Ask, trouble: &Trouble) -> String {
+fn hint(call: Ask, trouble: &Trouble) -> String {
     let said = trouble.to_string().to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     let hint = match trouble.cause {
@@ -207,7 +208,7 @@ fn hint(call: &Ask, trouble: &Trouble) -> String {
         Cause::Status(403) if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) => {
             "this machine's address is not allowed: have it added to the list"
         }
-        Cause::Status(403) if *call == Ask::Start => {
+        Cause::Status(403) if call == Ask::Start => {
             "the plan may lack static export, the key may be read-only, or this address is not allowed"
         }
         Cause::Status(403) => "the key may not do this, or this address is not allowed",
@@ -229,21 +230,19 @@ pub fn is_dead_link(trouble: &Trouble) -> bool {
     match trouble.cause {
         Cause::Status(401 | 403 | 404 | 410) => true,
         // What S3 says of a token that has run out comes with 400.
-        Cause::Status(400) => {
-            trouble.code.as_deref().is_some_and(|code| code.contains("Expired") || code.contains("Token"))
-        }
+        Cause::Status(400) => trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token")),
         _ => false,
     }
 }
 
-fn link_hint(link: &SafeUrl, trouble: &Trouble, renewable: bool) -> String {
+fn link_hint(signed: bool, trouble: &Trouble, renewable: bool) -> String {
     let hint = match trouble.cause {
         Cause::Disk => "free some space, or check the store's owner and mode",
         Cause::TooLarge => "raise the limit if you trust it",
         Cause::NotSent => "check the network and proxies",
         _ if is_dead_link(trouble) && renewable => "fresh links from the API did not help either",
         Cause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_dead_link(trouble) && link.has_query() => {
+        _ if is_dead_link(trouble) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api] to have links made"
         }
         _ if is_dead_link(trouble) => "the server does not let us have it: check staticExport.bundleUrl",

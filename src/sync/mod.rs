@@ -1,13 +1,15 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; [`act`] is the real one. [`bring`] proves, seals and commits; [`settle`] activates what is due;
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] activates what is due;
 //! [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
 pub mod bring;
+mod downloading;
 pub mod error;
+mod exporting;
 pub mod inbox;
 pub mod key;
 pub mod open;

@@ -30,7 +30,7 @@ impl Trigger {
     }
 
     /// Whether the content of now is wanted, whatever the probes say.
-    fn wants_now(self) -> bool {
+    pub fn wants_now(self) -> bool {
         self.is_person() || self == Trigger::Hook
     }
 }
@@ -133,6 +133,8 @@ pub enum Begin {
     Probe,
     /// Leave the API alone.
     Nothing(&'static str),
+    /// Leave it alone for so many seconds more: a job was started a short while ago.
+    TooEarly(i64),
 }
 
 /// What deciding about jobs needs of the configuration; times in seconds.
@@ -154,10 +156,8 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
     if let Some(job) = ours {
         let same = job.pin.as_deref() == wish.pin;
-        return match trigger.wants_now() && (record.hold.is_none() || trigger.is_person()) || !same {
-            true => Begin::AfterThis(job.clone()),
-            false => Begin::Adopt(job.clone()),
-        };
+        let another = trigger.wants_now() && (record.hold.is_none() || trigger.is_person());
+        return if another || !same { Begin::AfterThis(job.clone()) } else { Begin::Adopt(job.clone()) };
     }
     if record.hold.is_some() && !trigger.is_person() {
         return Begin::Nothing("held: no export job is started");
@@ -165,15 +165,20 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     let since = |event: Option<&Success>| {
         event.filter(|event| event.source == source && event.pin.as_deref() == wish.pin).and_then(|e| age(&e.time, now))
     };
-    let quiet = matches!(trigger, Trigger::Start | Trigger::Changed)
-        && since(record.last_start.as_ref()).is_some_and(|age| age < pace.quiet);
+    let early = since(record.last_start.as_ref())
+        .filter(|&age| matches!(trigger, Trigger::Start | Trigger::Changed) && age < pace.quiet)
+        .map(|age| pace.quiet - age);
     let stale = since(record.last_success.as_ref()).is_none_or(|age| age >= pace.max_age);
-    match trigger {
-        _ if trigger.wants_now() => Begin::Start,
-        _ if quiet => Begin::Nothing("an export job was started a short while ago"),
-        Trigger::Changed if pace.each_look && !stale => Begin::Nothing("the next export is due at its time"),
-        _ if pace.each_look => Begin::Start,
-        _ => Begin::Probe,
+    if trigger.wants_now() {
+        return Begin::Start;
+    }
+    if let Some(more) = early {
+        return Begin::TooEarly(more);
+    }
+    match (pace.each_look, trigger) {
+        (false, _) => Begin::Probe,
+        (true, Trigger::Changed) if !stale => Begin::Nothing("the next export is due at its time"),
+        (true, _) => Begin::Start,
     }
 }
 
@@ -291,8 +296,8 @@ mod tests {
     /// 2026-11-20T12:00:00Z
     const NOON: i64 = 1_795_176_000;
 
-    fn at(time: &str) -> Option<Success> {
-        Some(Success { source: "api".into(), pin: None, time: format!("2026-11-20T{time}Z") })
+    fn at(time: &str) -> Success {
+        Success { source: "api".into(), pin: None, time: format!("2026-11-20T{time}Z") }
     }
 
     fn with_job(started: &str, pin: Option<&str>) -> Record {
@@ -325,8 +330,8 @@ mod tests {
 
     #[test]
     fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not() {
-        let recent = Record { last_start: at("11:55:00"), ..Record::default() };
-        assert!(matches!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::Nothing(_)));
+        let recent = Record { last_start: Some(at("11:55:00")), ..Record::default() };
+        assert_eq!(begin(&recent, &API, &PACE, Trigger::Start, NOON), Begin::TooEarly(300));
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
         assert_eq!(begin(&recent, &Wish { pin: Some("L"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);
@@ -352,7 +357,7 @@ mod tests {
         let probe = |sha256: &str| Probe { sha256: sha256.into(), etag: None, last_modified: None };
         let said = |sha256: &str| BTreeMap::from([("u".to_owned(), probe(sha256))]);
         let probed = crate::store::record::Probed { source: "api".into(), probes: said("1") };
-        let record = Record { last_success: at("11:00:00"), probed: Some(probed), ..Record::default() };
+        let record = Record { last_success: Some(at("11:00:00")), probed: Some(probed), ..Record::default() };
         let calls = |record: &Record, said, now| calls_for_job(record, &API, &PACE, &said, now);
         assert!(!calls(&record, said("1"), NOON));
         assert!(calls(&record, said("2"), NOON));

@@ -2,6 +2,7 @@
 //! record that was lost.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::base::chain::Chain;
 use crate::model::units::now;
@@ -21,6 +22,8 @@ pub struct Report {
     pub outcome: Outcome,
     /// What was brought, if anything.
     pub brought: Option<Brought>,
+    /// Nothing was asked because it was too early; it no longer is after so long.
+    pub too_early: Option<Duration>,
 }
 
 /// The record; one that is damaged is replaced by what the versions themselves tell.
@@ -90,7 +93,7 @@ pub(super) fn settle(
         (_, Some(id)) => Outcome::Activated(id),
         (_, None) => Outcome::Current(record.active),
     };
-    Ok(Report { outcome, brought })
+    Ok(Report { outcome, brought, too_early: None })
 }
 
 fn why_not_active(record: &Record, intent: &Intent) -> String {

@@ -1,6 +1,6 @@
 //! Noticing that a file has changed: configuration, key, certificates, the bundle, the inbox.
 //!
-//! The folder is watched, not the file: an editor replaces files by rename, and a mounted ConfigMap or Secret is a link
+//! The folder is watched, not the file: an editor replaces files by rename, and a mounted `ConfigMap` or Secret is a link
 //! to a link that is exchanged (`..data`). Whatever happens there, the content is compared, so a change that changes
 //! nothing is none. A slow look beside it catches what no event tells: network file systems, links to elsewhere, a
 //! machine out of watches.

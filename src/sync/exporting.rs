@@ -1,0 +1,242 @@
+//! A bundle through the management API: a job of ours, its state, a link, the bundle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::api::export::{self, Stall, Step};
+use crate::base::chain::OneLine;
+use crate::model::units::show_unix;
+use crate::net::trouble::{Cause, Trouble};
+use crate::store::record::{JobRecord, Probe, Probed, Success};
+
+use super::SyncError;
+use super::error::Ask;
+use super::plan::{self, Begin, Pace, Wish};
+use super::run::{Found, Sync};
+use super::settle::Report;
+use super::world::World;
+
+/// A start of the daemon starts no job within this many seconds of the last one.
+const QUIET: u64 = 600;
+
+/// How a job ended.
+enum Ended {
+    Completed,
+    Failed(String),
+    Vanished(Trouble),
+    Late(SyncError),
+}
+
+impl<W: World> Sync<'_, W> {
+    pub(super) fn api(&mut self, wish: &Wish<'_>) -> Result<Report, SyncError> {
+        let Some(api) = &self.intent.api else { return self.settle(None) };
+        let source = api.name();
+        let pace = Pace {
+            each_look: self.intent.each_look,
+            max_age: seconds(self.intent.max_age),
+            job_timeout: seconds(self.intent.job_timeout),
+            quiet: seconds(self.intent.interval).min(QUIET.cast_signed()),
+        };
+        let begin = plan::begin(self.record, wish, &pace, self.trigger, self.world.now());
+        if !matches!(begin, Begin::Adopt(_) | Begin::AfterThis(_)) {
+            // One that was for another source, or has had its time.
+            self.record.job = None;
+        }
+        let job = match begin {
+            Begin::Nothing(why) => {
+                self.world.tell(why);
+                return self.settle(None);
+            }
+            Begin::TooEarly(more) => {
+                self.world.tell("an export job was started a short while ago: none is started yet");
+                let report = self.settle(None)?;
+                let more = Duration::from_secs(u64::try_from(more).unwrap_or(0));
+                return Ok(Report { too_early: Some(more), ..report });
+            }
+            Begin::Adopt(job) => {
+                self.world.tell(&format!("going on with the export job {}", OneLine(&job.id)));
+                self.await_job(&job, true)?;
+                job
+            }
+            Begin::AfterThis(job) => {
+                self.world.tell(&format!("waiting for the export job {} to end", OneLine(&job.id)));
+                self.run_out(&job)?;
+                self.start(wish, &source, BTreeMap::new())?
+            }
+            Begin::Start => self.start(wish, &source, BTreeMap::new())?,
+            Begin::Probe => {
+                let said = self.probe(&source)?;
+                if !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
+                    return self.settle(None);
+                }
+                self.start(wish, &source, said)?
+            }
+        };
+        let found = self.bundle_of(wish, &source, &job)?;
+        self.settle(Some(found))
+    }
+
+    /// Reads what tells that content has changed; what cannot be read is warned about and left out.
+    fn probe(&mut self, source: &str) -> Result<BTreeMap<String, Probe>, SyncError> {
+        let mut said = BTreeMap::new();
+        let before = self.record.probed.clone().filter(|probed| probed.source == source);
+        for url in &self.intent.probes {
+            let known = before.as_ref().and_then(|before| before.probes.get(&url.name()));
+            match self.world.probe(url, known)? {
+                Ok(Some(probe)) => {
+                    said.insert(url.name(), probe);
+                }
+                Ok(None) => said.extend(known.map(|known| (url.name(), known.clone()))),
+                Err(trouble) => self.world.warn(&format!("cannot read the probe {url}: {trouble}")),
+            }
+        }
+        Ok(said)
+    }
+
+    /// Starts a job and sees it to its end; its id is kept before it is first asked about.
+    fn start(
+        &mut self,
+        wish: &Wish<'_>,
+        source: &str,
+        probes: BTreeMap<String, Probe>,
+    ) -> Result<JobRecord, SyncError> {
+        let domain = self.intent.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
+        self.world.tell(&format!("starting the export of {domain}"));
+        let started = show_unix(self.world.now());
+        let mark = Success { source: source.to_owned(), pin: wish.pin.map(str::to_owned), time: started.clone() };
+        // Before the request leaves: what is started and not heard of has been started all the same.
+        let before = self.record.last_start.replace(mark);
+        self.world.save(self.record)?;
+        let doing = format!("start the export of {domain}");
+        let id = match self.persist(Ask::Start, &doing, W::start_job) {
+            Ok(id) => id,
+            Err(error) => {
+                if matches!(&error, SyncError::Upstream { trouble, .. } if !matches!(trouble.cause, Cause::Lost | Cause::Unreadable))
+                {
+                    self.record.last_start = before;
+                }
+                return Err(error);
+            }
+        };
+        let pin = wish.pin.map(str::to_owned);
+        let job = JobRecord { id, source: source.to_owned(), pin, started, probes };
+        self.record.job = Some(job.clone());
+        self.world.save(self.record)?;
+        self.world.note("export started", None, Some(job.id.clone()));
+        self.await_job(&job, false)?;
+        Ok(job)
+    }
+
+    /// Polls until the job is completed; any other end forgets it and is an error.
+    fn await_job(&mut self, job: &JobRecord, adopted: bool) -> Result<(), SyncError> {
+        let error = match self.poll(job, adopted)? {
+            Ended::Completed => return Ok(()),
+            Ended::Failed(reason) => SyncError::JobFailed { id: job.id.clone(), reason: OneLine(&reason).to_string() },
+            Ended::Vanished(trouble) => SyncError::JobVanished { id: job.id.clone(), trouble },
+            Ended::Late(error) => error,
+        };
+        self.forget_job()?;
+        Err(error)
+    }
+
+    /// Polls until the job has ended, however it ends, and forgets it.
+    fn run_out(&mut self, job: &JobRecord) -> Result<(), SyncError> {
+        self.poll(job, true)?;
+        self.forget_job()
+    }
+
+    fn forget_job(&mut self) -> Result<(), SyncError> {
+        self.record.job = None;
+        self.world.save(self.record)
+    }
+
+    fn poll(&mut self, job: &JobRecord, adopted: bool) -> Result<Ended, SyncError> {
+        let network = &self.intent.network;
+        let doing = format!("read the state of the export job {}", OneLine(&job.id));
+        let pace = Pace { each_look: false, max_age: 0, job_timeout: seconds(self.intent.job_timeout), quiet: 0 };
+        let began = self.world.elapsed();
+        let mut stall = Stall::default();
+        let mut polls = 0;
+        loop {
+            if polls > 0 || !adopted {
+                self.world.wait(export::pause(polls, network.poll_first, network.poll_most))?;
+            }
+            polls += 1;
+            let state = match self.persist(Ask::Poll, &doing, |world| world.poll(&job.id)) {
+                Ok(state) => state,
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                    return Ok(Ended::Vanished(trouble));
+                }
+                Err(error) => return Err(error),
+            };
+            self.world.tell(&format!("export job {}", OneLine(&state.line())));
+            match export::next(&state) {
+                Step::AskForLink => return Ok(Ended::Completed),
+                Step::GiveUp(reason) => return Ok(Ended::Failed(reason)),
+                Step::Poll => {}
+            }
+            let elapsed = self.world.elapsed().saturating_sub(began);
+            if let Some(still) = stall.see(&state, elapsed) {
+                let line = state.line();
+                self.world.warn(&format!(
+                    "export job {}: not moved for {} s ({})",
+                    OneLine(&job.id),
+                    still.as_secs(),
+                    OneLine(&line)
+                ));
+            }
+            if plan::is_over(job, &pace, self.world.now()) || elapsed >= self.intent.job_timeout {
+                return Ok(Ended::Late(SyncError::JobTimeout {
+                    id: OneLine(&job.id).to_string(),
+                    after: self.intent.job_timeout,
+                    state: OneLine(&state.line()).to_string(),
+                    still: stall.still(elapsed),
+                }));
+            }
+        }
+    }
+
+    /// The bundle of a completed job.
+    fn bundle_of(&mut self, wish: &Wish<'_>, source: &str, job: &JobRecord) -> Result<Found, SyncError> {
+        let known = self.begin_download(source)?;
+        let id = job.id.clone();
+        let result = self.download(wish, source, Some(&id), &known, |sync| {
+            let doing = format!("get a link to the bundle of the export job {}", OneLine(&id));
+            match sync.persist(Ask::Link, &doing, |world| world.link(&id)) {
+                Ok(link) => {
+                    let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
+                    let until = link
+                        .expires_at
+                        .as_deref()
+                        .map_or_else(String::new, |time| format!(", until {}", OneLine(time)));
+                    sync.world.tell(&format!("link {}{size}{until}", link.url));
+                    Ok(link.url)
+                }
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                    sync.forget_job()?;
+                    Err(SyncError::JobVanished { id: id.clone(), trouble })
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let judged = match &result {
+            Ok(_) | Err(SyncError::StillRefused(_)) => true,
+            Err(error) => error.is_refusal(),
+        };
+        if judged {
+            self.record.job = None;
+            if !job.probes.is_empty() {
+                self.record.probed = Some(Probed { source: source.to_owned(), probes: job.probes.clone() });
+            }
+        }
+        if result.is_ok() {
+            let time = show_unix(self.world.now());
+            self.record.last_success = Some(Success { source: source.to_owned(), pin: job.pin.clone(), time });
+        }
+        result
+    }
+}
+
+fn seconds(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
