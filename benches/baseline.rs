@@ -18,7 +18,7 @@ use std::process::{Command, ExitCode, Stdio};
 use host::Kind;
 use scenarios::{SCENARIOS, Scenario, Verdict};
 
-const TOOLS: &[&str] = &["bash", "curl", "jq", "tar", "python3"];
+const TOOLS: &[&str] = &["curl", "jq", "tar", "python3"];
 
 fn is_there(tool: &str) -> bool {
     Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())

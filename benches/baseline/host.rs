@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use super::support::tar::{Entry, file, gzip, tar};
 use super::support::{Daemon, Ended, docwharf, end, folder};
 use super::upstream::KEY;
@@ -196,8 +198,7 @@ impl Host {
                 while early(begun) && !half() {
                     std::thread::yield_now();
                 }
-                let group = format!("-{}", job.id());
-                let _ = Command::new("kill").args(["-9", "--", &group]).status();
+                let _ = kill_process_group(Pid::from_child(&job), Signal::KILL);
                 let _ = job.wait();
                 self.stop();
                 std::fs::read_link(self.path("site/current")).expect("it is still there") == current
@@ -240,7 +241,7 @@ impl Host {
     }
 
     fn wait_for_end(&self, before: usize) -> String {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(line) = self.logged().lines().filter(|line| is_end(line)).nth(before) {
                 return line.to_owned();

@@ -76,7 +76,7 @@ impl Upstream {
             for stream in listener.incoming().flatten() {
                 let script = Arc::clone(&shared);
                 // A client that goes away in the middle is its own business.
-                std::thread::spawn(move || answer(stream, &script, address));
+                std::thread::spawn(move || answer(&stream, &script, address));
             }
         });
         Upstream { address, script }
@@ -138,8 +138,8 @@ fn json(stream: &TcpStream, status: &str, fields: &str, body: &str) -> std::io::
     send(stream, status, &format!("{fields}Content-Type: application/json\r\n"), body.as_bytes())
 }
 
-fn answer(stream: TcpStream, script: &Mutex<Script>, address: SocketAddr) -> Option<()> {
-    let request = read(&stream)?;
+fn answer(stream: &TcpStream, script: &Mutex<Script>, address: SocketAddr) -> Option<()> {
+    let request = read(stream)?;
     let seen = look_around();
     let mut script = script.lock().ok()?;
     script.in_ps.extend(seen);
@@ -147,31 +147,31 @@ fn answer(stream: TcpStream, script: &Mutex<Script>, address: SocketAddr) -> Opt
     let (method, target) = (words.next()?, words.next()?);
     let parts: Vec<&str> = target.split(['/', '?', '=']).skip(1).collect();
     if parts[0] == "bundles" {
-        return bundle(&stream, script, parts[1].parse().ok()?, parts[2].parse().ok()?, request.range);
+        return bundle(stream, script, parts[1].parse().ok()?, parts[2].parse().ok()?, request.range);
     }
     let fault = script.fault;
     match (method, &parts[1..]) {
-        _ if fault == Fault::Down => json(&stream, "503 Service Unavailable", "", r#"{"error":"maintenance"}"#),
+        _ if fault == Fault::Down => json(stream, "503 Service Unavailable", "", r#"{"error":"maintenance"}"#),
         _ if fault == Fault::Revoked || !request.key => {
-            json(&stream, "401 Unauthorized", "", &format!(r#"{{"error":"{REVOKED}"}}"#))
+            json(stream, "401 Unauthorized", "", &format!(r#"{{"error":"{REVOKED}"}}"#))
         }
         ("POST", ["static-export", "jobs"]) => {
             script.starts += 1;
             if fault == Fault::BusyOnce && script.starts == 1 {
-                json(&stream, "503 Service Unavailable", "Retry-After: 1\r\n", r#"{"error":"busy"}"#)
+                json(stream, "503 Service Unavailable", "Retry-After: 1\r\n", r#"{"error":"busy"}"#)
             } else {
                 let bundle = Arc::clone(&script.bundle);
                 script.jobs.push(bundle);
-                json(&stream, "202 Accepted", "", &format!(r#"{{"jobId":"{}"}}"#, script.jobs.len() - 1))
+                json(stream, "202 Accepted", "", &format!(r#"{{"jobId":"{}"}}"#, script.jobs.len() - 1))
             }
         }
-        ("GET", ["static-export", "jobs", _]) => json(&stream, "200 OK", "", r#"{"status":"completed"}"#),
+        ("GET", ["static-export", "jobs", _]) => json(stream, "200 OK", "", r#"{"status":"completed"}"#),
         ("POST", ["static-export", "jobs", job, "bundle"]) => {
             script.links += 1;
             let link = format!("http://{address}/bundles/{job}/{}?s={SIGNATURE}", script.links);
-            json(&stream, "200 OK", "", &format!(r#"{{"bundleUrl":"{link}"}}"#))
+            json(stream, "200 OK", "", &format!(r#"{{"bundleUrl":"{link}"}}"#))
         }
-        _ => json(&stream, "404 Not Found", "", r#"{"error":"nothing here"}"#),
+        _ => json(stream, "404 Not Found", "", r#"{"error":"nothing here"}"#),
     }
     .ok()
 }
