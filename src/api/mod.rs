@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
+use crate::base::chain::OneLine;
 use crate::base::secret::{SafeUrl, Scrubber, Secret};
 use crate::net::trouble::{Cause, Trouble};
 
@@ -21,6 +22,9 @@ use wire::{Job, Link};
 
 /// Answers of the API are small; more than this is none.
 const LARGEST: usize = 1024 * 1024;
+/// So much of an error page is read, for so long.
+const ERROR_PAGE: usize = 64 * 1024;
+const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The API of one base URL, with its key.
 #[derive(Debug, Clone)]
@@ -67,8 +71,12 @@ impl Api {
     /// POST /static-export/jobs/{jobId}/bundle: a fresh link; no body.
     pub async fn link(&self, id: &str) -> Result<Link, Trouble> {
         let path = ["static-export", "jobs", id, "bundle"];
-        // The body may hold the link itself: it is not quoted.
-        let (status, answer, _) = self.call(Method::POST, &path, None).await?;
+        // The body may hold the link itself: it is not quoted, whatever is wrong with it.
+        let (status, answer, _) =
+            self.call(Method::POST, &path, None).await.map_err(|trouble| match trouble.cause {
+                Cause::Unreadable => Trouble::new(Cause::Unreadable, "the answer is no JSON object that can be read"),
+                _ => trouble,
+            })?;
         wire::link(&answer).map_err(|why| Trouble::new(Cause::Unreadable, format!("{status}, but {why}")))
     }
 
@@ -98,9 +106,14 @@ impl Api {
         let result = result.unwrap_or_else(|_| {
             Err(Trouble::new(Cause::Lost, format!("no answer within {}", crate::net::seconds(self.call))))
         });
+        let (shown, took) = (OneLine(&shown), began.elapsed().as_millis());
         match &result {
-            Ok((status, ..)) => tracing::debug!("{shown}: {status} in {} ms", began.elapsed().as_millis()),
-            Err(trouble) => tracing::debug!("{shown}: {trouble} after {} ms", began.elapsed().as_millis()),
+            Ok((status, ..)) => tracing::debug!("{shown}: {status} in {took} ms"),
+            // An answer that cannot be read may hold a link.
+            Err(trouble) if trouble.cause == Cause::Unreadable => {
+                tracing::debug!("{shown}: unreadable after {took} ms");
+            }
+            Err(trouble) => tracing::debug!("{shown}: {} after {took} ms", OneLine(&trouble.to_string())),
         }
         result
     }
@@ -126,16 +139,15 @@ impl Api {
                 url = self.follow(&method, status, &url, response.headers())?;
                 continue;
             }
-            let headers = response.headers().clone();
+            if !(200..300).contains(&status) {
+                return Err(refusal(response, &self.scrubber).await);
+            }
             let mut bytes = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
                 if bytes.len() + chunk.len() > LARGEST {
                     return Err(Trouble::new(Cause::Unreadable, format!("{status}, but the answer is over 1 MiB")));
                 }
                 bytes.extend_from_slice(&chunk);
-            }
-            if !(200..300).contains(&status) {
-                return Err(Trouble::from_answer(status, &headers, &bytes, &self.scrubber));
             }
             return match serde_json::from_slice(&bytes) {
                 Ok(Value::Object(answer)) => Ok((status, answer, bytes)),
@@ -169,6 +181,27 @@ impl Api {
             .map_err(|_| Trouble::new(Cause::Unreadable, "the API key cannot be sent in a header"))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+}
+
+/// An answer that is not a good one: its status counts, however much of its body can be had in a moment.
+async fn refusal(mut response: reqwest::Response, scrubber: &Scrubber) -> Trouble {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let mut body = Vec::new();
+    let read = async {
+        while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_PAGE {
+                break;
+            }
+        }
+        Ok::<(), Trouble>(())
+    };
+    match tokio::time::timeout(ERROR_PATIENCE, read).await {
+        // Only a whole answer says that nothing was begun.
+        Ok(Err(cut)) if status >= 500 => Trouble::new(Cause::Lost, format!("{status}, and {cut}")),
+        _ => Trouble::from_answer(status, &headers, &body, scrubber),
     }
 }
 

@@ -144,9 +144,18 @@ impl Scrubber {
         }
     }
 
-    /// The text with every secret replaced by `***`.
+    /// The text with every secret replaced by `***`, and so the query of anything that looks like a link: it may be one
+    /// that we have not been told of.
     pub fn scrub(&self, text: &str) -> String {
-        self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), "***"))
+        let known = self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), "***"));
+        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
+        let hide = |word: &str| match word.split_once('?') {
+            Some((before, query)) if query.contains('=') => {
+                format!("{before}?***{}", &word[word.trim_end_matches(ends).len()..])
+            }
+            _ => word.to_owned(),
+        };
+        known.split_inclusive(ends).map(hide).collect()
     }
 }
 
@@ -187,6 +196,8 @@ mod tests {
         scrubber.hide(&Secret::new("dwk_0123456789".into()));
         let text = "got abc%2Fdef123, abc/def123, hunter22, Bearer dwk_0123456789 in 2026";
         assert_eq!(scrubber.scrub(text), "got ***, ***, ***, Bearer *** in 2026");
+        let link = r#"{"bundleUrl":"https:\/\/b\/x.zip?X-Sig=geheim","n":1} why? a=b"#;
+        assert_eq!(scrubber.scrub(link), r#"{"bundleUrl":"https:\/\/b\/x.zip?***","n":1} why? a=b"#);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn check(context: &Context) -> Result<(), Failure> {
             warnings.push(absent.to_string());
         }
         if api.key.is_too_open() {
-            warnings.push(format!("{} can be read by others: chmod 0640 it", api.key.name()));
+            warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.key.name()));
         }
     }
     if let Some(Bundle::File(path)) = &intent.bundle

@@ -89,7 +89,7 @@ impl Demo {
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
             .map_err(Failure::local(format!("cannot write {}", config.display())))?;
         // The environment is for the real agent, not for this one.
-        let sources = Sources { flag: Some(config.clone()), bare: true };
+        let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true };
         let checked = sources.load().map_err(Failure::Config)?;
         self.explain(context, &dir, &config, &api.to_string());
 

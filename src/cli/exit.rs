@@ -112,7 +112,7 @@ fn sync_code(error: &SyncError) -> u8 {
         },
         SyncError::JobFailed { .. } => 6,
         SyncError::JobVanished { .. } | SyncError::JobTimeout { .. } => 4,
-        SyncError::Interrupted => 1,
+        SyncError::Interrupted | SyncError::Broken(_) => 1,
         SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
         SyncError::Seal(error) => seal_code(error),
         SyncError::Store(error) => store_code(error),
@@ -195,9 +195,7 @@ impl fmt::Display for Failure {
             Failure::Local { doing, source } => {
                 write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
             }
-            Failure::Signal(_) => {
-                f.write_str("docwharf: interrupted; nothing is lost, the next sync goes on from here")
-            }
+            Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {error}")
             }

@@ -217,6 +217,7 @@ impl<'a> Caller<'a> {
             };
             if download.has_moved() {
                 attempts.reset();
+                links = 1;
             }
             if is_dead_link(&trouble) && links < 4 {
                 links += 1;
@@ -256,7 +257,8 @@ impl<'a> Caller<'a> {
             };
             match attempts.next(ask.call(), &trouble, backoff::random()) {
                 Some(pause) => {
-                    tracing::warn!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
+                    let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
+                    tracing::warn!("{}", OneLine(&line));
                     self.pause(pause)?;
                 }
                 None => return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble }.into()),

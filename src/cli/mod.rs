@@ -213,7 +213,7 @@ impl Context {
     }
 
     fn sources(&self) -> Sources {
-        Sources { flag: self.global.config.clone(), bare: false }
+        Sources { flag: self.global.config.clone(), ..Sources::default() }
     }
 
     fn config(&self) -> Result<Config, Failure> {

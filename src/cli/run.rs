@@ -12,6 +12,6 @@ pub(super) struct Run {}
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        Ok(daemon::run(context.sources(), config, PATIENCE)?)
+        Ok(daemon::run(context.sources().settled(), config, PATIENCE)?)
     }
 }

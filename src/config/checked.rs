@@ -59,6 +59,8 @@ pub struct Sources {
     pub flag: Option<PathBuf>,
     /// Whether the environment is left out.
     pub bare: bool,
+    /// Whether there was a file with something in it when it was first read.
+    pub had_file: bool,
 }
 
 impl Sources {
@@ -74,6 +76,25 @@ impl Sources {
     /// Reads file and environment, and proves them.
     pub fn load(&self) -> Result<Config, Vec<Problem>> {
         self.read().and_then(|raw| self.check(raw))
+    }
+
+    /// Reads them while an earlier reading is in force: a file that has vanished or was emptied is a mistake then, not a
+    /// configuration.
+    pub fn load_again(&self) -> Result<Config, Vec<Problem>> {
+        let (path, _) = self.file();
+        let is_empty = std::fs::metadata(&path).map_or(self.had_file, |metadata| metadata.len() == 0);
+        if self.had_file && is_empty {
+            let what = format!("{} is empty or gone", path.display());
+            return Err(vec![Problem { place: Place::Missing, what }]);
+        }
+        self.load()
+    }
+
+    /// The same, knowing whether there is a file.
+    #[must_use]
+    pub fn settled(self) -> Sources {
+        let had_file = std::fs::metadata(self.file().0).is_ok_and(|metadata| metadata.len() > 0);
+        Sources { had_file, ..self }
     }
 
     /// Reads file and environment as they are written.
@@ -97,7 +118,10 @@ impl Sources {
 
     /// Proves what was read.
     pub fn check(&self, raw: Raw) -> Result<Config, Vec<Problem>> {
-        check(raw, self.file().0.parent().unwrap_or(Path::new("/")))
+        let mut config = check(raw, self.file().0.parent().unwrap_or(Path::new("/")))?;
+        // Proxies are part of the environment.
+        config.intent.network.direct = self.bare;
+        Ok(config)
     }
 }
 
@@ -194,6 +218,7 @@ fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -
         poll_first: checker.duration("network.pollFirst", LEAST).unwrap_or(network.poll_first),
         poll_most: checker.duration("network.pollMost", LEAST).unwrap_or(network.poll_most),
         redirects: checker.number("network.redirects", 0, 100).map_or(network.redirects, |n| n as usize),
+        direct: network.direct,
         ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
     }
 }

@@ -79,7 +79,7 @@ pub struct Written {
 }
 
 /// A value in one of the shapes that keys take. What comes from the environment is text, and may stand for any.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// A string.
     Text(String),
@@ -91,6 +91,19 @@ pub enum Value {
     Texts(Vec<String>),
     /// A table: the section is there.
     Section,
+}
+
+/// Texts may be links, which are secrets.
+impl std::fmt::Debug for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Value::Text(_) => "Text(***)",
+            Value::Flag(_) => "Flag",
+            Value::Number(_) => "Number",
+            Value::Texts(_) => "Texts(***)",
+            Value::Section => "Section",
+        })
+    }
 }
 
 /// All values that were written.

@@ -59,10 +59,10 @@ fn toml(name: &str, value: &Value) -> String {
 
 /// The text in quotes; links without what is secret in them.
 fn quoted(name: &str, text: &str) -> String {
-    let is_link = matches!(name, "staticExport.bundleUrl" | "api.baseUrl" | "sync.probe") && text.contains("://");
-    let masked = match SafeUrl::parse(text) {
-        Ok(url) if is_link => url.to_string(),
-        Err(_) if is_link && !text.starts_with("file:") => "***".to_owned(),
+    let may_be_link = matches!(name, "staticExport.bundleUrl" | "api.baseUrl" | "sync.probe");
+    let masked = match (may_be_link, SafeUrl::parse(text), text.split_once('?')) {
+        (true, Ok(url), _) => url.to_string(),
+        (true, Err(_), Some((before, _))) => format!("{before}?***"),
         _ => text.to_owned(),
     };
     // JSON's basic strings are TOML's.

@@ -14,6 +14,12 @@ pub fn parse_bundle(text: &str, base: &Path) -> Result<Bundle, String> {
         return Err("it is empty".to_owned());
     }
     // The text is a secret where it is a signed link: it is not repeated.
+    let lower = text.to_ascii_lowercase();
+    let is_url = lower.contains("://");
+    let looks_signed = text.split_once('?').is_some_and(|(_, query)| query.contains('='));
+    if !is_url && (lower.starts_with("http:") || lower.starts_with("https:") || looks_signed) {
+        return Err("a link begins with https://; a path with a ? in it is written as a file URL".to_owned());
+    }
     let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
         Some("http" | "https") => SafeUrl::parse(text).map(Bundle::Link),
@@ -41,6 +47,9 @@ fn file_path(text: &str) -> Result<PathBuf, String> {
 /// The API's address: http or https, without a query.
 pub fn parse_base_url(text: &str) -> Result<SafeUrl, String> {
     let url = SafeUrl::parse(text)?;
+    if !url.expose().username().is_empty() || url.expose().password().is_some() {
+        return Err("an API's address has no user name and no password: the key says who we are".to_owned());
+    }
     if url.has_query() || url.expose().fragment().is_some() {
         return Err("an API's address has neither query nor fragment".to_owned());
     }
@@ -105,7 +114,8 @@ mod tests {
         assert!(of("file://host/x").is_err());
         let link = of("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
         assert!(matches!(&link, Bundle::Link(url) if url.to_string() == "https://bucket.example/x?***"));
-        for wrong in ["s3://bucket/x?sig=geheim", "https://?sig=geheim"] {
+        for wrong in ["s3://bucket/x?sig=geheim", "https://?sig=geheim", "bucket/x?sig=geheim", "https:/b/x?sig=geheim"]
+        {
             let why = of(wrong).unwrap_err();
             assert!(!why.contains("geheim"), "{why}");
         }

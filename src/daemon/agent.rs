@@ -1,4 +1,4 @@
-//! `run`: the last good version is served before anything else is done; then whatever wakes the agent makes it look.
+//! The agent: whatever wakes it makes it look, and what comes of that is served.
 //!
 //! One thing is done at a time. What wakes it meanwhile is remembered; a changed configuration calls the sync off, which
 //! loses nothing: a job is adopted, a download continued.
@@ -9,8 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::signal::unix::Signal;
 use tokio::time::{Instant, sleep_until};
 
 use crate::base::backoff;
@@ -19,97 +18,24 @@ use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::model::units::{parse_time, unix_seconds};
 use crate::model::version::VersionId;
-use crate::serve::{Site, listener};
-use crate::site::mapping;
-use crate::store::Store;
+use crate::net::trouble::LONGEST;
+use crate::serve::Site;
 use crate::store::writer::Writer;
 use crate::sync::inbox::Inbox;
 use crate::sync::plan::Trigger;
 use crate::sync::run::wait_after;
-use crate::sync::settle::{Report, candidates, read_record};
+use crate::sync::settle::Report;
 use crate::sync::watch::{Watch, What};
-use crate::sync::{Bundle, Outcome, SyncError, open};
+use crate::sync::{Bundle, Outcome, SyncError};
 
+use super::DaemonError;
 use super::work::{Done, Running, Work};
-use super::{DaemonError, StopSignals, announce, bind, finish, runtime};
 
 /// How often a file in the inbox that may still be growing is looked at.
 const GLANCE: Duration = Duration::from_millis(500);
 
-/// The daemon, until a signal says stop.
-pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), DaemonError> {
-    let listeners = bind(&config.listen)?;
-    // Before a store is made for nothing.
-    if !has_origin(&config) && Store::at(&config.store).versions()?.is_empty() {
-        return Err(DaemonError::NothingToServe { store: config.store });
-    }
-    let writer = Arc::new(Writer::open(&config.store, patience)?);
-    let site = Site::new(config.settings.clone());
-    let shown = show_best(&writer, &config, &site)?;
-    if shown.is_none() && !has_origin(&config) {
-        return Err(DaemonError::NothingToServe { store: config.store });
-    }
-    let runtime = runtime()?;
-    let result = runtime.block_on(async {
-        // Before anybody can know that we are there.
-        let mut signals = StopSignals::new()?;
-        let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
-        let (stop, stopped) = watch::channel(false);
-        announce(&listeners);
-        let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped));
-        let mut agent = Agent::new(writer, sources, config, site, shown);
-        tokio::select! {
-            ended = &mut server => return finish(ended),
-            () = signals.stop() => {}
-            ended = agent.live(hangup) => return ended,
-        }
-        agent.call_off();
-        stop.send_replace(true);
-        finish(server.await)
-    });
-    // A seal under way is abandoned: it has changed nothing, and its stage is swept at the next start.
-    runtime.shutdown_background();
-    result
-}
-
-/// Whether versions can come from anywhere.
-fn has_origin(config: &Config) -> bool {
-    config.intent.has_source() || config.inbox.is_some()
-}
-
-/// Shows the active version, or the best that is left if it is damaged.
-fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
-    let record = read_record(writer).map_err(|error| match error {
-        SyncError::Store(error) => DaemonError::Store(error),
-        other => DaemonError::FirstSync(other),
-    })?;
-    let suspect = writer.store().suspect();
-    let stored = writer.store().versions()?;
-    let mut shown = None;
-    for id in candidates(&record, stored.iter().map(|version| version.id)) {
-        match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
-            Ok(version) => {
-                site.show(version);
-                shown = Some(id);
-                break;
-            }
-            Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
-        }
-    }
-    // The mark stays until the version is found whole or mended, or the next start would trust it again.
-    if suspect.is_some() && suspect == shown {
-        writer.clear_suspect()?;
-    }
-    mapping::mark_suspects_in(writer.suspect_file()?);
-    if shown.is_some() && record.active != shown {
-        // The record keeps what the operator or the last sync decided: once it is mended, it is served again.
-        writer.note("docwharf run", "fell back", shown, None);
-    }
-    Ok(shown)
-}
-
 /// The part of `run` that brings versions.
-struct Agent {
+pub(super) struct Agent {
     writer: Arc<Writer>,
     sources: Sources,
     config: Config,
@@ -127,6 +53,10 @@ struct Agent {
     imports: VecDeque<PathBuf>,
     /// When to look next, and by what trigger.
     next: (Instant, Trigger),
+    /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
+    scheduled: Option<SystemTime>,
+    /// Imports in a row that failed for no fault of the file.
+    stuck: u32,
     /// When to look into the inbox next.
     glance: Option<Instant>,
 }
@@ -141,7 +71,13 @@ enum Woken {
 }
 
 impl Agent {
-    fn new(writer: Arc<Writer>, sources: Sources, config: Config, site: Arc<Site>, shown: Option<VersionId>) -> Agent {
+    pub(super) fn new(
+        writer: Arc<Writer>,
+        sources: Sources,
+        config: Config,
+        site: Arc<Site>,
+        shown: Option<VersionId>,
+    ) -> Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
@@ -159,8 +95,14 @@ impl Agent {
             pending: None,
             imports: VecDeque::new(),
             next: (Instant::now(), Trigger::Start),
+            scheduled: None,
+            stuck: 0,
             glance,
         };
+        // What has changed since the configuration was read and before it was watched.
+        if let Ok(config) = agent.sources.load() {
+            agent.take_over(config);
+        }
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
@@ -175,14 +117,14 @@ impl Agent {
         let ago = parse_time(&attempt.time).map(|time| unix_seconds(SystemTime::now()) - time);
         // A clock that was set back since then must not make it wait longer than it would have.
         let ago = u64::try_from(ago.unwrap_or(0)).unwrap_or(0);
-        let left = Duration::from_secs(attempt.wait.saturating_sub(ago));
+        let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(LONGEST);
         if attempt.failures > 0 && !left.is_zero() {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
             self.next.0 = Instant::now() + left;
         }
     }
 
-    async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
+    pub(super) async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
@@ -197,6 +139,7 @@ impl Agent {
             match woken {
                 Woken::Hangup => {
                     self.reload();
+                    self.failures = 0;
                     self.wake(Trigger::Hook);
                 }
                 Woken::Changed(what) => self.changed(&what),
@@ -204,7 +147,7 @@ impl Agent {
                     self.running = None;
                     self.ended(done.map_err(|died| DaemonError::Died(io::Error::other(died)))?)?;
                 }
-                Woken::Time => self.pending = Some(self.pending.unwrap_or(self.next.1)),
+                Woken::Time => self.time_has_come(),
                 Woken::Glance => self.look_into_inbox(),
             }
         }
@@ -234,13 +177,40 @@ impl Agent {
 
     /// Looks as soon as can be. A stronger trigger is not replaced by a weaker one.
     fn wake(&mut self, trigger: Trigger) {
-        if self.pending != Some(Trigger::Hook) {
-            self.pending = Some(trigger);
-        }
-        self.failures = 0;
+        self.pending = self.pending.max(Some(trigger));
     }
 
-    fn call_off(&self) {
+    fn time_has_come(&mut self) {
+        if self.inbox.is_none() && self.config.inbox.is_some() {
+            self.inbox = open_inbox(&self.config);
+            self.glance = self.inbox.as_ref().map(|_| Instant::now());
+        }
+        match self.scheduled.and_then(|time| time.duration_since(SystemTime::now()).ok()) {
+            // The machine has slept, or its clock was set: ask again soon, it may be again.
+            Some(left) if !left.is_zero() => self.next.0 = Instant::now() + left.min(Duration::from_mins(1)),
+            _ => {
+                self.scheduled = None;
+                self.wake(self.next.1);
+            }
+        }
+    }
+
+    /// Looks again after `wait`, or when the schedule says so.
+    fn look_after(&mut self, wait: Option<Duration>) {
+        self.scheduled = None;
+        let wait = match (wait, &self.config.schedule) {
+            (Some(wait), _) => wait,
+            (None, Some(schedule)) => {
+                let wait = schedule.wait();
+                self.scheduled = SystemTime::now().checked_add(wait);
+                wait.min(Duration::from_mins(1))
+            }
+            (None, None) => backoff::jitter(self.config.intent.interval),
+        };
+        self.next = (Instant::now() + wait, Trigger::Interval);
+    }
+
+    pub(super) fn call_off(&self) {
         if let Some(running) = &self.running {
             running.call_off();
         }
@@ -252,11 +222,12 @@ impl Agent {
             // After a failure there is something to make good: that is what the change was for, probably.
             let trigger = if self.failures > 0 { Trigger::Interval } else { Trigger::Changed };
             if self.reload() {
+                self.failures = 0;
                 self.wake(trigger);
             }
         }
-        if what.contains(&What::Bundle) && self.pending.is_none() {
-            self.pending = Some(Trigger::Interval);
+        if what.contains(&What::Bundle) {
+            self.wake(Trigger::Interval);
         }
         if what.contains(&What::Inbox) {
             self.look_into_inbox();
@@ -265,30 +236,10 @@ impl Agent {
 
     /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
     fn reload(&mut self) -> bool {
-        match self.sources.load() {
+        match self.sources.load_again() {
             Ok(config) => {
-                for (key, same) in [
-                    ("store.path", config.store == self.config.store),
-                    ("server.listen", config.listen == self.config.listen),
-                    ("server", config.settings == self.config.settings),
-                ] {
-                    if !same {
-                        tracing::warn!("{key} has changed, which takes a restart");
-                    }
-                }
                 self.config_error = None;
-                let inbox = config.inbox != self.config.inbox;
-                self.config = Config {
-                    store: self.config.store.clone(),
-                    listen: self.config.listen.clone(),
-                    settings: self.config.settings.clone(),
-                    ..config
-                };
-                if inbox {
-                    self.inbox = open_inbox(&self.config);
-                    self.glance = self.inbox.as_ref().map(|_| Instant::now());
-                }
-                self.watch = Watch::new(watched(&self.sources, &self.config));
+                self.take_over(config);
                 self.warn_of_config();
                 self.call_off();
                 self.remember_config_error();
@@ -306,6 +257,31 @@ impl Agent {
         }
     }
 
+    /// What can change while it runs, changes.
+    fn take_over(&mut self, config: Config) {
+        for (key, same) in [
+            ("store.path", config.store == self.config.store),
+            ("server.listen", config.listen == self.config.listen),
+            ("server", config.settings == self.config.settings),
+        ] {
+            if !same {
+                tracing::warn!("{key} has changed, which takes a restart");
+            }
+        }
+        let inbox = config.inbox != self.config.inbox;
+        self.config = Config {
+            store: self.config.store.clone(),
+            listen: self.config.listen.clone(),
+            settings: self.config.settings.clone(),
+            ..config
+        };
+        if inbox {
+            self.inbox = open_inbox(&self.config);
+        }
+        self.glance = self.inbox.as_ref().map(|_| Instant::now());
+        self.watch.rewatch(watched(&self.sources, &self.config));
+    }
+
     fn warn_of_config(&self) {
         for warning in &self.config.warnings {
             tracing::warn!("{}", OneLine(&warning.to_string()));
@@ -313,7 +289,7 @@ impl Agent {
         if let Some(api) = &self.config.intent.api
             && api.key.is_too_open()
         {
-            tracing::warn!("{} can be read by others: chmod 0640 it", api.key.name());
+            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.key.name());
         }
     }
 
@@ -373,42 +349,51 @@ impl Agent {
                 self.put_away(&path, &done.result);
                 Ok(())
             }
-            Work::Sync(_) => self.after_sync(done.result),
+            Work::Sync(trigger) => self.after_sync(trigger, done.result),
         }
     }
 
-    fn after_sync(&mut self, result: Result<Report, SyncError>) -> Result<(), DaemonError> {
-        let every = match &self.config.schedule {
-            Some(schedule) => schedule.wait(),
-            None => backoff::jitter(self.config.intent.interval),
-        };
-        let wait = match result {
+    fn after_sync(&mut self, trigger: Trigger, result: Result<Report, SyncError>) -> Result<(), DaemonError> {
+        match result {
             // What failed before is to be made good as soon as may be.
-            Ok(Report { too_early: Some(more), .. }) if self.failures > 0 => more.min(every),
-            Ok(Report { too_early: Some(_), .. }) => every,
-            Ok(_) => {
-                self.failures = 0;
-                every
+            Ok(Report { too_early: Some(more), .. }) => {
+                let wait = more.min(self.config.intent.interval);
+                self.look_after((wait < self.config.intent.interval).then_some(wait));
             }
-            // What called it off is pending.
-            Err(SyncError::Interrupted) => return Ok(()),
+            Ok(report) => {
+                self.failures = 0;
+                // A changed configuration that asked for nothing puts nothing off.
+                let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
+                if !asked_nothing || self.next.0 <= Instant::now() {
+                    self.look_after(None);
+                }
+            }
+            // What called it off comes first, but it is not forgotten.
+            Err(SyncError::Interrupted) => self.wake(trigger),
             Err(error) if error.is_absence() && self.shown.is_none() && self.inbox.is_none() => {
                 return Err(DaemonError::FirstSync(error));
             }
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
-                let wait = wait_after(&error, self.failures, &self.config.intent);
-                let stays = if self.shown.is_some() { "the active version stays" } else { "there is no version yet" };
-                let again = wait.as_secs_f32().ceil();
-                match error {
-                    SyncError::StillRefused(_) => tracing::debug!("{}", Chain(&error)),
-                    error => tracing::error!("{}; {stays}; looking again in {again} s", Chain(&error)),
+                self.look_after(None);
+                let every = self.next.0.saturating_duration_since(Instant::now());
+                let wait = wait_after(&error, self.failures, every);
+                if wait != every {
+                    self.look_after(Some(wait));
                 }
-                wait
+                self.tell_failure(&error, wait);
             }
-        };
-        self.next = (Instant::now() + wait, Trigger::Interval);
+        }
         Ok(())
+    }
+
+    fn tell_failure(&self, error: &SyncError, wait: Duration) {
+        let stays = if self.shown.is_some() { "the active version stays" } else { "there is no version yet" };
+        if let SyncError::StillRefused(_) = error {
+            tracing::debug!("{}", Chain(error));
+        } else {
+            tracing::error!("{}; {stays}; looking again in {} s", Chain(error), wait.as_secs_f32().ceil());
+        }
     }
 
     /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
@@ -419,10 +404,12 @@ impl Agent {
             Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
             Err(error) => {
                 tracing::error!("{}; {} is tried again", Chain(error), path.display());
-                self.glance = Some(Instant::now() + backoff::after(1));
+                self.stuck += 1;
+                self.glance = Some(Instant::now() + backoff::after(self.stuck));
                 return;
             }
         };
+        self.stuck = 0;
         match &reason {
             None => tracing::info!("{}: accepted", path.display()),
             Some(reason) => tracing::error!("{reason}; it is in rejected/"),

@@ -1,9 +1,10 @@
 //! The life of `run`, `serve` and `origin`: serve what there is, then look for more, until told to stop.
 //!
 //! Async is for sockets, timers and signals; looking, proving and sealing happen on a thread of their own ([`work`]).
-//! Whichever of server and agent ends first ends the other. [`agent`] is the part of `run` that brings versions.
+//! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on.
 
 mod agent;
+mod start;
 mod work;
 
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use crate::serve::listener::{self, Answer};
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
-pub use agent::run;
+pub use start::run;
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]

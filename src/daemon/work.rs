@@ -1,6 +1,8 @@
 //! The thread on which `run` looks, downloads, proves and seals: it steps back behind the serving threads.
 
+use std::any::Any;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread;
 
@@ -35,7 +37,7 @@ pub(super) struct Done {
     pub(super) work: Work,
     pub(super) result: Result<Report, SyncError>,
     /// The version that is to be served from now on, opened.
-    pub(super) opened: Option<(VersionId, Result<Sealed, SyncError>)>,
+    pub(super) opened: Opened,
 }
 
 /// Work under way.
@@ -68,14 +70,9 @@ impl Running {
             };
             let doing = Arc::new(Doing::default());
             let means = Means { runtime, stop: stopped, doing, who: who.to_owned() };
-            let result = match &work {
-                Work::Sync(trigger) => act::sync(&writer, &intent, *trigger, &means),
-                Work::Import(path) => import(&writer, &intent, path, None, &means.who, &Meter::default()),
-            };
-            let active = writer.store().record().ok().and_then(|record| record.active);
-            let due = active.filter(|&id| result.is_ok() && shown != Some(id));
-            let opened =
-                due.map(|id| (id, open::open(&writer, id, &intent.effort, writer.store().suspect() == Some(id))));
+            // A mistake of ours must not take the site down: what is served does not depend on it.
+            let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
+            let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
@@ -86,6 +83,31 @@ impl Running {
     pub(super) fn call_off(&self) {
         self.stop.send_replace(true);
     }
+}
+
+type Opened = Option<(VersionId, Result<Sealed, SyncError>)>;
+
+fn act(
+    work: &Work,
+    writer: &Writer,
+    intent: &Intent,
+    shown: Option<VersionId>,
+    means: &Means,
+) -> (Result<Report, SyncError>, Opened) {
+    let result = match work {
+        Work::Sync(trigger) => act::sync(writer, intent, *trigger, means),
+        Work::Import(path) => import(writer, intent, path, None, &means.who, &Meter::default()),
+    };
+    let active = writer.store().record().ok().and_then(|record| record.active);
+    let due = active.filter(|&id| result.is_ok() && shown != Some(id));
+    let opened = due.map(|id| (id, open::open(writer, id, &intent.effort, writer.store().suspect() == Some(id))));
+    (result, opened)
+}
+
+/// The words of a panic.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string).or(panic.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| "it panicked".to_owned())
 }
 
 /// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
+use super::partial::INNER;
+
 /// Beginnings of archives that may stand inside a layer of gzip: gzip, ZIP, zstd.
 const INSIDE: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28, 0xb5, 0x2f, 0xfd]];
 
@@ -19,22 +21,26 @@ pub fn unwrap_second_layer(path: &Path, limit: u64) -> io::Result<Option<PathBuf
     if layer()?.take(4).read_to_end(&mut head).is_err() || !INSIDE.iter().any(|begin| head.starts_with(begin)) {
         return Ok(None);
     }
-    let inner = path.with_extension("inner");
-    let mut out = File::create(&inner)?;
-    let mut decoder = layer()?.take(limit.saturating_add(1));
+    let inner = path.with_file_name(INNER);
+    let written = write_inner(layer()?, &inner, limit);
+    if !matches!(written, Ok(true)) {
+        let _ = std::fs::remove_file(&inner);
+    }
+    Ok(written?.then_some(inner))
+}
+
+/// Whether the layer could be taken off: a damaged one is left on, and refused for what it is.
+fn write_inner(layer: impl Read, inner: &Path, limit: u64) -> io::Result<bool> {
+    let mut out = File::create(inner)?;
+    let mut decoder = layer.take(limit.saturating_add(1));
     let mut buffer = vec![0; 256 * 1024];
     loop {
         match decoder.read(&mut buffer) {
-            Ok(0) => break,
+            Ok(0) => return Ok(true),
             Ok(n) => out.write_all(&buffer[..n])?,
-            // Damaged: the outer file is proved instead, and refused for what it is.
-            Err(_) => {
-                std::fs::remove_file(&inner)?;
-                return Ok(None);
-            }
+            Err(_) => return Ok(false),
         }
     }
-    Ok(Some(inner))
 }
 
 #[cfg(test)]

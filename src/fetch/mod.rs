@@ -93,8 +93,10 @@ pub struct Download {
     /// The most bytes that are taken.
     limit: u64,
     known: Vec<Known>,
-    /// Received since attempts last counted anew.
-    since: u64,
+    /// The furthest that any attempt has come, and where attempts last counted anew: what is received again counts for
+    /// nothing.
+    furthest: u64,
+    counted: u64,
 }
 
 /// What a good answer brings.
@@ -115,14 +117,15 @@ impl Download {
         known: Vec<Known>,
     ) -> Download {
         let partial = Partial::open(dir, source);
-        Download { http, network, progress, partial, source: source.to_owned(), limit, known, since: 0 }
+        let (furthest, counted) = (partial.len(), partial.len());
+        Download { http, network, progress, partial, source: source.to_owned(), limit, known, furthest, counted }
     }
 
     /// Whether enough has arrived since the last time it was asked for attempts to count anew.
     pub fn has_moved(&mut self) -> bool {
-        let moved = self.since >= PROGRESS;
+        let moved = self.furthest >= self.counted + PROGRESS;
         if moved {
-            self.since = 0;
+            self.counted = self.furthest;
         }
         moved
     }
@@ -147,6 +150,8 @@ impl Download {
             Ok(Fetched::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {took} ms"),
             Ok(Fetched::Whole(_)) => tracing::debug!("GET {url}: whole, in {took} ms"),
             Err(trouble) => {
+                let trouble = trouble.to_string();
+                let trouble = crate::base::chain::OneLine(&trouble);
                 tracing::debug!("GET {url}: {trouble}, {} bytes so far, in {took} ms", self.partial.len());
             }
         }
@@ -199,7 +204,11 @@ impl Download {
                     .ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
             }
             206 => match ContentRange::of(headers) {
-                Some(range) if range.continues(self.partial.len(), self.partial.total()) && self.same_file(headers) => {
+                Some(range)
+                    if self.partial.resumable().is_some()
+                        && range.continues(self.partial.len(), self.partial.total())
+                        && self.same_file(headers) =>
+                {
                     Ok(Answer::Body(response))
                 }
                 _ => {
@@ -213,7 +222,7 @@ impl Download {
             }
             200..300 => {
                 let length = length(headers);
-                let validator = validator(headers);
+                let validator = resumable(headers);
                 let known = self.known.iter().find(|known| {
                     Some(&known.validator) == validator.as_ref() && length.is_none_or(|len| len == known.size)
                 });
@@ -224,9 +233,7 @@ impl Download {
                     return Err(self.too_large(length.unwrap_or(0)));
                 }
                 let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-                self.partial
-                    .begin(&self.source, resumable(headers), validator, length, encoded)
-                    .map_err(|error| broken(&error))?;
+                self.partial.begin(&self.source, validator, length, encoded).map_err(|error| broken(&error))?;
                 Ok(Answer::Body(response))
             }
             _ => Err(error_page(response, scrubber).await),
@@ -265,7 +272,7 @@ impl Download {
             }
             file.write_all(&chunk).map_err(|error| broken(&error))?;
             self.partial.grow(chunk.len() as u64);
-            self.since += chunk.len() as u64;
+            self.furthest = self.furthest.max(self.partial.len());
         }
         if let Some(total) = self.partial.total()
             && total != self.partial.len()

@@ -10,6 +10,8 @@ use super::{Arrived, Known};
 
 /// The received bytes.
 const PART: &str = "bundle.part";
+/// What was inside, if it was wrapped once too often.
+pub(super) const INNER: &str = "bundle.inner";
 /// What they are.
 const NOTE: &str = "bundle.json";
 
@@ -18,9 +20,7 @@ const NOTE: &str = "bundle.json";
 #[serde(rename_all = "camelCase")]
 struct Note {
     source: String,
-    /// What a part may be continued under.
-    resumable: Option<String>,
-    /// What names the content.
+    /// What names the content strongly enough for a part to be continued under it.
     validator: Option<String>,
     total: Option<u64>,
     /// Whether a content coding was named.
@@ -39,11 +39,13 @@ pub(super) struct Partial {
 impl Partial {
     /// Takes up what an earlier process has left for the same source, or begins with nothing.
     pub(super) fn open(dir: &Path, source: &str) -> Partial {
+        // Made from the part, and made again from it.
+        let _ = std::fs::remove_file(dir.join(INNER));
         let mut partial = Partial { dir: dir.to_owned(), note: Note::default(), len: 0, resumed: false };
         let note = std::fs::read(dir.join(NOTE)).ok().and_then(|text| serde_json::from_slice::<Note>(&text).ok());
         let len = std::fs::metadata(dir.join(PART)).map_or(0, |metadata| metadata.len());
         match note {
-            Some(note) if note.source == source && note.resumable.is_some() && len > 0 => {
+            Some(note) if note.source == source && note.validator.is_some() && len > 0 => {
                 let whole = note.total.is_some_and(|total| len >= total);
                 partial.note = note;
                 partial.len = len;
@@ -72,13 +74,12 @@ impl Partial {
     pub(super) fn begin(
         &mut self,
         source: &str,
-        resumable: Option<String>,
         validator: Option<String>,
         total: Option<u64>,
         encoded: bool,
     ) -> io::Result<()> {
         self.discard();
-        self.note = Note { source: source.to_owned(), resumable, validator, total, encoded };
+        self.note = Note { source: source.to_owned(), validator, total, encoded };
         std::fs::create_dir_all(&self.dir)?;
         let text = serde_json::to_vec(&self.note)?;
         std::fs::write(self.dir.join(NOTE), text)
@@ -106,7 +107,7 @@ impl Partial {
 
     /// The validator to continue under, if there is something to continue.
     pub(super) fn resumable(&self) -> Option<&str> {
-        self.note.resumable.as_deref().filter(|_| self.len > 0)
+        self.note.validator.as_deref().filter(|_| self.len > 0)
     }
 
     pub(super) fn grow(&mut self, bytes: u64) {
@@ -115,7 +116,7 @@ impl Partial {
 
     /// Forgets all of it.
     pub(super) fn discard(&mut self) {
-        for name in [NOTE, PART] {
+        for name in [NOTE, PART, INNER] {
             // What cannot be removed will not be continued either: the note goes first.
             let _ = std::fs::remove_file(self.dir.join(name));
         }

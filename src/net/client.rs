@@ -44,7 +44,9 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
         .map_err(|error| ClientError::Build(error.to_string()))?
         .with_root_certificates(roots(network.ca_file.as_deref())?)
         .with_no_client_auth();
-    reqwest::Client::builder()
+    let builder = reqwest::Client::builder();
+    let builder = if network.direct { builder.no_proxy() } else { builder };
+    builder
         .tls_backend_preconfigured(tls)
         .redirect(Policy::none())
         .referer(false)

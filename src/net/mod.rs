@@ -25,6 +25,8 @@ pub struct Network {
     pub poll_most: Duration,
     /// Hops from a link to what it leads to.
     pub redirects: usize,
+    /// Whether proxies from the environment are left alone.
+    pub direct: bool,
     /// Further root certificates, PEM.
     pub ca_file: Option<PathBuf>,
 }
@@ -38,6 +40,7 @@ impl Default for Network {
             poll_first: Duration::from_secs(1),
             poll_most: Duration::from_secs(10),
             redirects: 10,
+            direct: false,
             ca_file: None,
         }
     }

@@ -37,6 +37,11 @@ impl Attempts {
         *self = Attempts::default();
     }
 
+    /// Whether one of them may have been carried out unseen.
+    pub fn was_blind(&self) -> bool {
+        self.blind > 0
+    }
+
     /// After trouble: how long to wait before asking again, or `None` to give up. `random` is from 0 to 1.
     pub fn next(&mut self, call: Call, trouble: &Trouble, random: f64) -> Option<Duration> {
         self.made += 1;

@@ -11,6 +11,8 @@ use crate::base::secret::Scrubber;
 
 /// A clock that differs from the server's by more than this is worth telling.
 const SKEW: Duration = Duration::from_mins(1);
+/// Nobody waits longer, whatever an upstream asks for.
+pub const LONGEST: Duration = Duration::from_hours(7 * 24);
 /// So much of an answer that is no JSON is quoted.
 const QUOTED: usize = 200;
 
@@ -111,7 +113,7 @@ impl Trouble {
         let mut trouble = Trouble::new(Cause::Status(status), what);
         trouble.retry_after = retry_after(headers, SystemTime::now());
         trouble.words.skew = skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
-        trouble.words.code = element(&String::from_utf8_lossy(body), "Code");
+        trouble.words.code = element(&scrubber.scrub(&String::from_utf8_lossy(body)), "Code");
         trouble
     }
 
@@ -140,7 +142,6 @@ impl Error for Trouble {}
 
 /// What an error body says: the API's `error` and `details`, a storage service's code and message, else its beginning.
 fn said(body: &[u8], scrubber: &Scrubber) -> String {
-    let text = String::from_utf8_lossy(body);
     let scrubbed = |text: &str| scrubber.scrub(text.trim());
     if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
         && let Some(error) = value.get("error").and_then(|error| error.as_str())
@@ -151,11 +152,13 @@ fn said(body: &[u8], scrubber: &Scrubber) -> String {
         let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
         return cut(&scrubbed(&format!("{error}{more}")), 2 * QUOTED);
     }
+    // Before anything is cut: half a secret is one, too.
+    let text = scrubbed(&String::from_utf8_lossy(body));
     if let Some(code) = element(&text, "Code") {
         let message = element(&text, "Message").map_or_else(String::new, |message| format!(" ({message})"));
-        return cut(&scrubbed(&format!("{code}{message}")), QUOTED);
+        return cut(&format!("{code}{message}"), QUOTED);
     }
-    cut(&scrubbed(&text), QUOTED)
+    cut(&text, QUOTED)
 }
 
 fn cut(text: &str, most: usize) -> String {
@@ -175,11 +178,13 @@ fn element(text: &str, name: &str) -> Option<String> {
 /// `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        // More digits than a number has are a long time, too.
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()
+    };
+    Some(wait.min(LONGEST))
 }
 
 /// How far this machine's clock is from the server's `Date`, if it is worth telling.
@@ -226,6 +231,9 @@ mod tests {
         assert_eq!(of(&date), Some(Duration::from_secs(90)));
         assert_eq!(of(&httpdate::fmt_http_date(now - Duration::from_secs(9))), Some(Duration::ZERO));
         assert_eq!(of("soon"), None);
+        for endless in ["18446744073709551615", "99999999999999999999999"] {
+            assert_eq!(of(endless), Some(LONGEST), "{endless}");
+        }
     }
 
     #[test]

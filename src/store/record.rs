@@ -39,7 +39,7 @@ pub struct Record {
     /// How the last sync ended.
     #[serde(default)]
     pub last_attempt: Option<Attempt>,
-    /// When a look last ended well, and at what.
+    /// When the API last gave a bundle that was accepted, and for what.
     #[serde(default)]
     pub last_success: Option<Success>,
     /// The export job of ours that has not yet given a bundle.

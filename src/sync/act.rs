@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::api::Api;
 use crate::api::wire::{Job, Link};
 use crate::base::backoff;
+use crate::base::chain::OneLine;
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::fetch::{self, Arrived, Download, Fetched, Known, Progress};
 use crate::model::digest::{Digest, Hasher};
@@ -51,7 +52,7 @@ impl Doing {
     pub fn tell(&self, what: &str) {
         let mut said = self.what.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != what {
-            tracing::info!("{what}");
+            tracing::info!("{}", OneLine(what));
             what.clone_into(&mut said);
         }
     }
@@ -154,7 +155,7 @@ impl World for Act<'_> {
     }
 
     fn warn(&mut self, what: &str) {
-        tracing::warn!("{what}");
+        tracing::warn!("{}", OneLine(what));
     }
 
     fn save(&mut self, record: &Record) -> Result<(), SyncError> {
@@ -210,6 +211,10 @@ impl World for Act<'_> {
             let late = || Trouble::new(Cause::Lost, format!("no answer within {}", crate::net::seconds(idle)));
             tokio::time::timeout(idle, read).await.unwrap_or_else(|_| Err(late()))
         })
+    }
+
+    fn prepare(&mut self) -> Result<(), SyncError> {
+        self.api().map(drop)
     }
 
     fn start_job(&mut self) -> Asked<String> {
@@ -343,6 +348,7 @@ async fn probe(
         if status != 200 {
             let mut scrubber = Scrubber::default();
             scrubber.hide_url(url);
+            scrubber.hide_url(&to);
             return Err(Trouble::from_answer(status, &headers, &start, &scrubber));
         }
         let probe = Probe { sha256: hasher.take().hex(), etag, last_modified };

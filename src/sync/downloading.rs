@@ -66,6 +66,7 @@ impl<W: World> Sync<'_, W> {
             };
             if self.world.has_moved() {
                 attempts.reset();
+                links = 1;
             }
             let dead = is_dead_link(&trouble);
             if dead && renewable && links < FRESH_LINKS {

@@ -132,6 +132,9 @@ pub enum SyncError {
         #[source]
         source: Option<SealError>,
     },
+    /// A mistake of ours.
+    #[error("the sync broke off: {0}; this is a mistake in docwharf, please report it")]
+    Broken(String),
     /// It was called off: the program ends, or the configuration has changed.
     #[error("the sync was called off")]
     Interrupted,

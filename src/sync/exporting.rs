@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use crate::api::export::{self, Stall, Step};
 use crate::base::chain::OneLine;
-use crate::model::units::show_unix;
+use crate::base::secret::SafeUrl;
+use crate::model::digest::Digest;
+use crate::model::units::{parse_time, show_unix};
+use crate::net::retry::Attempts;
 use crate::net::trouble::{Cause, Trouble};
 use crate::store::record::{JobRecord, Probe, Probed, Success};
 
@@ -38,8 +41,8 @@ impl<W: World> Sync<'_, W> {
             quiet: seconds(self.intent.interval).min(QUIET.cast_signed()),
         };
         let begin = plan::begin(self.record, wish, &pace, self.trigger, self.world.now());
-        if !matches!(begin, Begin::Adopt(_) | Begin::AfterThis(_)) {
-            // One that was for another source, or has had its time.
+        let now = self.world.now();
+        if self.record.job.as_ref().is_some_and(|job| job.source != source || plan::is_over(job, &pace, now)) {
             self.record.job = None;
         }
         let job = match begin {
@@ -51,7 +54,7 @@ impl<W: World> Sync<'_, W> {
                 self.world.tell("an export job was started a short while ago: none is started yet");
                 let report = self.settle(None)?;
                 let more = Duration::from_secs(u64::try_from(more).unwrap_or(0));
-                return Ok(Report { too_early: Some(more), ..report });
+                return Ok(Report { too_early: Some(if self.is_owed() { more } else { Duration::MAX }), ..report });
             }
             Begin::Adopt(job) => {
                 self.world.tell(&format!("going on with the export job {}", OneLine(&job.id)));
@@ -76,17 +79,23 @@ impl<W: World> Sync<'_, W> {
         self.settle(Some(found))
     }
 
+    /// Whether the last job of ours has not led to a success.
+    fn is_owed(&self) -> bool {
+        let time = |event: Option<&Success>| event.and_then(|event| parse_time(&event.time));
+        time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
+    }
+
     /// Reads what tells that content has changed; what cannot be read is warned about and left out.
     fn probe(&mut self, source: &str) -> Result<BTreeMap<String, Probe>, SyncError> {
         let mut said = BTreeMap::new();
         let before = self.record.probed.clone().filter(|probed| probed.source == source);
         for url in &self.intent.probes {
-            let known = before.as_ref().and_then(|before| before.probes.get(&url.name()));
+            let known = before.as_ref().and_then(|before| before.probes.get(&probe_key(url)));
             match self.world.probe(url, known)? {
                 Ok(Some(probe)) => {
-                    said.insert(url.name(), probe);
+                    said.insert(probe_key(url), probe);
                 }
-                Ok(None) => said.extend(known.map(|known| (url.name(), known.clone()))),
+                Ok(None) => said.extend(known.map(|known| (probe_key(url), known.clone()))),
                 Err(trouble) => self.world.warn(&format!("cannot read the probe {url}: {trouble}")),
             }
         }
@@ -101,6 +110,8 @@ impl<W: World> Sync<'_, W> {
         probes: BTreeMap<String, Probe>,
     ) -> Result<JobRecord, SyncError> {
         let domain = self.intent.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
+        // A key that is not there is noticed before anything is said to have been started.
+        self.world.prepare()?;
         self.world.tell(&format!("starting the export of {domain}"));
         let started = show_unix(self.world.now());
         let mark = Success { source: source.to_owned(), pin: wish.pin.map(str::to_owned), time: started.clone() };
@@ -108,11 +119,12 @@ impl<W: World> Sync<'_, W> {
         let before = self.record.last_start.replace(mark);
         self.world.save(self.record)?;
         let doing = format!("start the export of {domain}");
-        let id = match self.persist(Ask::Start, &doing, W::start_job) {
+        let mut attempts = Attempts::default();
+        let id = match self.persist(Ask::Start, &doing, &mut attempts, W::start_job) {
             Ok(id) => id,
             Err(error) => {
-                if matches!(&error, SyncError::Upstream { trouble, .. } if !matches!(trouble.cause, Cause::Lost | Cause::Unreadable))
-                {
+                // Not if it may have been started all the same.
+                if !attempts.was_blind() && !matches!(error, SyncError::Interrupted) {
                     self.record.last_start = before;
                 }
                 return Err(error);
@@ -153,7 +165,8 @@ impl<W: World> Sync<'_, W> {
     fn poll(&mut self, job: &JobRecord, adopted: bool) -> Result<Ended, SyncError> {
         let network = &self.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(&job.id));
-        let pace = Pace { each_look: false, max_age: 0, job_timeout: seconds(self.intent.job_timeout), quiet: 0 };
+        // Its age once, and from then on time that no clock can set.
+        let age = Duration::from_secs(u64::try_from(plan::job_age(job, self.world.now())).unwrap_or(0));
         let began = self.world.elapsed();
         let mut stall = Stall::default();
         let mut polls = 0;
@@ -162,7 +175,7 @@ impl<W: World> Sync<'_, W> {
                 self.world.wait(export::pause(polls, network.poll_first, network.poll_most))?;
             }
             polls += 1;
-            let state = match self.persist(Ask::Poll, &doing, |world| world.poll(&job.id)) {
+            let state = match self.persist(Ask::Poll, &doing, &mut Attempts::default(), |world| world.poll(&job.id)) {
                 Ok(state) => state,
                 Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
                     return Ok(Ended::Vanished(trouble));
@@ -185,7 +198,7 @@ impl<W: World> Sync<'_, W> {
                     OneLine(&line)
                 ));
             }
-            if plan::is_over(job, &pace, self.world.now()) || elapsed >= self.intent.job_timeout {
+            if age.saturating_add(elapsed) >= self.intent.job_timeout {
                 return Ok(Ended::Late(SyncError::JobTimeout {
                     id: OneLine(&job.id).to_string(),
                     after: self.intent.job_timeout,
@@ -202,7 +215,7 @@ impl<W: World> Sync<'_, W> {
         let id = job.id.clone();
         let result = self.download(wish, source, Some(&id), &known, |sync| {
             let doing = format!("get a link to the bundle of the export job {}", OneLine(&id));
-            match sync.persist(Ask::Link, &doing, |world| world.link(&id)) {
+            match sync.persist(Ask::Link, &doing, &mut Attempts::default(), |world| world.link(&id)) {
                 Ok(link) => {
                     let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
                     let until = link
@@ -226,7 +239,11 @@ impl<W: World> Sync<'_, W> {
         if judged {
             self.record.job = None;
             if !job.probes.is_empty() {
-                self.record.probed = Some(Probed { source: source.to_owned(), probes: job.probes.clone() });
+                let before = self.record.probed.take().filter(|probed| probed.source == source);
+                // One that could not be read this time says nothing new.
+                let mut probes = before.map(|before| before.probes).unwrap_or_default();
+                probes.extend(job.probes.clone());
+                self.record.probed = Some(Probed { source: source.to_owned(), probes });
             }
         }
         if result.is_ok() {
@@ -234,6 +251,14 @@ impl<W: World> Sync<'_, W> {
             self.record.last_success = Some(Success { source: source.to_owned(), pin: job.pin.clone(), time });
         }
         result
+    }
+}
+
+/// What a probe is called in the record: its URL without the query, and a digest of that.
+fn probe_key(url: &SafeUrl) -> String {
+    match url.expose().query() {
+        Some(query) => format!("{}#{}", url.name(), &Digest::of(query.as_bytes()).hex()[..8]),
+        None => url.name(),
     }
 }
 

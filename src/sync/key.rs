@@ -62,7 +62,7 @@ impl KeyPlace {
         Ok(Secret::new(key.to_owned()))
     }
 
-    /// Whether others than owner and group may read the key's file.
+    /// Whether the key's file allows more than 0640.
     pub fn is_too_open(&self) -> bool {
         use std::os::unix::fs::PermissionsExt;
         let KeyPlace::File(path) = self else { return false };

@@ -6,15 +6,15 @@ use crate::model::units::parse_time;
 use crate::model::version::VersionId;
 use crate::store::record::{JobRecord, Looked, Probe, Record, Success};
 
-/// What woke the sync.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What woke the sync. A later one asks for more than an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
+    /// The configuration has changed.
+    Changed,
     /// The daemon starts.
     Start,
     /// The interval has passed, a watched file has changed, or a failure is to be made good.
     Interval,
-    /// The configuration has changed.
-    Changed,
     /// SIGHUP, or a hook.
     Hook,
     /// `docwharf sync`.
@@ -156,8 +156,12 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
     if let Some(job) = ours {
         let same = job.pin.as_deref() == wish.pin;
-        let another = trigger.wants_now() && (record.hold.is_none() || trigger.is_person());
-        return if another || !same { Begin::AfterThis(job.clone()) } else { Begin::Adopt(job.clone()) };
+        let may_start = record.hold.is_none() || trigger.is_person();
+        return match (same, may_start) {
+            (true, _) if !trigger.wants_now() || !may_start => Begin::Adopt(job.clone()),
+            (false, false) => Begin::Nothing("held: no export job is started"),
+            _ => Begin::AfterThis(job.clone()),
+        };
     }
     if record.hold.is_some() && !trigger.is_person() {
         return Begin::Nothing("held: no export job is started");
@@ -199,7 +203,13 @@ pub fn calls_for_job(record: &Record, wish: &Wish<'_>, pace: &Pace, said: &BTree
 
 /// Whether a job has had its time.
 pub fn is_over(job: &JobRecord, pace: &Pace, now: i64) -> bool {
-    age(&job.started, now).is_none_or(|age| age >= pace.job_timeout)
+    job_age(job, now) >= pace.job_timeout
+}
+
+/// Seconds since a job was started. A clock that has been set back makes it young, not old: two jobs at once are worse
+/// than a long wait.
+pub fn job_age(job: &JobRecord, now: i64) -> i64 {
+    parse_time(&job.started).map_or(i64::MAX, |started| (now - started).max(0))
 }
 
 /// Seconds from `time` to `now`; none for a time that cannot be read or that a clock has put into the future.
@@ -326,6 +336,8 @@ mod tests {
         let other_source = Wish { api: Some("other"), ..API };
         assert_eq!(begin(&record, &other_source, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&with_job("11:29:00", None), &API, &PACE, Trigger::Interval, NOON), Begin::Probe, "over");
+        // A clock that was put back since its start.
+        assert!(matches!(begin(&record, &API, &PACE, Trigger::Interval, NOON - 86_400), Begin::Adopt(_)));
     }
 
     #[test]
@@ -350,6 +362,9 @@ mod tests {
         assert_eq!(begin(&held, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
         let with_job = hold(with_job("11:50:00", None));
         assert!(matches!(begin(&with_job, &API, &PACE, Trigger::Hook, NOON), Begin::Adopt(_)));
+        let new_pin = Wish { pin: Some("L"), ..API };
+        assert!(matches!(begin(&with_job, &new_pin, &PACE, Trigger::Start, NOON), Begin::Nothing(_)));
+        assert!(matches!(begin(&with_job, &new_pin, &PACE, Trigger::Asked, NOON), Begin::AfterThis(_)));
     }
 
     #[test]

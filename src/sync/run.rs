@@ -1,6 +1,7 @@
 //! One sync, from looking to activating. It acts on the world through [`World`] alone.
 
 use std::path::Path;
+use std::time::Duration;
 
 use crate::base::backoff;
 use crate::base::chain::Chain;
@@ -40,13 +41,16 @@ pub fn sync<W: World>(
         world.note("refused", None, error.clone());
     }
     let question = intent.question();
-    // Who asks begins anew.
-    let before = record.last_attempt.as_ref().filter(|before| before.question == question && !trigger.wants_now());
+    // Who asks or changes something begins anew.
+    let before = record
+        .last_attempt
+        .as_ref()
+        .filter(|before| before.question == question && !trigger.wants_now() && trigger != Trigger::Changed);
     let failures = match &result {
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
     };
-    let wait = result.as_ref().err().map_or(0, |error| wait_after(error, failures, intent).as_secs());
+    let wait = result.as_ref().err().map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
     let time = show_unix(world.now());
     record.last_attempt = Some(Attempt { time, result: name.to_owned(), error, failures, question, wait });
     match (result, world.save(record)) {
@@ -57,13 +61,14 @@ pub fn sync<W: World>(
 
 /// How long `run` waits after a failure: longer each time, or until the next look where trying again is no use, and
 /// never less than the upstream asks for.
-pub fn wait_after(error: &SyncError, failures: u32, intent: &Intent) -> std::time::Duration {
+pub fn wait_after(error: &SyncError, failures: u32, every: Duration) -> Duration {
     let wait = match error {
-        SyncError::StillRefused(_) => intent.interval,
-        error if error.is_refusal() => intent.interval,
-        _ => backoff::after(failures).min(intent.interval.max(backoff::after(1))),
+        SyncError::StillRefused(_) => every,
+        error if error.is_refusal() => every,
+        _ => backoff::jitter(backoff::after(failures)).min(every.max(backoff::after(1))),
     };
-    wait.max(error.retry_after().unwrap_or_default())
+    // All who were sent away until the same moment should not come back in the same moment.
+    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + backoff::random() / 10.0))
 }
 
 /// A sync under way.
@@ -209,9 +214,9 @@ impl<W: World> Sync<'_, W> {
         &mut self,
         ask: Ask,
         doing: &str,
+        attempts: &mut Attempts,
         mut call: impl FnMut(&mut W) -> Asked<T>,
     ) -> Result<T, SyncError> {
-        let mut attempts = Attempts::default();
         loop {
             let trouble = match call(self.world)? {
                 Ok(answer) => return Ok(answer),

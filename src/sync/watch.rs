@@ -14,6 +14,7 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::model::digest::Digest;
 
@@ -58,6 +59,8 @@ pub struct Watch {
     nudge: Arc<Notify>,
     /// An event has come and has not been looked into.
     dirty: bool,
+    /// When to look without an event.
+    slow: Instant,
     _watcher: Option<RecommendedWatcher>,
 }
 
@@ -67,19 +70,33 @@ impl Watch {
         let nudge = Arc::new(Notify::new());
         let watcher = watcher(&files, &nudge);
         let files = files.into_iter().map(|(what, path)| (what, path.clone(), print_of(&path))).collect();
-        Watch { files, nudge, dirty: false, _watcher: watcher }
+        Watch { files, nudge, dirty: false, slow: Instant::now() + SLOW, _watcher: watcher }
+    }
+
+    /// Watches these files from now on; what has happened before to those that it knows already is not forgotten.
+    pub fn rewatch(&mut self, files: Vec<(What, PathBuf)>) {
+        let mut next = Watch::new(files);
+        for (what, path, print) in &mut next.files {
+            if let Some((.., known)) = self.files.iter().find(|(w, p, _)| w == what && p == path) {
+                print.clone_from(known);
+            }
+        }
+        next.dirty = true;
+        *self = next;
     }
 
     /// Waits until something has changed; says what. Losing the wait loses nothing.
     pub async fn changed(&mut self) -> BTreeSet<What> {
         loop {
             if !self.dirty {
-                self.dirty = tokio::time::timeout(SLOW, self.nudge.notified()).await.is_ok();
+                // The time stays when the wait is given up and begun again.
+                self.dirty = timeout_at(self.slow, self.nudge.notified()).await.is_ok();
             }
             if self.dirty {
-                tokio::time::sleep(SETTLE).await;
+                sleep(SETTLE).await;
             }
             self.dirty = false;
+            self.slow = Instant::now() + SLOW;
             let changed = self.compare();
             if !changed.is_empty() {
                 return changed;

@@ -54,6 +54,8 @@ pub trait World {
 
     /// Reads a probe; `None` if it says what it said before.
     fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>>;
+    /// Sees to it that the API can be asked: that there is a key.
+    fn prepare(&mut self) -> Result<(), SyncError>;
     /// Starts an export job.
     fn start_job(&mut self) -> Asked<String>;
     /// Asks for its state.
