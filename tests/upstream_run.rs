@@ -218,6 +218,29 @@ fn a_running_job_is_adopted_after_a_kill() {
 }
 
 #[test]
+fn kills_at_any_moment_of_a_sync_leave_a_store_that_the_next_start_goes_on_with() {
+    let upstream = Upstream::new(large_bundle("n0", 1 << 20));
+    let host = Host::new(&upstream).set("sync.interval", text("100ms"));
+    for n in 0..40 {
+        let bytes = large_bundle(&format!("n{n}"), 1 << 20);
+        upstream.publish(bytes);
+        let daemon = host.run();
+        // The moment of the kill is what varies, from the first call to the activation.
+        std::thread::sleep(Duration::from_millis(n * 5));
+        daemon.signal("KILL");
+        drop(daemon);
+        host.status();
+    }
+    upstream.publish(bundle("last"));
+    let mut daemon = host.run();
+    until("the last version", || front(&daemon) == "last");
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    let left = std::fs::read_dir(host.path("store/staging")).unwrap().count();
+    assert_eq!(left, 0, "debris in staging");
+}
+
+#[test]
 fn a_download_goes_on_after_a_kill() {
     let bytes = large_bundle("large", 6 << 20);
     let upstream = Upstream::new(bytes);
@@ -367,6 +390,15 @@ fn without_probes_each_interval_starts_a_job() {
     let before = upstream.count(Call::Start);
     let _daemon = host.run();
     until("jobs", || upstream.count(Call::Start) > before + 2);
+}
+
+#[test]
+fn a_schedule_takes_the_place_of_the_interval() {
+    let upstream = upstream();
+    let host = Host::new(&upstream).without("sync.interval").set("sync.schedule", text("0 0 1 1 *"));
+    let daemon = host.run();
+    until("the look at the start", || front(&daemon) == "one");
+    for_a_while("nothing before New Year", || upstream.count(Call::Start) == 1);
 }
 
 #[test]
@@ -521,6 +553,39 @@ fn a_satisfied_pin_asks_for_nothing_and_moving_it_back_brings_the_old_version_fr
     upstream.publish(bundle("of another domain"));
     assert_eq!(host.sync(), "activated");
     assert_eq!(upstream.count(Call::Start), before + 1);
+}
+
+#[test]
+fn a_label_belongs_to_base_url_and_domain_or_to_a_link_without_its_query() {
+    let upstream = upstream();
+    let mut host = Host::new(&upstream).set("staticExport.version", text("L"));
+    host.ok(&["sync"]);
+    let source = |host: &Host| -> Value {
+        let state = std::fs::read_to_string(host.path("store/state.json")).unwrap();
+        serde_json::from_str::<Value>(&state).unwrap()["labels"]["L"]["source"].clone()
+    };
+    assert_eq!(source(&host), format!("{}#docs.example.com", upstream.base()));
+    // A slash makes no other source.
+    let asked = upstream.connections();
+    host.change("api.baseUrl", text(&format!("{}/", upstream.base())));
+    assert_eq!(host.sync(), "already current");
+    assert_eq!(upstream.connections(), asked);
+
+    let link = upstream.link();
+    let mut host = Host::linked(&link).set("staticExport.version", text("L"));
+    host.ok(&["sync"]);
+    assert_eq!(source(&host), link.split('?').next().unwrap());
+    let asked = upstream.connections();
+    host.change("staticExport.bundleUrl", text(&upstream.link()));
+    assert_eq!(host.sync(), "already current");
+    assert_eq!(upstream.connections(), asked, "a fresh signature is no other bundle");
+    // Another link is, and so is another digest.
+    upstream.publish(bundle("two"));
+    host.change("staticExport.bundleUrl", text(&upstream.link().replace("/byhand/", "/elsewhere/")));
+    assert_eq!(host.sync(), "activated");
+    upstream.publish(bundle("three"));
+    host.change("staticExport.sha256", text(&docwharf::model::digest::Digest::of(&bundle("three")).hex()));
+    assert_eq!(host.sync(), "activated");
 }
 
 #[test]
