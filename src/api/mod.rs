@@ -133,17 +133,17 @@ impl Api {
             if let Some(body) = body {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
             }
-            let mut response = request.send().await.map_err(Trouble::from_client)?;
+            let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &url))?;
             let status = response.status().as_u16();
             if matches!(status, 301 | 302 | 303 | 307 | 308) {
                 url = self.follow(&method, status, &url, response.headers())?;
                 continue;
             }
             if !(200..300).contains(&status) {
-                return Err(refusal(response, &self.scrubber).await);
+                return Err(refusal(response, &url, &self.scrubber).await);
             }
             let mut bytes = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
+            while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &url))? {
                 if bytes.len() + chunk.len() > LARGEST {
                     return Err(Trouble::new(Cause::Unreadable, format!("{status}, but the answer is over 1 MiB")));
                 }
@@ -185,12 +185,12 @@ impl Api {
 }
 
 /// An answer that is not a good one: its status counts, however much of its body can be had in a moment.
-async fn refusal(mut response: reqwest::Response, scrubber: &Scrubber) -> Trouble {
+async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> Trouble {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut body = Vec::new();
     let read = async {
-        while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
             body.extend_from_slice(&chunk);
             if body.len() > ERROR_PAGE {
                 break;

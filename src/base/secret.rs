@@ -63,6 +63,12 @@ impl SafeUrl {
         self.0.origin() == other.0.origin()
     }
 
+    /// Host and port, for messages.
+    pub fn host(&self) -> String {
+        let host = self.0.host_str().unwrap_or_default();
+        self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    }
+
     /// Whether it is https.
     pub fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"

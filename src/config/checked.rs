@@ -32,7 +32,7 @@ const INTERVAL: Duration = Duration::from_mins(15);
 const JOB_INTERVAL: Duration = Duration::from_hours(24);
 
 /// All that docwharf does, decided.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// What a sync is to do.
     pub intent: Intent,

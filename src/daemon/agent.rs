@@ -138,7 +138,11 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
-                    self.reload();
+                    let before = self.config.clone();
+                    // Signals may come faster than syncs end: one under way for the same thing goes on.
+                    if self.reload() && self.config != before {
+                        self.call_off();
+                    }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
                 }
@@ -222,6 +226,7 @@ impl Agent {
             // After a failure there is something to make good: that is what the change was for, probably.
             let trigger = if self.failures > 0 { Trigger::Interval } else { Trigger::Changed };
             if self.reload() {
+                self.call_off();
                 self.failures = 0;
                 self.wake(trigger);
             }
@@ -241,7 +246,6 @@ impl Agent {
                 self.config_error = None;
                 self.take_over(config);
                 self.warn_of_config();
-                self.call_off();
                 self.remember_config_error();
                 true
             }

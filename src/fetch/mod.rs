@@ -142,7 +142,7 @@ impl Download {
         let began = std::time::Instant::now();
         let result = match self.ask(url, &mut scrubber).await {
             Ok(Answer::Unchanged(known)) => Ok(Fetched::Unchanged(known)),
-            Ok(Answer::Body(response)) => self.take(response).await,
+            Ok(Answer::Body(response)) => self.take(response, url).await,
             Err(trouble) => Err(trouble),
         };
         let took = began.elapsed().as_millis();
@@ -174,7 +174,7 @@ impl Download {
             let response = tokio::time::timeout(idle, request.send())
                 .await
                 .map_err(|_| Trouble::new(Cause::Lost, format!("no answer within {}", seconds(idle))))?
-                .map_err(Trouble::from_client)?;
+                .map_err(|error| Trouble::from_client(error, &url))?;
             if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 url = follow(&url, response.headers())?;
                 scrubber.hide_url(&url);
@@ -254,7 +254,7 @@ impl Download {
         Trouble::new(Cause::TooLarge, what)
     }
 
-    async fn take(&mut self, mut response: reqwest::Response) -> Result<Fetched, Trouble> {
+    async fn take(&mut self, mut response: reqwest::Response, url: &SafeUrl) -> Result<Fetched, Trouble> {
         self.progress.total.store(self.partial.total().unwrap_or(0), Ordering::Relaxed);
         let mut file = self.partial.append().map_err(|error| broken(&error))?;
         let idle = self.network.idle;
@@ -263,7 +263,7 @@ impl Download {
             let chunk = tokio::time::timeout(idle, response.chunk())
                 .await
                 .map_err(|_| Trouble::new(Cause::Lost, format!("nothing came for {}", seconds(idle))))?;
-            let Some(chunk) = chunk.map_err(Trouble::from_client)? else { break };
+            let Some(chunk) = chunk.map_err(|error| Trouble::from_client(error, url))? else { break };
             if self.partial.len() + chunk.len() as u64 > self.limit {
                 let length = self.partial.len() + chunk.len() as u64;
                 drop(file);

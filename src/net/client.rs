@@ -45,7 +45,9 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
         .with_root_certificates(roots(network.ca_file.as_deref())?)
         .with_no_client_auth();
     let builder = reqwest::Client::builder();
-    let builder = if network.direct { builder.no_proxy() } else { builder };
+    // What everybody else takes for "none at all" the library takes for a name.
+    let none = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
+    let builder = if network.direct || none { builder.no_proxy() } else { builder };
     builder
         .tls_backend_preconfigured(tls)
         .redirect(Policy::none())

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
 
-use crate::base::secret::Scrubber;
+use crate::base::secret::{SafeUrl, Scrubber};
 
 /// A clock that differs from the server's by more than this is worth telling.
 const SKEW: Duration = Duration::from_mins(1);
@@ -68,8 +68,8 @@ impl Trouble {
         self.words.code.as_deref()
     }
 
-    /// What the client library says, without the URL that it knows.
-    pub fn from_client(error: reqwest::Error) -> Trouble {
+    /// What the client library says of a request to `url`, without the URL that it knows.
+    pub fn from_client(error: reqwest::Error, url: &SafeUrl) -> Trouble {
         let connect = error.is_connect();
         let timeout = error.is_timeout();
         let error = error.without_url();
@@ -79,9 +79,7 @@ impl Trouble {
         let mut source = error.source();
         while let Some(cause) = source {
             why = cause.to_string();
-            let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            tls |= cause.is::<rustls::Error>()
-                || inner.is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some());
+            tls |= is_tls(cause);
             source = cause.source();
         }
         let why = match why.as_str() {
@@ -92,10 +90,11 @@ impl Trouble {
             }
             _ => why,
         };
+        let host = url.host();
         match (tls, connect, timeout) {
-            (true, ..) => Trouble::new(Cause::Tls, format!("cannot agree on TLS: {why}")),
-            (_, true, true) => Trouble::new(Cause::NotSent, "no connection in time"),
-            (_, true, false) => Trouble::new(Cause::NotSent, format!("cannot connect: {why}")),
+            (true, ..) => Trouble::new(Cause::Tls, format!("cannot agree on TLS with {host}: {why}")),
+            (_, true, true) => Trouble::new(Cause::NotSent, format!("no connection to {host} in time")),
+            (_, true, false) => Trouble::new(Cause::NotSent, format!("cannot connect to {host}: {why}")),
             (_, false, true) => Trouble::new(Cause::Lost, "no answer in time"),
             _ => Trouble::new(Cause::Lost, format!("the answer was cut: {why}")),
         }
@@ -139,6 +138,15 @@ impl fmt::Display for Trouble {
 }
 
 impl Error for Trouble {}
+
+/// Whether TLS is at the bottom of it. An I/O error that wraps another hides it from `source`.
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    if error.is::<rustls::Error>() {
+        return true;
+    }
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.is_some_and(|inner| is_tls(inner))
+}
 
 /// What an error body says: the API's `error` and `details`, a storage service's code and message, else its beginning.
 fn said(body: &[u8], scrubber: &Scrubber) -> String {

@@ -320,7 +320,7 @@ async fn probe(
         } else if let Some(date) = before.and_then(|before| before.last_modified.as_deref()) {
             request = request.header(IF_MODIFIED_SINCE, date);
         }
-        let mut response = request.send().await.map_err(Trouble::from_client)?;
+        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &to))?;
         let status = response.status().as_u16();
         if matches!(status, 301 | 302 | 303 | 307 | 308) {
             to = fetch::follow(&to, response.headers())?;
@@ -335,7 +335,7 @@ async fn probe(
         let mut hasher = Hasher::new();
         let mut size = 0;
         let mut start = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(Trouble::from_client)? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &to))? {
             size += chunk.len();
             if size > PROBE {
                 return Err(Trouble::new(Cause::TooLarge, "it is over 8 MiB"));
