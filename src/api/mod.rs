@@ -12,13 +12,13 @@ use std::time::Duration;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::base::chain::OneLine;
 use crate::base::secret::{SafeUrl, Scrubber, Secret};
 use crate::net::trouble::{Cause, Trouble};
 
-use wire::{Job, Link};
+use wire::{Answer, Job, Link};
 
 /// Answers of the API are small; more than this is none.
 const LARGEST: usize = 1024 * 1024;
@@ -86,7 +86,7 @@ impl Api {
         method: Method,
         path: &[&str],
         body: Option<&Value>,
-    ) -> Result<(u16, Map<String, Value>, Vec<u8>), Trouble> {
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
         for segment in path {
             if matches!(*segment, "." | "..") {
@@ -123,7 +123,7 @@ impl Api {
         method: Method,
         mut url: SafeUrl,
         body: Option<&Value>,
-    ) -> Result<(u16, Map<String, Value>, Vec<u8>), Trouble> {
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
         for _ in 0..=self.redirects {
             let mut request = self
                 .http
@@ -149,9 +149,9 @@ impl Api {
                 }
                 bytes.extend_from_slice(&chunk);
             }
-            return match serde_json::from_slice(&bytes) {
-                Ok(Value::Object(answer)) => Ok((status, answer, bytes)),
-                _ => Err(Trouble::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
+            return match Answer::read(&bytes) {
+                Some(answer) => Ok((status, answer, bytes)),
+                None => Err(Trouble::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
             };
         }
         Err(Trouble::new(Cause::Redirected, format!("the API redirects more than {} times", self.redirects)))

@@ -1,13 +1,32 @@
 //! Answers of the API. Only `jobId`, `status` and `bundleUrl` are required, each in its own answer, as texts that are
 //! not empty; everything else may be missing or of any type (rules of the agent, part C1).
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::model::units::count;
+
+/// An answer's fields, each read when it is wanted: a number that no type holds or half a surrogate pair in a field that
+/// we do not need says nothing about the others.
+#[derive(Debug, Clone)]
+pub struct Answer(BTreeMap<String, Box<RawValue>>);
+
+impl Answer {
+    /// Reads a JSON object; `None` if it is none.
+    pub fn read(bytes: &[u8]) -> Option<Answer> {
+        let text = String::from_utf8_lossy(bytes);
+        serde_json::from_str(text.trim_start_matches('\u{feff}')).ok().map(Answer)
+    }
+
+    fn get(&self, name: &str) -> Option<Value> {
+        serde_json::from_str(self.0.get(name)?.get()).ok()
+    }
+}
 
 /// What a job's status means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,15 +89,15 @@ pub struct Link {
     pub expires_at: Option<String>,
 }
 
-fn text<'a>(answer: &'a Map<String, Value>, name: &str) -> Result<&'a str, String> {
+fn text(answer: &Answer, name: &str) -> Result<String, String> {
     match answer.get(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
-        Some(_) => Err(format!("its {name} is not a text")),
-        None => Err(format!("it has no {name}")),
+        None if !answer.0.contains_key(name) => Err(format!("it has no {name}")),
+        _ => Err(format!("its {name} is not a text")),
     }
 }
 
-fn number(value: Option<&Value>) -> Option<f64> {
+fn number(value: Option<Value>) -> Option<f64> {
     let number = match value? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().trim_end_matches('%').trim().parse().ok(),
@@ -88,29 +107,32 @@ fn number(value: Option<&Value>) -> Option<f64> {
 }
 
 /// A number of things.
-fn whole(value: Option<&Value>) -> Option<u64> {
+fn whole(value: Option<Value>) -> Option<u64> {
     // What is beyond u64 is beyond counting.
     number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
 }
 
-fn hint(answer: &Map<String, Value>, name: &str) -> Option<String> {
-    answer.get(name)?.as_str().map(str::to_owned)
+fn hint(answer: &Answer, name: &str) -> Option<String> {
+    match answer.get(name)? {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
 }
 
 /// The id that a start gives.
-pub fn job_id(answer: &Map<String, Value>) -> Result<String, String> {
-    text(answer, "jobId").map(str::to_owned)
+pub fn job_id(answer: &Answer) -> Result<String, String> {
+    text(answer, "jobId")
 }
 
 /// The state that a poll gives.
-pub fn job(answer: &Map<String, Value>, scrubber: &Scrubber) -> Result<Job, String> {
+pub fn job(answer: &Answer, scrubber: &Scrubber) -> Result<Job, String> {
     let error = match answer.get("error") {
         None | Some(Value::Null) => None,
-        Some(Value::String(text)) => Some(scrubber.scrub(text)),
+        Some(Value::String(text)) => Some(scrubber.scrub(&text)),
         Some(other) => Some(scrubber.scrub(&other.to_string())),
     };
     Ok(Job {
-        status: text(answer, "status")?.to_owned(),
+        status: text(answer, "status")?,
         progress: number(answer.get("progress")),
         page_count: whole(answer.get("pageCount")),
         updated_at: hint(answer, "updatedAt"),
@@ -119,8 +141,8 @@ pub fn job(answer: &Map<String, Value>, scrubber: &Scrubber) -> Result<Job, Stri
 }
 
 /// The link that a bundle call gives.
-pub fn link(answer: &Map<String, Value>) -> Result<Link, String> {
-    let url = SafeUrl::parse(text(answer, "bundleUrl")?).map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
+pub fn link(answer: &Answer) -> Result<Link, String> {
+    let url = SafeUrl::parse(&text(answer, "bundleUrl")?).map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
     Ok(Link { url, size: whole(answer.get("sizeBytes")), expires_at: hint(answer, "expiresAt") })
 }
 
@@ -128,8 +150,8 @@ pub fn link(answer: &Map<String, Value>) -> Result<Link, String> {
 mod tests {
     use super::*;
 
-    fn object(text: &str) -> Map<String, Value> {
-        serde_json::from_str(text).unwrap()
+    fn object(text: &str) -> Answer {
+        Answer::read(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -145,6 +167,13 @@ mod tests {
         );
         for wrong in [r"{}", r#"{"status":""}"#, r#"{"status":7}"#] {
             assert!(job(&object(wrong), &none).is_err(), "{wrong}");
+        }
+        let beyond = r#"{"status":"running","progress":1e999,"error":"\ud800","pageCount":3,"x":"\udc00"}"#;
+        let beyond = job(&object(beyond), &none).unwrap();
+        assert_eq!((beyond.progress, beyond.page_count, beyond.error), (None, Some(3), None));
+        assert_eq!(job(&object("\u{feff}{\"status\":\"queued\"}"), &none).unwrap().status, "queued");
+        for no_object in ["", "[]", "\"text\"", "{\"status\":", "<html>", "null"] {
+            assert!(Answer::read(no_object.as_bytes()).is_none(), "{no_object}");
         }
         assert!(job_id(&object(r#"{"jobId":null}"#)).is_err());
         assert_eq!(job_id(&object(r#"{"jobId":"a/b"}"#)).unwrap(), "a/b");

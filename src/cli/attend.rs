@@ -71,15 +71,34 @@ fn bar() -> ProgressBar {
 fn draw(bar: Option<&ProgressBar>, doing: &Doing) {
     let Some(bar) = bar else { return };
     let (received, total) = (doing.fetching.received(), doing.fetching.total());
-    let more = if doing.sealing.bytes() > 0 {
-        format!(": {}, {}", count(doing.sealing.files(), "file"), show_size(doing.sealing.bytes()))
+    let (how_far, more) = if doing.sealing.bytes() > 0 {
+        let files = count(doing.sealing.files(), "file");
+        (String::new(), format!(": {files}, {}", show_size(doing.sealing.bytes())))
     } else if total > 0 {
-        format!(": {} of {} ({} %)", show_size(received), show_size(total), received * 100 / total.max(1))
+        let percent = received as f64 * 100.0 / total as f64;
+        (cells(percent), format!(": {} of {}", show_size(received), show_size(total)))
     } else if received > 0 {
-        format!(": {}", show_size(received))
+        (String::new(), format!(": {}", show_size(received)))
     } else {
-        String::new()
+        (doing.percent().map_or_else(String::new, cells), String::new())
     };
-    bar.set_message(format!("{}{more}", doing.what()));
+    bar.set_message(format!("{how_far}{}{more}", doing.what()));
     bar.tick();
+}
+
+/// A bar of twenty cells and a space.
+fn cells(percent: f64) -> String {
+    (0..20).map(|cell| if f64::from(cell) * 5.0 < percent { '━' } else { '╌' }).chain([' ']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cells;
+
+    #[test]
+    fn the_bar_is_empty_at_the_start_and_full_at_the_end() {
+        let full = |percent| cells(percent).matches('━').count();
+        assert_eq!([full(0.0), full(55.0), full(99.0), full(100.0), full(250.0)], [0, 11, 20, 20, 20]);
+        assert_eq!(cells(7.0).chars().count(), 21);
+    }
 }

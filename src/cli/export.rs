@@ -157,6 +157,7 @@ impl<'a> Caller<'a> {
         let began = std::time::Instant::now();
         for polls in 1.. {
             let job = self.persist(Ask::Poll, &doing, || self.means.wait_for(self.api.job(id)))?;
+            self.means.doing.set_percent(job.progress);
             self.means.doing.tell(&OneLine(&job.line()).to_string());
             if !wait || export::next(&job) != Step::Poll {
                 return Ok(job);

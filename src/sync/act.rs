@@ -41,6 +41,7 @@ const PROBE: usize = 8 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct Doing {
     what: Mutex<String>,
+    percent: Mutex<Option<f64>>,
     /// How far a download has come.
     pub fetching: Arc<Progress>,
     /// How far sealing has come.
@@ -55,6 +56,16 @@ impl Doing {
             tracing::info!("{}", OneLine(what));
             what.clone_into(&mut said);
         }
+    }
+
+    /// How far an export job is, in percent.
+    pub fn set_percent(&self, percent: Option<f64>) {
+        *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
+    }
+
+    /// How far an export job is, in percent, if one is being waited for and says so.
+    pub fn percent(&self) -> Option<f64> {
+        *self.percent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// In a few words.
@@ -152,6 +163,10 @@ impl World for Act<'_> {
 
     fn tell(&mut self, what: &str) {
         self.means.doing.tell(what);
+    }
+
+    fn show_progress(&mut self, percent: Option<f64>) {
+        self.means.doing.set_percent(percent);
     }
 
     fn warn(&mut self, what: &str) {

@@ -182,6 +182,7 @@ impl<W: World> Sync<'_, W> {
                 }
                 Err(error) => return Err(error),
             };
+            self.world.show_progress(state.progress.filter(|_| export::next(&state) == Step::Poll));
             self.world.tell(&format!("export job {}", OneLine(&state.line())));
             match export::next(&state) {
                 Step::AskForLink => return Ok(Ended::Completed),

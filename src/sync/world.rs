@@ -35,6 +35,8 @@ pub trait World {
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError>;
     /// Tells people what is being done.
     fn tell(&mut self, what: &str);
+    /// Shows people how far an export job is, in percent.
+    fn show_progress(&mut self, percent: Option<f64>);
     /// Tells people what went wrong but does not end the sync.
     fn warn(&mut self, what: &str);
 
