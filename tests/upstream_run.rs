@@ -316,34 +316,6 @@ fn a_second_sync_waits_for_the_first() {
 }
 
 #[test]
-#[ignore = "commands beside a running agent need its control socket, which is yet to come"]
-fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
-    let upstream = upstream();
-    let host = Host::new(&upstream);
-    let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
-    upstream.publish(bundle("two"));
-    let ended = host.ok(&["sync", "--json"]);
-    assert_eq!(ended.json()["result"], "activated");
-    assert_eq!(ended.json()["version"].as_str(), host.active().as_deref());
-    assert_eq!(front(&daemon), "two");
-    assert_eq!(host.sync(), "already current");
-    upstream.on(Call::Start).times(1).gives(answer(403).json(&json!({"error": "no such plan"})));
-    assert!(host.ends(3, &["sync"]).stderr.contains("no such plan"));
-    upstream.publish(b"<html>no bundle</html>".to_vec());
-    host.ends(5, &["sync"]);
-    assert_eq!(front(&daemon), "two");
-    // Another source than the daemon's is no request to the daemon.
-    let requests = upstream.log().len();
-    let all = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("docs.example.com", "other.example");
-    host.put("other.toml", all);
-    let mut command = support::docwharf();
-    let ended = judged(8, finish(command.args(["sync", "--config"]).arg(host.path("other.toml"))));
-    assert!(!ended.stderr.is_empty());
-    assert_eq!(upstream.log().len(), requests);
-}
-
-#[test]
 fn a_full_disk_is_local_trouble_and_leaves_nothing_that_hinders_the_next_sync() {
     let upstream = Upstream::new(large_bundle("large", 3 << 20));
     let host = Host::new(&upstream);

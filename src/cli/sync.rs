@@ -30,6 +30,10 @@ impl Sync {
         if no_source && Store::at(&config.store).versions()?.is_empty() {
             return Err(Failure::NoSource(config.store));
         }
+        if !config.intent.enabled {
+            // Nothing to do, so nothing to wait for.
+            return tell(context, &Report { outcome: Outcome::Disabled, brought: None, too_early: None });
+        }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
         let report = attended(context, move |means| {
             let writer = Writer::open(&config.store, PATIENCE)?;
