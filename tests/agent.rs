@@ -271,6 +271,9 @@ fn disabled_serves_what_there_is_and_looks_at_nothing() {
     let daemon = host.run();
     daemon.signal("HUP");
     assert!(page(&daemon).contains("one"));
+    // Nothing to do, so it does not wait for the store that the daemon holds.
+    let ended = host.ok(&["sync", "--json"]);
+    assert_eq!((&ended.json()["result"], ended.stderr.as_str()), (&"disabled".into(), ""));
     drop(daemon);
     // What a person types still works.
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);

@@ -30,7 +30,8 @@ fn writer(root: &Path) -> Writer {
 fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
-    let arrival = Arrival { path: &path, source: "test", label: None, demanded: None, job: None, sent: None };
+    let arrival =
+        Arrival { path: &path, source: "test", title: "test", label: None, demanded: None, job: None, sent: None };
     let mut record = writer.store().record().unwrap();
     bring(writer, &mut record, &arrival, &effort(), "test", &Meter::default()).unwrap()
 }

@@ -23,6 +23,8 @@ pub struct Arrival<'a> {
     pub path: &'a Path,
     /// The source's name, as receipts and labels have it.
     pub source: &'a str,
+    /// What messages call it.
+    pub title: &'a str,
     /// The label that the result gets.
     pub label: Option<&'a Label>,
     /// The archive that alone is accepted.
@@ -64,13 +66,13 @@ pub fn bring(
     let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
     let mut sealing = sealing.map_err(|error| match error {
         // People know the bundle by where it comes from, not by where it lies while it is judged.
-        SealError::Refused { source, .. } => SealError::Refused { path: arrival.source.into(), source },
+        SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
         other => other,
     })?;
     if let (Some(demanded), Some((found, _))) = (arrival.demanded, sealing.proven.archive)
         && demanded != found
     {
-        return Err(SyncError::WrongDigest { name: arrival.source.to_owned(), found, demanded });
+        return Err(SyncError::WrongDigest { name: arrival.title.to_owned(), found, demanded });
     }
     let id = sealing.proven.id;
     let image = stage.dir().join(IMAGE);

@@ -205,7 +205,10 @@ impl<W: World> Sync<'_, W> {
     ) -> Result<Brought, SyncError> {
         self.world.tell("proving the bundle");
         let label = self.intent.pin.as_ref();
-        let arrival = Arrival { path, source, label, demanded: self.intent.sha256, job, sent };
+        let export = self.intent.api.as_ref().filter(|_| job.is_some());
+        let export = export.map(|api| format!("the export of {}", api.domain));
+        let title = export.as_deref().unwrap_or(source);
+        let arrival = Arrival { path, source, title, label, demanded: self.intent.sha256, job, sent };
         self.world.bring(self.record, &arrival, ours)
     }
 

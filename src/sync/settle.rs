@@ -129,7 +129,7 @@ pub fn import(
 ) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
     let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-    let arrival = Arrival { path, source: &source, label, demanded: None, job: None, sent: None };
+    let arrival = Arrival { path, source: &source, title: &source, label, demanded: None, job: None, sent: None };
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,
         Err(error) => {
