@@ -64,7 +64,8 @@ fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
     let native = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(native.certs);
     for error in native.errors {
-        tracing::warn!("cannot read root certificates: {error}");
+        // A container may have none and need none; if they are needed, the refusal of TLS says what to do.
+        tracing::debug!("cannot read root certificates: {error}");
     }
     if let Some(path) = more {
         let text = std::fs::read(path).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
