@@ -238,6 +238,8 @@ pub struct Plan {
     pub link_on_api: bool,
     /// What the pages to be probed hold.
     pub probe: Vec<u8>,
+    /// The same for single targets, query and all.
+    pub pages: HashMap<String, Vec<u8>>,
     /// How many seconds its clock is ahead.
     pub skew: i64,
     /// Polls answered so far, for each job.
@@ -340,6 +342,7 @@ impl Upstream {
             link: None,
             link_on_api: false,
             probe: b"<urlset></urlset>".to_vec(),
+            pages: HashMap::new(),
             skew: 0,
             jobs: HashMap::new(),
             started: 0,
@@ -687,8 +690,9 @@ impl Shared {
         match request.call {
             Call::Download => return plan.download(request, whole),
             Call::Probe => {
-                let etag = format!("\"{}\"", &Digest::of(&plan.probe).hex()[..16]);
-                let mut outgoing = Outgoing::new(200, "application/xml", plan.probe.clone());
+                let page = plan.pages.get(&request.target).unwrap_or(&plan.probe);
+                let etag = format!("\"{}\"", &Digest::of(page).hex()[..16]);
+                let mut outgoing = Outgoing::new(200, "application/xml", page.clone());
                 if request.header("if-none-match") == Some(&etag) {
                     outgoing = Outgoing::new(304, "application/xml", Vec::new());
                 }
