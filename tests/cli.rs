@@ -141,3 +141,52 @@ fn errors_are_coloured_on_request_and_never_in_a_pipe_by_themselves() {
         assert!(stderr(when).starts_with("docwharf: cannot read"), "{when:?}");
     }
 }
+
+#[test]
+fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
+    let dir = folder();
+    let path = dir.path().join("config.toml");
+    end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
+    // Nothing is overwritten.
+    end(docwharf().args(["config", "init"]).arg(&path)).expect(8);
+    end(docwharf().args(["config", "check", "--config"]).arg(&path)).expect(0);
+    let shown = |arguments: &[&str]| {
+        let values = end(docwharf().args(["config", "show", "--json"]).args(arguments)).expect(0).json();
+        let values = values["values"].as_object().unwrap().clone();
+        values.into_iter().map(|(key, value)| (key, value["value"].clone())).collect::<Vec<_>>()
+    };
+    std::fs::write(dir.path().join("empty.toml"), "").unwrap();
+    let (init, empty) = (path.to_str().unwrap(), dir.path().join("empty.toml"));
+    assert_eq!(shown(&["--config", init]), shown(&["--config", empty.to_str().unwrap()]));
+}
+
+#[test]
+fn a_variable_that_lacks_an_underscore_is_told_of() {
+    let slip = end(docwharf().args(["config", "check"]).env("DOCWHARF_SERVER_LISTEN", "127.0.0.1:1")).expect(0);
+    assert!(slip.stderr.contains("did you mean DOCWHARF_SERVER__LISTEN"), "{}", slip.stderr);
+    let invented = end(docwharf().args(["config", "check"]).env("DOCWHARF_SERVICE_HOST", "10.0.0.1")).expect(0);
+    assert!(!invented.stderr.contains("DOCWHARF_SERVICE_HOST"), "{}", invented.stderr);
+}
+
+#[test]
+fn status_history_and_rollback_work_beside_a_broken_configuration() {
+    let dir = folder();
+    let bundle = dir.path().join("b.zip");
+    let config = dir.path().join("c.toml");
+    std::fs::write(&config, "[store]\npath = \"store\"\n").unwrap();
+    let command = |arguments: &[&str]| end(docwharf().args(arguments).arg("--config").arg(&config));
+    for text in ["one", "two"] {
+        std::fs::write(&bundle, zip(&[deflated("index.html", text)])).unwrap();
+        command(&["import", bundle.to_str().unwrap()]).expect(0);
+    }
+    for broken in ["[sync\n", "[sync]\nintervall = 5\n"] {
+        std::fs::write(&config, format!("[store]\npath = \"store\"\n{broken}")).unwrap();
+        let status = command(&["status"]).expect(0);
+        assert!(status.stdout.contains("active") && status.stderr.contains("c.toml:"), "{status:?}");
+        command(&["history"]).expect(0);
+        command(&["rollback"]).expect(0);
+    }
+    // Where the store is not said, none is guessed.
+    std::fs::write(&config, "[sync\n").unwrap();
+    command(&["status"]).expect(2);
+}

@@ -72,6 +72,11 @@ fn check(context: &Context) -> Result<(), Failure> {
     {
         warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
     }
+    if intent.api.is_some() && intent.each_look && !intent.probes_said {
+        warnings.push(
+            "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
+        );
+    }
     if !intent.has_source() && config.inbox.is_none() {
         warnings
             .push("there is no source: set staticExport.bundleUrl, [api] or sync.inbox, or import bundles".to_owned());
@@ -82,7 +87,7 @@ fn check(context: &Context) -> Result<(), Failure> {
     let (file, named) = sources.file();
     let name =
         if named || file.exists() { file.display().to_string() } else { "the environment and defaults".to_owned() };
-    let json = json!({ "schemaVersion": 1, "result": "ok", "file": file, "warnings": warnings });
+    let json = json!({ "schemaVersion": 1, "result": "ok", "file": (named || file.exists()).then_some(&file), "warnings": warnings });
     context.done(&json, &format!("{name}: ok\n"))
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
-use crate::daemon;
+use crate::daemon::{self, Hangup};
 use crate::origin::{self, Domain, Origin, Settings};
 use crate::seal::Effort;
 
@@ -91,11 +91,13 @@ impl Demo {
         // The environment is for the real agent, not for this one.
         let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true };
         let checked = sources.load().map_err(Failure::Config)?;
-        self.explain(context, &dir, &config, &api.to_string());
+        let sockets = daemon::bind(&checked.listen)?;
+        let site = sockets[0].local_addr().map_err(Failure::local("cannot read the site's address"))?;
+        self.explain(context, &dir, &site.to_string(), &api.to_string());
 
         let (stop, stopped) = watch::channel(false);
         let serving = serve_origin(Arc::clone(&origin), listeners, stopped)?;
-        let result = daemon::run(sources, checked, PATIENCE);
+        let result = daemon::run_on(sockets, sources, checked, PATIENCE, Hangup::Stop);
         stop.send_replace(true);
         // It has nothing to say that the agent has not said.
         let _ = serving.join();
@@ -103,14 +105,16 @@ impl Demo {
         Ok(result?)
     }
 
-    fn explain(&self, context: &Context, dir: &Path, config: &Path, api: &str) {
-        let (dir, config) = (dir.display(), config.display());
+    fn explain(&self, context: &Context, dir: &Path, site: &str, api: &str) {
+        let dir = dir.display();
         let end = if self.keep { "ends it; the folder stays" } else { "ends it and removes the folder" };
         context.say(&format!(
-            "An origin on http://{api}/v1 exports the site in this folder; an agent brings it in and serves it:\n\
-             \n  source   {dir}/site        change guides/try-it.html, and reload it in a second or two\
-             \n  config   {config}\
-             \n  history  docwharf history --config {config}\
+            "An agent brings a site in through the management API and serves it.\n\
+             \n  open     http://{site}/\
+             \n  source   {dir}/site\
+             \n           change guides/try-it.html there, and reload it in a second or two\
+             \n  history  docwharf history --config {dir}/docwharf.toml\
+             \n  API      http://{api}/v1\
              \n  Ctrl-C   {end}\n"
         ));
     }

@@ -179,7 +179,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
 fn usage(mistake: &clap::Error) -> String {
     let text = mistake.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines.join("; ").trim_start_matches("error: ").to_owned()
+    lines.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
 }
 
 /// What commands share.
@@ -218,6 +218,24 @@ impl Context {
 
     fn config(&self) -> Result<Config, Failure> {
         self.sources().load().map_err(Failure::Config)
+    }
+
+    /// The store alone: what stands wrong in the rest of the configuration is told, and is no reason not to look at what
+    /// is served, or to go back to what was.
+    fn store(&self) -> Result<PathBuf, Failure> {
+        match self.config() {
+            Ok(config) => Ok(config.store),
+            Err(Failure::Config(problems)) => {
+                let Some(store) = self.sources().store().filter(|store| store.is_dir()) else {
+                    return Err(Failure::Config(problems));
+                };
+                for problem in &problems {
+                    eprintln!("docwharf: {}", OneLine(&problem.to_string()));
+                }
+                Ok(store)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// The limits of the configuration, where one is named; commands on a single bundle need none.

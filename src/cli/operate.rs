@@ -36,21 +36,21 @@ fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
 
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.config()?.store, PATIENCE)?;
+        let writer = Writer::open(&context.store()?, PATIENCE)?;
         held(context, "activated", operator::activate(&writer, &self.name, &who())?)
     }
 }
 
 impl Rollback {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.config()?.store, PATIENCE)?;
+        let writer = Writer::open(&context.store()?, PATIENCE)?;
         held(context, "rolled back to", operator::rollback(&writer, &who())?)
     }
 }
 
 impl Hold {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.config()?.store, PATIENCE)?;
+        let writer = Writer::open(&context.store()?, PATIENCE)?;
         operator::hold(&writer, &who(), &self.reason)?;
         context
             .result(&json!({ "schemaVersion": 1, "result": "held", "held": true }), "held until `docwharf release`\n")

@@ -26,14 +26,17 @@ pub(super) struct History {
 
 impl Status {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = context.config()?;
-        let store = Store::at(&config.store);
+        let path = context.store()?;
+        // With mistakes in it, it has been told of them.
+        let config = context.config().ok();
+        let intent = config.as_ref().map(|config| &config.intent);
+        let store = Store::at(&path);
         let record = store.record()?;
-        let pin = config.intent.pin.as_ref().map(ToString::to_string);
+        let pin = intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string);
         let present = record.active.map(|id| store.has(id));
         let json = json!({
             "schemaVersion": 1,
-            "store": config.store,
+            "store": path,
             "active": record.active,
             "activeSince": record.active_since,
             "activePresent": present,
@@ -41,12 +44,12 @@ impl Status {
             "newest": record.newest,
             "hold": record.hold,
             "pin": pin,
-            "enabled": config.intent.enabled,
+            "enabled": intent.map(|intent| intent.enabled),
             "lastAttempt": record.last_attempt,
             "job": record.job.as_ref().map(|job| json!({ "id": job.id, "source": job.source, "started": job.started, "pin": job.pin })),
             "configError": record.config_error,
         });
-        let mut text = format!("store      {}\n", config.store.display());
+        let mut text = format!("store      {}\n", path.display());
         let _ = match (record.active, &record.active_since, present) {
             (Some(id), since, Some(true)) => {
                 let since = since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
@@ -74,7 +77,7 @@ impl Status {
             let not = if there { "" } else { ", which is not what is active" };
             let _ = writeln!(text, "pinned to  {}{not}", OneLine(pin));
         }
-        if !config.intent.enabled && config.intent.has_source() {
+        if intent.is_some_and(|intent| !intent.enabled && intent.has_source()) {
             let _ = writeln!(text, "sync       disabled");
         }
         if let Some(attempt) = &record.last_attempt {
@@ -93,7 +96,7 @@ impl Status {
 
 impl Versions {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.config()?.store);
+        let store = Store::at(&context.store()?);
         let record = store.record()?;
         let mut list = Vec::new();
         let mut text = String::new();
@@ -132,7 +135,7 @@ impl Versions {
 
 impl History {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.config()?.store);
+        let store = Store::at(&context.store()?);
         let events = store.history()?;
         let events = &events[events.len().saturating_sub(self.last)..];
         if context.global.json {

@@ -78,6 +78,23 @@ impl Sources {
         self.read().and_then(|raw| self.check(raw))
     }
 
+    /// Where the store is, as far as a configuration with mistakes tells.
+    pub fn store(&self) -> Option<PathBuf> {
+        let raw = self.read().ok()?;
+        // A default would be a guess about a file that cannot be read; another store is worse than none.
+        if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
+            return None;
+        }
+        let mut checker = Checker { raw: &raw, problems: Vec::new() };
+        let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
+        let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
+            Some(Place::File(..)) => beside.clone(),
+            _ => std::env::current_dir().unwrap_or_default(),
+        };
+        let store = store_path(&mut checker, &base_of);
+        checker.problems.is_empty().then_some(store)
+    }
+
     /// Reads them while an earlier reading is in force: a file that has vanished or was emptied is a mistake then, not a
     /// configuration.
     pub fn load_again(&self) -> Result<Config, Vec<Problem>> {
@@ -133,7 +150,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         Some(Place::File(..)) => beside.to_owned(),
         _ => std::env::current_dir().unwrap_or_default(),
     };
-    let mut warnings = Vec::new();
+    let mut warnings = raw.warnings.clone();
     let intent = check_intent(&mut checker, &base_of, &mut warnings);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
@@ -142,13 +159,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     }
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
-    let store = match checker.text("store.path") {
-        Some(path) => base_of("store.path").join(path),
-        None => std::env::var_os("STATE_DIRECTORY")
-            // systemd gives a list when a unit has several.
-            .and_then(|value| value.to_str()?.split(':').next().map(PathBuf::from))
-            .unwrap_or_else(|| PathBuf::from(DEFAULT_STORE)),
-    };
+    let store = store_path(&mut checker, &base_of);
     let listen = check_listen(&mut checker);
     let settings = check_settings(&mut checker);
     if !checker.problems.is_empty() {
@@ -156,6 +167,16 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         return Err(checker.problems);
     }
     Ok(Config { intent, schedule, inbox, threads, store, listen, settings, warnings })
+}
+
+fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
+    match checker.text("store.path") {
+        Some(path) => base_of("store.path").join(path),
+        None => std::env::var_os("STATE_DIRECTORY")
+            // systemd gives a list when a unit has several.
+            .and_then(|value| value.to_str()?.split(':').next().map(PathBuf::from))
+            .unwrap_or_else(|| PathBuf::from(DEFAULT_STORE)),
+    }
 }
 
 fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, warnings: &mut Vec<Problem>) -> Intent {
@@ -189,6 +210,7 @@ fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, wa
         sha256,
         each_look,
         probes,
+        probes_said: checker.raw.get("sync.probe").is_some(),
         interval: checker.duration("sync.interval", Duration::from_millis(100)).unwrap_or(by_default),
         max_age: checker.duration("sync.maxAge", Duration::from_secs(1)).unwrap_or(Duration::from_hours(24)),
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
@@ -234,7 +256,8 @@ fn check_api(
     let project = checker.text("api.projectId");
     let key_file = checker.text("api.keyFile").map(|path| base_of("api.keyFile").join(path));
     let raw = checker.raw;
-    let section = ["api", "api.baseUrl", "api.domain", "api.projectId", "api.keyFile", "api.caFile"];
+    // An empty section asks for nothing, and certificates are for links, too.
+    let section = ["api.baseUrl", "api.domain", "api.projectId", "api.keyFile"];
     let place = section.iter().find_map(|key| raw.get(key)).map(|written| written.place.clone())?;
     for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
         if missing && raw.get(key).is_none() {

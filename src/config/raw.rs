@@ -112,6 +112,8 @@ pub struct Raw {
     values: BTreeMap<&'static str, Written>,
     /// Mistakes of form.
     pub problems: Vec<Problem>,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<Problem>,
 }
 
 impl Raw {
@@ -128,16 +130,14 @@ impl Raw {
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             Place::File(path.to_owned(), line, column)
         };
-        let table = match DeTable::parse(text) {
-            Ok(table) => table.into_inner(),
-            Err(error) => {
-                let at = error.span().map_or(0, |span| span.start);
-                let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
-                self.problems.push(Problem { place: place(at), what });
-                return;
-            }
-        };
-        self.table(&table, "", &place);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        self.table(&table.into_inner(), "", &place);
+        if let Some(error) = errors.first() {
+            // What stands around a mistake of syntax may be read wrongly: that one mistake is all that is told.
+            let at = error.span().map_or(0, |span| span.start);
+            let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+            self.problems = vec![Problem { place: place(at), what }];
+        }
     }
 
     fn table(&mut self, table: &DeTable<'_>, above: &str, place: &dyn Fn(usize) -> Place) {
@@ -174,9 +174,16 @@ impl Raw {
     /// is a mistake; other names are none of ours (Kubernetes invents some).
     pub fn read_env(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) {
         for (name, value) in variables {
-            let Some(name) = name.to_str().filter(|name| name.starts_with("DOCWHARF_") && name.contains("__")) else {
+            let Some(name) = name.to_str().filter(|name| name.starts_with("DOCWHARF_")) else { continue };
+            if !name.contains("__") {
+                // Not an error: Kubernetes invents such names. But one that is a key but for an underscore is a slip.
+                let meant = keys().map(|key| variable(key.name)).find(|known| known.replace("__", "_") == name);
+                if let Some(meant) = meant {
+                    let what = format!("this is ignored; did you mean {meant}, with two underscores?");
+                    self.warnings.push(Problem { place: Place::Env(name.to_owned()), what });
+                }
                 continue;
-            };
+            }
             let place = Place::Env(name.to_owned());
             let Some(key) = keys().map(|key| key.name).find(|key| variable(key) == name) else {
                 let nearest = nearest(name, keys().map(|key| variable(key.name)));

@@ -93,7 +93,12 @@ pub fn as_toml(values: &[Shown]) -> String {
 
 /// As JSON: key → value and origin.
 pub fn as_json(values: &[Shown]) -> Json {
-    let entry = |value: &Shown| (value.name.to_owned(), json!({ "value": value.value, "origin": value.origin }));
+    // What these keys take is written the same in TOML and in JSON.
+    let read = |text: &String| serde_json::from_str::<Json>(text).unwrap_or_else(|_| json!(text));
+    let entry = |value: &Shown| {
+        let json = json!({ "value": value.value.as_ref().map(read), "origin": value.origin });
+        (value.name.to_owned(), json)
+    };
     json!({ "schemaVersion": 1, "values": values.iter().map(entry).collect::<Map<String, Json>>() })
 }
 

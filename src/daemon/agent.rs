@@ -138,6 +138,10 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
+                    // What is read now is what later changes are compared with.
+                    if self.watch.compare().contains(&What::Inbox) {
+                        self.glance = Some(Instant::now());
+                    }
                     let before = self.config.clone();
                     // Signals may come faster than syncs end: one under way for the same thing goes on.
                     if self.reload() && self.config != before {
@@ -405,6 +409,11 @@ impl Agent {
         let Some(inbox) = &mut self.inbox else { return };
         let reason = match result {
             Ok(_) => None,
+            Err(error) if error.is_cut_short() && !inbox.give_time(path) => {
+                tracing::warn!("{}; it is looked at again in a minute, or when it has changed", Chain(error));
+                self.glance = Some(Instant::now() + GLANCE);
+                return;
+            }
             Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
             Err(error) => {
                 tracing::error!("{}; {} is tried again", Chain(error), path.display());

@@ -19,7 +19,7 @@ use crate::serve::listener::{self, Answer};
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
-pub use start::run;
+pub use start::{Hangup, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -81,19 +81,32 @@ fn announce(listeners: &[std::net::TcpListener]) {
 struct StopSignals {
     term: Signal,
     int: Signal,
+    /// A terminal that is closed; none where a hangup means something else.
+    hup: Option<Signal>,
 }
 
 impl StopSignals {
-    fn new() -> Result<StopSignals, DaemonError> {
+    fn new(hangup: bool) -> Result<StopSignals, DaemonError> {
         let of = |kind| signal(kind).map_err(DaemonError::Start);
-        Ok(StopSignals { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())? })
+        let hup = if hangup { Some(of(SignalKind::hangup())?) } else { None };
+        Ok(StopSignals { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())?, hup })
     }
 
     async fn stop(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
+            () = hangup(self.hup.as_mut()) => {}
         }
+    }
+}
+
+async fn hangup(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 
@@ -101,7 +114,7 @@ impl StopSignals {
 pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
-        let mut signals = StopSignals::new()?;
+        let mut signals = StopSignals::new(true)?;
         let (stop, stopped) = watch::channel(false);
         announce(&listeners);
         let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
@@ -123,6 +136,9 @@ fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), D
 
 /// `origin`: the management API until a signal says stop. What it has made is gone afterwards.
 pub fn origin(origin: &Arc<Origin>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+    for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
+        tracing::info!("the API is at http://{address}/v1 (api.baseUrl)");
+    }
     let ended = serve(Arc::clone(origin), listeners);
     origin.close();
     ended

@@ -20,15 +20,35 @@ use crate::sync::{SyncError, open};
 use super::agent::Agent;
 use super::{DaemonError, StopSignals, announce, bind, finish, runtime};
 
+/// What SIGHUP means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hangup {
+    /// Read the configuration again and look.
+    Reload,
+    /// The terminal was closed: stop.
+    Stop,
+}
+
 /// The daemon, until a signal says stop.
 pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), DaemonError> {
     let listeners = bind(&config.listen)?;
+    run_on(listeners, sources, config, patience, Hangup::Reload)
+}
+
+/// The same on sockets that are bound already.
+pub fn run_on(
+    listeners: Vec<std::net::TcpListener>,
+    sources: Sources,
+    config: Config,
+    patience: Duration,
+    hangup: Hangup,
+) -> Result<(), DaemonError> {
     // Before a store is made for nothing.
     if !has_origin(&config) && Store::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store });
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(live(sources, config, listeners, patience));
+    let result = runtime.block_on(live(sources, config, listeners, patience, hangup));
     // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
     runtime.shutdown_background();
     result
@@ -39,9 +59,10 @@ async fn live(
     config: Config,
     listeners: Vec<std::net::TcpListener>,
     patience: Duration,
+    on_hangup: Hangup,
 ) -> Result<(), DaemonError> {
     // Before anybody can know that we are there; the store may keep us waiting.
-    let mut signals = StopSignals::new()?;
+    let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::new(config.settings.clone());
     let opening = {

@@ -44,7 +44,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process writes.
-    #[error("the store {} is locked by another docwharf; stop it, or try again when it is done", path.display())]
+    #[error("the store {} is locked by another docwharf: stop it if it is a `run`, else try again when it is done", path.display())]
     Locked {
         /// The store.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// No version answers to that name.
-    #[error("no version or label is called {0:?}; `docwharf versions` lists them")]
+    #[error("no version or label is called {0:?}, and 8 digits of an id are needed; `docwharf versions` lists them")]
     Unknown(String),
     /// Several do.
     #[error("{0:?} begins the ids of several versions; give more digits")]

@@ -102,7 +102,13 @@ pub fn bring(
         },
     )?;
     record.newest = Some(id);
+    let mut moved_label = None;
     if let Some(label) = arrival.label {
+        if let Some(before) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id) {
+            let moved = format!("the label {label} has moved here from version {}", before.short());
+            writer.note(who, "label moved", Some(id), Some(format!("{label} from {}", before.short())));
+            moved_label = Some(moved);
+        }
         let sha256 = proven.archive.map(|(digest, _)| digest.hex());
         let labelled = Labelled { version: id, source: arrival.source.to_owned(), sha256, time };
         record.labels.insert(label.to_string(), labelled);
@@ -115,7 +121,7 @@ pub fn bring(
         committed,
         pages: proven.flavor.pages,
         bytes: proven.content_len(),
-        warnings: sealing.proven.warnings,
+        warnings: sealing.proven.warnings.into_iter().chain(moved_label).collect(),
     })
 }
 

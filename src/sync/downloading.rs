@@ -49,7 +49,10 @@ impl<W: World> Sync<'_, W> {
         loop {
             self.world.tell(&format!("downloading {url}"));
             let trouble = match self.world.fetch(&url)? {
-                Ok(Fetched::Unchanged(same)) => return self.unchanged(wish, source, known, &same),
+                Ok(Fetched::Unchanged(same)) => {
+                    self.world.tell("the bundle is the one that is known");
+                    return self.unchanged(wish, source, known, &same);
+                }
                 Ok(Fetched::Whole(arrived)) => {
                     let result = self.arrived(wish, source, job, &arrived);
                     if arrived.resumed && result.as_ref().err().is_some_and(SyncError::is_refusal) {
@@ -86,7 +89,7 @@ impl<W: World> Sync<'_, W> {
                 }
                 return Err(SyncError::Download { link: url.to_string(), signed: url.has_query(), trouble, renewable });
             };
-            self.world.warn(&format!("download of {url}: {trouble}; going on in {:.1} s", pause.as_secs_f64()));
+            self.world.warn(&format!("download of {url}: {trouble}; trying again in {:.1} s", pause.as_secs_f64()));
             self.world.wait(pause)?;
         }
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bundle::policy::Fault;
 use crate::model::digest::Digest;
 use crate::model::units::show_duration;
 use crate::model::version::VersionId;
@@ -172,6 +173,11 @@ impl SyncError {
         }
     }
 
+    /// Whether the bundle ends too early, as one does that is still on its way.
+    pub fn is_cut_short(&self) -> bool {
+        matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, Fault::Cut(_)))
+    }
+
     /// Whether something is absent that the configuration points at.
     pub fn is_absence(&self) -> bool {
         matches!(
@@ -216,6 +222,7 @@ fn hint(call: Ask, trouble: &Trouble) -> String {
         }
         Cause::Status(403) => "the key may not do this, or this address is not allowed",
         Cause::Status(400 | 422) => "check api.domain and staticExport.version",
+        Cause::Status(404) if call != Ask::Start => "there is no such job any more, or not at this api.baseUrl",
         Cause::Status(404) => "check api.baseUrl and api.domain",
         Cause::Status(409) => "the upstream is in another state than we think; try again later",
         _ if trouble.retry_after.is_some_and(|wait| wait > PATIENCE) => "try again then",

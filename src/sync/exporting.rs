@@ -7,7 +7,7 @@ use crate::api::export::{self, Stall, Step};
 use crate::base::chain::OneLine;
 use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
-use crate::model::units::{parse_time, show_unix};
+use crate::model::units::{parse_time, show_duration, show_unix};
 use crate::net::retry::Attempts;
 use crate::net::trouble::{Cause, Trouble};
 use crate::store::record::{JobRecord, Probe, Probed, Success};
@@ -70,7 +70,12 @@ impl<W: World> Sync<'_, W> {
             Begin::Probe => {
                 let said = self.probe(&source)?;
                 if !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
-                    return self.settle(None);
+                    let report = self.settle(None)?;
+                    let blind = said.is_empty().then(|| {
+                        let after = show_duration(self.intent.max_age);
+                        format!("no probe can be read (sync.probe): the next export is when the last success is {after} old (sync.maxAge)")
+                    });
+                    return Ok(Report { blind, ..report });
                 }
                 self.start(wish, &source, said)?
             }
@@ -96,7 +101,9 @@ impl<W: World> Sync<'_, W> {
                     said.insert(probe_key(url), probe);
                 }
                 Ok(None) => said.extend(known.map(|known| (probe_key(url), known.clone()))),
-                Err(trouble) => self.world.warn(&format!("cannot read the probe {url}: {trouble}")),
+                Err(trouble) => self.world.warn(&format!(
+                    "cannot read the probe {url}: {trouble}; correct sync.probe, or set it to [] to export at each look"
+                )),
             }
         }
         Ok(said)

@@ -1,13 +1,16 @@
 //! The inbox: a folder into which people and scripts drop bundles. A file is taken when it has not changed for a moment,
-//! and then moved to `accepted/`, or to `rejected/` with the reason beside it.
+//! and then moved to `accepted/`, or to `rejected/` with the reason beside it. One that is cut short gets a minute: it may
+//! still be on its way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// A file that has not changed for so long is wholly written.
 const QUIET: Duration = Duration::from_secs(2);
+/// One that turned out to be cut short gets so long: copying over a slow line may have paused.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a file is like from outside.
 type Shape = (u64, Option<SystemTime>);
@@ -20,6 +23,10 @@ pub struct Inbox {
     growing: HashMap<PathBuf, (Shape, Instant)>,
     /// Files that could not be moved away: not judged again until they change.
     judged: HashMap<PathBuf, Shape>,
+    /// Files that were cut short when they were looked at.
+    cut: HashMap<PathBuf, Shape>,
+    /// Folders that were told of.
+    folders: HashSet<PathBuf>,
 }
 
 /// What lies in the inbox.
@@ -35,7 +42,13 @@ impl Inbox {
     /// The inbox at `dir`, which is made if it is not there.
     pub fn open(dir: &Path) -> io::Result<Inbox> {
         std::fs::create_dir_all(dir)?;
-        Ok(Inbox { dir: dir.to_owned(), growing: HashMap::new(), judged: HashMap::new() })
+        Ok(Inbox {
+            dir: dir.to_owned(),
+            growing: HashMap::new(),
+            judged: HashMap::new(),
+            cut: HashMap::new(),
+            folders: HashSet::new(),
+        })
     }
 
     /// Its folder.
@@ -51,6 +64,10 @@ impl Inbox {
         for entry in std::fs::read_dir(&self.dir)? {
             let path = entry?.path();
             let Ok(metadata) = std::fs::symlink_metadata(&path) else { continue };
+            if metadata.is_dir() {
+                self.tell_of_folder(&path);
+                continue;
+            }
             if !metadata.is_file() || is_unfinished(&path) {
                 continue;
             }
@@ -63,16 +80,31 @@ impl Inbox {
                 Some((before, since)) if *before == shape => *since,
                 _ => now,
             };
-            if now.duration_since(since) >= QUIET {
+            let enough = if self.cut.get(&path) == Some(&shape) { PATIENCE } else { QUIET };
+            if now.duration_since(since) >= enough {
                 ready.push((shape.1, path.clone()));
             }
             growing.insert(path, (shape, since));
         }
         self.judged.retain(|path, _| there.contains(path));
+        self.cut.retain(|path, _| there.contains(path));
         let waiting = growing.len() > ready.len();
         self.growing = growing;
         ready.sort();
         Ok(Seen { ready: ready.into_iter().map(|(_, path)| path).collect(), growing: waiting })
+    }
+
+    /// A file that was found cut short is given more time; whether it has had it already.
+    pub fn give_time(&mut self, path: &Path) -> bool {
+        let Some((shape, _)) = self.growing.get(path) else { return true };
+        self.cut.insert(path.to_owned(), *shape) == Some(*shape)
+    }
+
+    fn tell_of_folder(&mut self, path: &Path) {
+        let ours = ["accepted", "rejected"].iter().any(|name| *path == self.dir.join(name));
+        if !ours && !is_unfinished(path) && self.folders.insert(path.to_owned()) {
+            tracing::warn!("{}: the inbox takes archives, not folders; `docwharf import` does", path.display());
+        }
     }
 
     /// Whether a file is as it was when it was found ready: a refusal of one that is not says nothing.

@@ -50,6 +50,8 @@ pub struct Intent {
     pub each_look: bool,
     /// What tells that content has changed.
     pub probes: Vec<SafeUrl>,
+    /// Whether the configuration speaks of probes at all.
+    pub probes_said: bool,
     /// How often the source is looked at.
     pub interval: Duration,
     /// Without a success for so long, an export job is started whatever the probes say.

@@ -31,6 +31,7 @@ pub fn sync<W: World>(
         // None of these is an attempt.
         Ok(Report { too_early: Some(_), .. } | Report { outcome: super::Outcome::Disabled, .. })
         | Err(SyncError::Interrupted) => return result,
+        Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
         Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
         Err(error) => ("failed", Some(Chain(error).to_string())),
@@ -50,7 +51,13 @@ pub fn sync<W: World>(
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
     };
-    let wait = result.as_ref().err().map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
+    if failures == 1 && result.as_ref().is_err_and(|error| !error.is_refusal()) {
+        // The first of a row: the others would only repeat it.
+        world.note("failed", None, error.clone());
+    }
+    // What was absent costs nobody anything to look for: a restart looks at once.
+    let failure = result.as_ref().err().filter(|error| !error.is_absence());
+    let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
     let time = show_unix(world.now());
     record.last_attempt = Some(Attempt { time, result: name.to_owned(), error, failures, question, wait });
     match (result, world.save(record)) {
@@ -65,7 +72,9 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration) -> Duration
     let wait = match error {
         SyncError::StillRefused(_) => every,
         error if error.is_refusal() => every,
-        _ => backoff::jitter(backoff::after(failures)).min(every.max(backoff::after(1))),
+        // A file costs nothing to look for.
+        SyncError::Missing { .. } | SyncError::IsFolder { .. } => backoff::after(failures).min(every),
+        _ => backoff::jitter(backoff::after(failures)),
     };
     // All who were sent away until the same moment should not come back in the same moment.
     wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + backoff::random() / 10.0))
@@ -95,7 +104,9 @@ impl<W: World> Sync<'_, W> {
             sha256: demanded.as_deref(),
         };
         match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            First::Disabled => Ok(Report { outcome: super::Outcome::Disabled, brought: None, too_early: None }),
+            First::Disabled => {
+                Ok(Report { outcome: super::Outcome::Disabled, brought: None, too_early: None, blind: None })
+            }
             First::Settle => self.settle(None),
             First::Look => self.source(&wish),
         }

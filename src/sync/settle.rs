@@ -24,6 +24,8 @@ pub struct Report {
     pub brought: Option<Brought>,
     /// Nothing was asked because it was too early; it no longer is after so long.
     pub too_early: Option<Duration>,
+    /// No probe could be read, so nothing is known of changes: why.
+    pub blind: Option<String>,
 }
 
 /// The record; one that is damaged is replaced by what the versions themselves tell.
@@ -93,7 +95,7 @@ pub(super) fn settle(
         (_, Some(id)) => Outcome::Activated(id),
         (_, None) => Outcome::Current(record.active),
     };
-    Ok(Report { outcome, brought, too_early: None })
+    Ok(Report { outcome, brought, too_early: None, blind: None })
 }
 
 fn why_not_active(record: &Record, intent: &Intent) -> String {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::model::digest::Digest;
 
@@ -57,8 +57,8 @@ fn print_of(path: &Path) -> Print {
 pub struct Watch {
     files: Vec<(What, PathBuf, Print)>,
     nudge: Arc<Notify>,
-    /// An event has come and has not been looked into.
-    dirty: bool,
+    /// An event has come and is looked into at this time, when those that belong to it have come as well.
+    settled: Option<Instant>,
     /// When to look without an event.
     slow: Instant,
     _watcher: Option<RecommendedWatcher>,
@@ -70,7 +70,7 @@ impl Watch {
         let nudge = Arc::new(Notify::new());
         let watcher = watcher(&files, &nudge);
         let files = files.into_iter().map(|(what, path)| (what, path.clone(), print_of(&path))).collect();
-        Watch { files, nudge, dirty: false, slow: Instant::now() + SLOW, _watcher: watcher }
+        Watch { files, nudge, settled: None, slow: Instant::now() + SLOW, _watcher: watcher }
     }
 
     /// Watches these files from now on; what has happened before to those that it knows already is not forgotten.
@@ -81,21 +81,21 @@ impl Watch {
                 print.clone_from(known);
             }
         }
-        next.dirty = true;
+        next.settled = Some(Instant::now() + SETTLE);
         *self = next;
     }
 
     /// Waits until something has changed; says what. Losing the wait loses nothing.
     pub async fn changed(&mut self) -> BTreeSet<What> {
         loop {
-            if !self.dirty {
-                // The time stays when the wait is given up and begun again.
-                self.dirty = timeout_at(self.slow, self.nudge.notified()).await.is_ok();
+            // Both times stay when the wait is given up and begun again.
+            if self.settled.is_none() && timeout_at(self.slow, self.nudge.notified()).await.is_ok() {
+                self.settled = Some(Instant::now() + SETTLE);
             }
-            if self.dirty {
-                sleep(SETTLE).await;
+            if let Some(settled) = self.settled {
+                sleep_until(settled).await;
             }
-            self.dirty = false;
+            self.settled = None;
             self.slow = Instant::now() + SLOW;
             let changed = self.compare();
             if !changed.is_empty() {
@@ -104,7 +104,8 @@ impl Watch {
         }
     }
 
-    fn compare(&mut self) -> BTreeSet<What> {
+    /// What has changed since it was last asked; from now on it is known.
+    pub fn compare(&mut self) -> BTreeSet<What> {
         let mut changed = BTreeSet::new();
         for (what, path, before) in &mut self.files {
             let now = print_of(path);
