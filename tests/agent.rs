@@ -626,3 +626,16 @@ fn a_watched_folder_is_sealed_again_when_it_changes() {
     std::fs::rename(site.join("new.html"), site.join("new.css")).unwrap();
     assert_eq!(page(&daemon), "after a while");
 }
+
+#[test]
+fn a_label_does_not_move_without_a_word() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--label", "1.4"]);
+    let one = host.active();
+    host.put(&site("two"));
+    let moved = host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--label", "1.4"]);
+    assert!(moved.stderr.contains(&one[..12]) && moved.stderr.contains("1.4"), "{}", moved.stderr);
+    let history = host.ok(&["history"]).stdout;
+    assert!(history.lines().any(|line| line.contains("label moved") && line.contains("1.4")), "{history}");
+}

@@ -526,3 +526,19 @@ fn what_was_dropped_while_disabled_is_imported_when_the_file_says_enabled() {
     until("both are taken", || accepted("before.zip") && accepted("after.zip"));
     until("one of them is served", || ["before", "after"].contains(&front(&daemon).as_str()));
 }
+
+#[test]
+fn a_copy_into_the_inbox_that_pauses_is_given_time() {
+    let host = Host::bare().set("sync.inbox", text("inbox"));
+    std::fs::create_dir(host.path("inbox")).unwrap();
+    let path = host.path("inbox/slow.zip");
+    let whole = bundle("whole");
+    let (there, rest) = whole.split_at(whole.len() / 2);
+    std::fs::write(&path, there).unwrap();
+    let daemon = logged(&host);
+    until("a look at half of it", || log(&host).contains("looked at again in a minute"));
+    OpenOptions::new().append(true).open(&path).unwrap().write_all(rest).unwrap();
+    until("the whole", || front(&daemon) == "whole");
+    until("its place", || host.path("inbox/accepted/slow.zip").exists());
+    assert!(!host.path("inbox/rejected").exists());
+}

@@ -416,6 +416,20 @@ fn a_probe_without_validators_is_compared_by_its_content() {
 }
 
 #[test]
+fn status_tells_probes_that_cannot_be_read_from_probes_that_have_not_changed() {
+    let upstream = upstream();
+    let host = Host::new(&upstream)
+        .set("sync.probe", json!([upstream.probe()]).to_string())
+        .set("sync.interval", text("100ms"));
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.on(Call::Probe).gives(answer(500));
+    let last = || host.ok(&["status", "--json"]).json()["lastAttempt"].clone();
+    until("a look in vain", || last()["result"] == "probes unreadable");
+    assert!(last()["error"].as_str().is_some_and(|why| why.contains("sync.probe")), "{}", last());
+}
+
+#[test]
 fn unreadable_probes_start_nothing_until_max_age_has_passed() {
     let faults: [fn() -> Reply; 5] =
         [|| answer(500), || answer(404), close, || honest().cut(3), || raw("application/xml", vec![b'x'; 9 << 20])];

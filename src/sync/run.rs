@@ -51,7 +51,9 @@ pub fn sync<W: World>(
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
     };
-    if failures == 1 && result.as_ref().is_err_and(|error| !error.is_refusal()) {
+    let told =
+        result.as_ref().err().is_some_and(|error| !error.is_refusal() && !matches!(error, SyncError::Changing { .. }));
+    if told && failures == 1 {
         // The first of a row: the others would only repeat it.
         world.note("failed", None, error.clone());
     }
@@ -73,7 +75,9 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration) -> Duration
         SyncError::StillRefused(_) => every,
         error if error.is_refusal() => every,
         // A file costs nothing to look for.
-        SyncError::Missing { .. } | SyncError::IsFolder { .. } => backoff::after(failures).min(every),
+        SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
+            backoff::after(failures).min(every)
+        }
         _ => backoff::jitter(backoff::after(failures)),
     };
     // All who were sent away until the same moment should not come back in the same moment.
