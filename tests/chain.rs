@@ -188,3 +188,16 @@ fn an_origin_that_dies_does_not_take_the_site_down() {
     until("a look in vain", || last() == "probes unreadable");
     assert!(http::get(&agent.address, "/").text().contains("one"));
 }
+
+#[test]
+fn https_to_a_port_of_plain_http_says_so() {
+    let chain = Chain::new(&[]);
+    let address = &chain.origin.as_ref().unwrap().address;
+    let ended = end(docwharf()
+        .args(["sync", "--config"])
+        .arg(chain.path("docwharf.toml"))
+        .env("DOCWHARF_API__BASE_URL", format!("https://{address}/v1")))
+    .expect(4);
+    assert!(ended.stderr.contains("plain http"), "{}", ended.stderr);
+    assert!(chain.asked("").is_empty(), "nothing else was asked");
+}

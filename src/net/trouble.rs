@@ -88,6 +88,9 @@ impl Trouble {
                     "{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE"
                 )
             }
+            _ if tls && why.contains("InvalidContentType") => {
+                "what answers there speaks no TLS; is it plain http?".to_owned()
+            }
             _ => why,
         };
         let host = url.host();
