@@ -241,6 +241,34 @@ fn kills_at_any_moment_of_a_sync_leave_a_store_that_the_next_start_goes_on_with(
 }
 
 #[test]
+fn what_run_does_beside_serving_steps_back_and_keeps_to_its_processors() {
+    let upstream = upstream();
+    upstream.statuses(&[json!("running")]);
+    let host = Host::new(&upstream).set("sync.threads", "1");
+    let daemon = host.run();
+    until("a job in progress", || upstream.count(Call::Poll) > 1);
+    // Threads that prove and compress are started from this one, and inherit both.
+    let tasks = format!("/proc/{}/task", daemon.pid());
+    let mut working = 0;
+    for task in std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path()) {
+        let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { continue };
+        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        let (name, rest) = stat.split_once('(').unwrap().1.rsplit_once(") ").unwrap();
+        // Fields are counted from the third, which is the state; nice is the nineteenth.
+        let nice = rest.split(' ').nth(16).unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+        if name == "docwharf-sync" {
+            working += 1;
+            assert_eq!(nice, "10");
+            assert!(allowed.parse::<u32>().is_ok(), "one processor, not {allowed}");
+        } else {
+            assert_eq!(nice, "0", "{name}");
+        }
+    }
+    assert_eq!(working, 1);
+}
+
+#[test]
 fn a_download_goes_on_after_a_kill() {
     let bytes = large_bundle("large", 6 << 20);
     let upstream = Upstream::new(bytes);

@@ -20,7 +20,7 @@ use crate::net::retry::{Attempts, Call};
 use crate::net::trouble::Trouble;
 use crate::sync::SyncError;
 use crate::sync::act::Means;
-use crate::sync::error::{Ask, is_dead_link};
+use crate::sync::error::{Ask, FRESH_LINKS, is_dead_link};
 
 use super::attend::attended;
 use super::{Context, Failure};
@@ -220,7 +220,10 @@ impl<'a> Caller<'a> {
                 attempts.reset();
                 links = 1;
             }
-            if is_dead_link(&trouble) && links < 4 {
+            if is_dead_link(&trouble) && links < FRESH_LINKS {
+                if links > 1 {
+                    self.pause(backoff::step(links - 1, backoff::random()))?;
+                }
                 links += 1;
                 link = self.link(id)?;
                 continue;

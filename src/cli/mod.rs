@@ -36,7 +36,7 @@ pub use exit::Failure;
 /// How long a writing command waits for another one's lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Prove, seal and serve static documentation bundles.
+/// Bring in, prove, seal and serve static documentation bundles.
 #[derive(Debug, Parser)]
 #[command(name = "docwharf", version)]
 #[command(
@@ -52,6 +52,7 @@ struct Cli {
 
 /// What every command understands.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
     /// The configuration file, by default what `$DOCWHARF_CONFIG` names, else `/etc/docwharf/config.toml`
     #[arg(long, global = true, value_name = "FILE")]
@@ -76,7 +77,7 @@ enum Command {
     Run(run::Run),
     /// Serve an archive or a folder, without a store
     Serve(serve::Serve),
-    /// Bring the bundle that the configuration names, once
+    /// Bring in what the configuration names, once: export, fetch, prove, activate
     Sync(sync::Sync),
     /// Bring a bundle from a file or folder into the store and activate it
     Import(import::Import),

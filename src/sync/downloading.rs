@@ -11,13 +11,10 @@ use crate::net::trouble::Cause;
 use crate::store::record::{Labelled, Looked};
 
 use super::SyncError;
-use super::error::is_dead_link;
+use super::error::{FRESH_LINKS, is_dead_link};
 use super::plan::{Trigger, Wish};
 use super::run::{Found, Sync};
 use super::world::{KnownBundle, World};
-
-/// Fresh links for one bundle.
-const FRESH_LINKS: u32 = 4;
 
 impl<W: World> Sync<'_, W> {
     pub(super) fn begin_download(&mut self, source: &str) -> Result<Vec<KnownBundle>, SyncError> {

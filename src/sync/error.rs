@@ -235,6 +235,9 @@ fn hint(call: Ask, trouble: &Trouble) -> String {
     format!("; {hint}")
 }
 
+/// Links for one bundle that bring nothing, after which no other is asked for.
+pub const FRESH_LINKS: u32 = 4;
+
 /// Whether an answer says that a link is dead, rather than that the server is.
 pub fn is_dead_link(trouble: &Trouble) -> bool {
     match trouble.cause {
