@@ -22,7 +22,7 @@ const fn key(name: &'static str, default: &'static str) -> Key {
 }
 
 /// Every key there is. A key that is not here is a mistake, so that a misspelt `sha256` never means "no check".
-pub const KEYS: [Key; 34] = [
+pub const KEYS: &[Key] = &[
     key("staticExport.enabled", "true"),
     key("staticExport.bundleUrl", ""),
     key("staticExport.version", ""),
@@ -66,7 +66,7 @@ fn known(name: &str) -> Option<&'static str> {
 
 /// The keys themselves, without sections.
 pub fn keys() -> impl Iterator<Item = Key> {
-    KEYS.into_iter().filter(|key| key.name.contains('.'))
+    KEYS.iter().copied().filter(|key| key.name.contains('.'))
 }
 
 /// A value and where it stands.
