@@ -30,6 +30,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::base::chain::OneLine;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
+use crate::seal::Effort;
 
 pub use exit::Failure;
 
@@ -245,6 +246,11 @@ impl Context {
             return Ok(Limits::default());
         }
         Ok(self.config()?.intent.effort.limits)
+    }
+
+    /// What opening a stored version may cost.
+    fn effort(&self) -> Effort {
+        self.config().map_or_else(|_| Effort::new(Limits::default()), |config| config.intent.effort)
     }
 
     /// A line for people on stderr, unless they want quiet.

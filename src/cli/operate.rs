@@ -37,14 +37,14 @@ fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "activated", operator::activate(&writer, &self.name, &who())?)
+        held(context, "activated", operator::activate(&writer, &self.name, &who(), &context.effort())?.0)
     }
 }
 
 impl Rollback {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "rolled back to", operator::rollback(&writer, &who())?)
+        held(context, "rolled back to", operator::rollback(&writer, &who(), &context.effort())?.0)
     }
 }
 

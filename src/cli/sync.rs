@@ -32,7 +32,7 @@ impl Sync {
         }
         if !config.intent.enabled {
             // Nothing to do, so nothing to wait for.
-            return tell(context, &Report { outcome: Outcome::Disabled, brought: None, too_early: None, blind: None });
+            return tell(context, &Report::of(Outcome::Disabled));
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
         let report = attended(context, move |means| {

@@ -301,19 +301,10 @@ impl Agent {
         }
     }
 
-    /// Status says that a configuration was not taken over. While work is under way the record is its; it is written
-    /// when that has ended.
+    /// Status says that a configuration was not taken over.
     fn remember_config_error(&self) {
-        if self.running.is_some() {
-            return;
-        }
-        if let Ok(mut record) = self.writer.store().record()
-            && record.config_error != self.config_error
-        {
-            record.config_error.clone_from(&self.config_error);
-            if let Err(error) = self.writer.write(&record) {
-                tracing::warn!("{}", Chain(&error));
-            }
+        if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
+            tracing::warn!("{}", Chain(&error));
         }
     }
 

@@ -139,6 +139,9 @@ pub struct Attempt {
     pub time: String,
     /// `activated`, `already current`, `held`, `failed`, …
     pub result: String,
+    /// What it saw, in a few words.
+    #[serde(default)]
+    pub saw: Option<String>,
     /// The error's line.
     #[serde(default)]
     pub error: Option<String>,
@@ -229,6 +232,15 @@ impl Record {
         }
     }
 
+    /// Takes over what people, and the daemon for them, may change while a sync is under way.
+    pub fn take_over_from_people(&mut self, now: &Record) {
+        self.active = now.active;
+        self.active_since.clone_from(&now.active_since);
+        self.previous = now.previous;
+        self.hold.clone_from(&now.hold);
+        self.config_error.clone_from(&now.config_error);
+    }
+
     /// Versions that pruning must leave alone whatever `keep` says.
     pub fn protects(&self, id: VersionId) -> bool {
         self.active == Some(id)
@@ -259,6 +271,18 @@ mod tests {
         assert_eq!(record.due(Some("L")), Some(id(3)));
         record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn what_a_person_decides_during_a_sync_outlives_it() {
+        let mut syncing = Record { newest: Some(id(2)), ..Record::default() };
+        syncing.activate(id(2), "t");
+        let mut now = Record { newest: Some(id(1)), ..Record::default() };
+        now.activate(id(1), "u");
+        now.hold = Some(Hold { who: "me".into(), when: "u".into(), why: "x".into() });
+        syncing.take_over_from_people(&now);
+        assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
+        assert_eq!(syncing.active_since.as_deref(), Some("u"));
     }
 
     #[test]

@@ -173,8 +173,8 @@ impl World for Act<'_> {
         tracing::warn!("{}", OneLine(what));
     }
 
-    fn save(&mut self, record: &Record) -> Result<(), SyncError> {
-        Ok(self.writer.write(record)?)
+    fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {
+        Ok(self.writer.save(record)?)
     }
 
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
