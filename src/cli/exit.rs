@@ -46,6 +46,8 @@ pub enum Failure {
     },
     /// What was being read changed meanwhile.
     Changed(String),
+    /// What was looked for was found; what it is was printed.
+    Found,
     /// The result cannot be printed.
     Output(io::Error),
     /// A signal ended it: this one.
@@ -74,7 +76,7 @@ impl Failure {
             },
             Failure::Origin(error) => origin_code(error),
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) => 1,
+            Failure::Changed(_) | Failure::Found => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) => 8,
         })
@@ -195,6 +197,7 @@ impl fmt::Display for Failure {
             Failure::Local { doing, source } => {
                 write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
             }
+            Failure::Found => Ok(()),
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {error}")

@@ -17,6 +17,9 @@ pub(super) struct Import {
     /// Give the version this label
     #[arg(long)]
     label: Option<String>,
+    /// Activate it whatever the gate says; a hold or a pin stays
+    #[arg(long)]
+    force: bool,
 }
 
 impl Import {
@@ -27,7 +30,7 @@ impl Import {
         let intent = sync::unhurried(&config);
         let writer = Writer::open(&config.store, PATIENCE)?;
         let report = progress::with_meter(context, "proving", |meter| {
-            import(&writer, &intent, &self.path, label.as_ref(), &who(), meter)
+            import(&writer, &intent, &self.path, label.as_ref(), &who(), self.force, meter)
         })?;
         sync::tell(context, &report)
     }

@@ -37,7 +37,14 @@ fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "activated", operator::activate(&writer, &self.name, &who(), &context.effort())?.0)
+        let config = context.config().ok();
+        let intent = config.as_ref().map(|config| &config.intent);
+        let (id, _) = operator::activate(&writer, &self.name, &who(), &context.effort(), intent)?;
+        if writer.store().record()?.hold.is_some() {
+            return held(context, "activated", id);
+        }
+        let json = json!({ "schemaVersion": 1, "result": "activated", "version": id, "held": false });
+        context.done(&json, &format!("activated {}\n", id.short()))
     }
 }
 

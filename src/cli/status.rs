@@ -8,8 +8,9 @@ use serde_json::json;
 use crate::base::chain::OneLine;
 use crate::model::units::show_size;
 use crate::store::Store;
+use crate::sync::staged::staged;
 
-use super::{Context, Failure, print};
+use super::{Context, Failure, print, stage};
 
 #[derive(Debug, Args)]
 pub(super) struct Status {}
@@ -34,6 +35,7 @@ impl Status {
         let record = store.record()?;
         let pin = intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string);
         let present = record.active.map(|id| store.has(id));
+        let waiting = staged(&record, intent);
         let json = json!({
             "schemaVersion": 1,
             "store": path,
@@ -48,6 +50,11 @@ impl Status {
             "lastAttempt": record.last_attempt,
             "job": record.job.as_ref().map(|job| json!({ "id": job.id, "source": job.source, "started": job.started, "pin": job.pin })),
             "configError": record.config_error,
+            "staged": waiting.as_ref().map(stage::as_json),
+            "gate": record.gate.as_ref().map(|verdict| json!({
+                "version": verdict.version, "against": verdict.against, "time": verdict.time,
+                "passed": verdict.refused.is_none(), "refused": verdict.refused,
+            })),
         });
         let mut text = format!("store      {}\n", path.display());
         let _ = match (record.active, &record.active_since, present) {
@@ -66,8 +73,13 @@ impl Status {
         if let Some(hold) = &record.hold {
             let _ = writeln!(text, "held       by {} since {}: {}", hold.who, hold.when, OneLine(&hold.why));
         }
-        if let Some(id) = record.newest.filter(|_| record.newest != record.active) {
-            let _ = writeln!(text, "newest     {}, not active", id.short());
+        if let Some(waiting) = &waiting {
+            text.push_str(&stage::line(waiting));
+        }
+        if let Some(id) = record.newest.filter(|&id| record.active != Some(id)) {
+            if waiting.as_ref().is_none_or(|waiting| waiting.version != id) {
+                let _ = writeln!(text, "newest     {}, not active", id.short());
+            }
         }
         if let Some(id) = store.suspect() {
             let _ = writeln!(text, "damaged    {}: import its bundle again to mend it", id.short());

@@ -7,6 +7,7 @@ use crate::config::checked::Config;
 use crate::model::units::{count, show_size};
 use crate::store::Store;
 use crate::store::writer::Writer;
+use crate::sync::act::Means;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::{Intent, Outcome, act};
@@ -19,6 +20,9 @@ pub(super) struct Sync {
     /// Look at the source even if the pinned label is already there
     #[arg(long)]
     refresh: bool,
+    /// Activate what it brings, whatever the gate says; a hold stays
+    #[arg(long)]
+    force: bool,
 }
 
 impl Sync {
@@ -36,6 +40,7 @@ impl Sync {
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
         let report = attended(context, move |means| {
+            let means = &Means { force: self.force, ..means.clone() };
             let writer = Writer::open(&config.store, PATIENCE)?;
             act::sync(&writer, &unhurried(&config), trigger, means).map_err(Failure::from)
         })??;
@@ -65,6 +70,10 @@ pub(super) fn tell(context: &Context, report: &Report) -> Result<(), Failure> {
         Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
         Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
         Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
+        Outcome::Staged(id) => {
+            let id_short = id.short();
+            (Some(id), format!("staged {id_short}{of}: `docwharf activate {id_short}` makes it active\n"))
+        }
         Outcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
     };
     let json = json!({

@@ -277,12 +277,15 @@ impl Agent {
             }
         }
         let inbox = config.inbox != self.config.inbox;
+        let addresses = self.config.intent.gate.addresses.clone();
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
             settings: self.config.settings.clone(),
             ..config
         };
+        // The gate looks addresses up as they are served.
+        self.config.intent.gate.addresses = addresses;
         if inbox {
             self.inbox = open_inbox(&self.config);
         }
@@ -470,8 +473,12 @@ fn tell(report: &Report) {
     }
     match &report.outcome {
         Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        Outcome::NotActive(id, why) if report.brought.is_some() => {
+        Outcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
             tracing::warn!("version {} is sealed but not active: {why}", id.short());
+        }
+        Outcome::Staged(id) if report.brought.is_some() => {
+            let id = id.short();
+            tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
         }
         _ => tracing::debug!("nothing new"),
     }

@@ -115,7 +115,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     let suspect = writer.store().suspect();
     let stored = writer.store().versions()?;
     let mut shown = None;
-    for id in candidates(&record, stored.iter().map(|version| version.id)) {
+    for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
                 site.show(version);

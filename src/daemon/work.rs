@@ -69,7 +69,7 @@ impl Running {
                 Work::Import(_) => "inbox",
             };
             let doing = Arc::new(Doing::default());
-            let means = Means { runtime, stop: stopped, doing, who: who.to_owned() };
+            let means = Means { runtime, stop: stopped, doing, who: who.to_owned(), force: false };
             // A mistake of ours must not take the site down: what is served does not depend on it.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
@@ -96,7 +96,7 @@ fn act(
 ) -> (Result<Report, SyncError>, Opened) {
     let result = match work {
         Work::Sync(trigger) => act::sync(writer, intent, *trigger, means),
-        Work::Import(path) => import(writer, intent, path, None, &means.who, &Meter::default()),
+        Work::Import(path) => import(writer, intent, path, None, &means.who, means.force, &Meter::default()),
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
     let due = active.filter(|&id| result.is_ok() && shown != Some(id));

@@ -30,7 +30,18 @@ const EXAMPLES: usize = 3;
 /// An origin that no link can name: pages are read as if they stood there.
 const ORIGIN: &str = "http://docwharf.invalid";
 /// What a path in a URL cannot have as it is.
-const IN_URL: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'\\').add(b'`').add(b'{').add(b'}');
+const IN_URL: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'\\')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

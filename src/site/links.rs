@@ -75,9 +75,8 @@ fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
 
 /// Whether a `link` is fetched or followed: hints name servers, not resources.
 fn leads_somewhere(rel: &str) -> bool {
-    !rel.split_ascii_whitespace().any(|word| {
-        ["preconnect", "dns-prefetch"].iter().any(|hint| word.eq_ignore_ascii_case(hint))
-    })
+    !rel.split_ascii_whitespace()
+        .any(|word| ["preconnect", "dns-prefetch"].iter().any(|hint| word.eq_ignore_ascii_case(hint)))
 }
 
 /// The address in `5; url=next.html`.
@@ -198,8 +197,23 @@ mod tests {
         assert_eq!(
             said(html),
             [
-                "base /b/", "a.css", "next.html", "s.js", "a&b.html", "r.html", "i.png", "i1.png", "i2.png", "p.webp",
-                "f.html", "v.mp4", "v.png", "t.vtt", "m.mp3", "o.svg", "café.html",
+                "base /b/",
+                "a.css",
+                "next.html",
+                "s.js",
+                "a&b.html",
+                "r.html",
+                "i.png",
+                "i1.png",
+                "i2.png",
+                "p.webp",
+                "f.html",
+                "v.mp4",
+                "v.png",
+                "t.vtt",
+                "m.mp3",
+                "o.svg",
+                "café.html",
             ]
         );
     }

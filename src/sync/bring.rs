@@ -81,6 +81,10 @@ pub fn bring(
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
     let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
 
+    if committed == Committed::Known && open::index(writer.store(), id).is_err() {
+        // The image is good, but what stands beside it is not: opening makes it again.
+        open::open(writer, id, &effort, false)?;
+    }
     if committed != Committed::Known && writer.store().suspect() == Some(id) {
         writer.clear_suspect()?;
     }

@@ -1,15 +1,17 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] activates what is due;
-//! [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] prunes and sees
+//! that what is due becomes active, if `decide` and the [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
 pub mod bring;
+mod decide;
 mod downloading;
 pub mod error;
 mod exporting;
+pub mod gate;
 pub mod inbox;
 pub mod key;
 pub mod open;
@@ -18,6 +20,7 @@ pub mod plan;
 pub mod run;
 pub mod schedule;
 pub mod settle;
+pub mod staged;
 pub mod watch;
 pub mod world;
 
@@ -26,11 +29,14 @@ use std::time::Duration;
 
 use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
+#[cfg(test)]
+use crate::model::limits::Limits;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
 use crate::seal::Effort;
 
 pub use error::SyncError;
+use gate::Gate;
 use key::KeyPlace;
 
 /// What the configuration asks of a sync.
@@ -64,9 +70,36 @@ pub struct Intent {
     pub effort: Effort,
     /// Unprotected versions to keep.
     pub keep: usize,
+    /// What a version must be like to become active by itself.
+    pub gate: Gate,
+    /// No version becomes active by itself: a person promotes it.
+    pub manual: bool,
 }
 
 impl Intent {
+    /// One that asks for nothing: no source, no rules.
+    #[cfg(test)]
+    pub(crate) fn offline() -> Intent {
+        Intent {
+            enabled: true,
+            bundle: None,
+            api: None,
+            pin: None,
+            sha256: None,
+            each_look: false,
+            probes: Vec::new(),
+            probes_said: false,
+            interval: Duration::from_mins(15),
+            max_age: Duration::from_hours(24),
+            job_timeout: Duration::from_mins(30),
+            network: Network::default(),
+            effort: Effort::new(Limits::default()),
+            keep: 3,
+            gate: Gate::default(),
+            manual: false,
+        }
+    }
+
     /// Whether there is anything to bring bundles from.
     pub fn has_source(&self) -> bool {
         self.bundle.is_some() || self.api.is_some()
@@ -133,17 +166,25 @@ pub enum Outcome {
     Current(Option<VersionId>),
     /// This version is active now.
     Activated(VersionId),
+    /// This version is sealed and waits for a person, as it is configured.
+    Staged(VersionId),
     /// This version is sealed but not active, for this reason.
     NotActive(VersionId, String),
 }
 
 impl Outcome {
+    /// Whether it says what has become of this version.
+    fn is_about(&self, id: VersionId) -> bool {
+        matches!(self, Outcome::Activated(of) | Outcome::Staged(of) | Outcome::NotActive(of, _) if *of == id)
+    }
+
     /// The words that status and `--json` use.
     pub fn name(&self) -> &'static str {
         match self {
             Outcome::Disabled => "disabled",
             Outcome::Current(_) => "already current",
             Outcome::Activated(_) => "activated",
+            Outcome::Staged(_) => "staged",
             Outcome::NotActive(..) => "not activated",
         }
     }
