@@ -1,7 +1,7 @@
 //! `docwharf stage`: the version that waits to become active, and what is to be known before it does.
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::model::version::VersionId;
 use crate::store::Store;
@@ -101,19 +101,4 @@ fn verdict(
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
     Ok(Some(intent.gate.judge(&version, record.active, active.as_ref(), record.gate.as_ref(), threads).refused))
-}
-
-/// What `status` says of a version that waits, for people.
-pub(super) fn line(staged: &Staged) -> String {
-    let id = staged.version.short();
-    match &staged.waits {
-        Waits::Person => format!("staged     {id}: {}\n", way_out(staged)),
-        Waits::Gate(why) => format!("gate       keeps {id} back: {}; {}\n", one_line(why), way_out(staged)),
-        Waits::Release | Waits::Look => format!("newest     {id}, not active\n"),
-    }
-}
-
-/// The same for programs.
-pub(super) fn as_json(staged: &Staged) -> Value {
-    json!({ "version": staged.version, "waits": staged.waits.name(), "next": way_out(staged) })
 }

@@ -140,7 +140,7 @@ mod tests {
 
     fn intent(manual: bool, gated: bool) -> Intent {
         let gate = Gate { min_pages: gated.then_some(1), ..Gate::default() };
-        Intent { manual, gate, ..Intent::offline() }
+        Intent { manual, gate, ..Intent::default() }
     }
 
     fn record() -> Record {

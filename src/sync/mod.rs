@@ -29,7 +29,6 @@ use std::time::Duration;
 
 use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
-#[cfg(test)]
 use crate::model::limits::Limits;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
@@ -76,12 +75,11 @@ pub struct Intent {
     pub manual: bool,
 }
 
-impl Intent {
-    /// One that asks for nothing: no source, no rules.
-    #[cfg(test)]
-    pub(crate) fn offline() -> Intent {
+/// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
+impl Default for Intent {
+    fn default() -> Intent {
         Intent {
-            enabled: true,
+            enabled: false,
             bundle: None,
             api: None,
             pin: None,
@@ -89,17 +87,19 @@ impl Intent {
             each_look: false,
             probes: Vec::new(),
             probes_said: false,
-            interval: Duration::from_mins(15),
-            max_age: Duration::from_hours(24),
-            job_timeout: Duration::from_mins(30),
+            interval: Duration::MAX,
+            max_age: Duration::MAX,
+            job_timeout: Duration::MAX,
             network: Network::default(),
             effort: Effort::new(Limits::default()),
-            keep: 3,
+            keep: usize::MAX,
             gate: Gate::default(),
             manual: false,
         }
     }
+}
 
+impl Intent {
     /// Whether there is anything to bring bundles from.
     pub fn has_source(&self) -> bool {
         self.bundle.is_some() || self.api.is_some()

@@ -18,16 +18,12 @@ pub type Chosen = (VersionId, Sealed);
 
 /// Makes the version called `name` active and holds it. Where a person promotes each version (`activate.mode` is
 /// "manual"), the one that waits becomes active without a hold: otherwise nothing newer would be exported.
-pub fn activate(
-    writer: &Writer,
-    name: &str,
-    who: &str,
-    effort: &Effort,
-    intent: Option<&Intent>,
-) -> Result<Chosen, SyncError> {
+pub fn activate(writer: &Writer, name: &str, who: &str, intent: &Intent) -> Result<Chosen, SyncError> {
+    let effort = &intent.effort;
     let record = read_record(writer)?;
     let id = writer.store().named(name)?;
-    let waits = staged(&record, intent).filter(|staged| staged.waits == Waits::Person).map(|staged| staged.version);
+    let waits =
+        staged(&record, Some(intent)).filter(|staged| staged.waits == Waits::Person).map(|staged| staged.version);
     if waits == Some(id) {
         let sealed = opened(writer, id, effort)?;
         writer.change(|record| record.activate(id, &now()))?;
