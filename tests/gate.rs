@@ -469,6 +469,44 @@ fn stage_asks_the_gate_itself_when_the_record_does_not_know() {
 }
 
 #[test]
+fn force_and_promotion_reach_a_running_daemon_which_serves_what_comes_of_them() {
+    let host = Host::new(SHRINK);
+    host.bring(0, &site(10, "one"));
+    let daemon = host.run();
+    host.put(&site(6, "two"));
+    until("it is kept back", || host.history("kept back").len() == 1);
+    let text = host.ok(&["status"]).stdout;
+    assert!(text.contains("the gate refuses it: maxShrink: 6 pages instead of 10"), "{text}");
+    let refused = host.ends(7, &["sync"]);
+    assert!(refused.stderr.contains("refused by the gate: maxShrink: "), "{}", refused.stderr);
+    assert_eq!(host.ok(&["sync", "--force", "--json"]).json()["result"], "activated");
+    assert_eq!(http::get(&daemon.address, "/").text(), "<h1>two</h1>");
+    // Once.
+    host.put(&site(2, "three"));
+    until("it is kept back", || host.history("kept back").len() == 2);
+    std::fs::write(host.path("four.zip"), site(1, "four")).unwrap();
+    let four = host.path("four.zip");
+    host.ends(7, &["import", four.to_str().unwrap()]);
+    host.ok(&["import", four.to_str().unwrap(), "--force"]);
+    assert_eq!(http::get(&daemon.address, "/").text(), "<h1>four</h1>");
+
+    host.configure(MANUAL);
+    let five = host.path("five.zip");
+    let mut tries = 0;
+    // Until the daemon has read its configuration again, what comes becomes active.
+    until("it waits for a person", || {
+        tries += 1;
+        std::fs::write(&five, site(1, &format!("five {tries}"))).unwrap();
+        let ended = end(&mut host.command(&["import", five.to_str().unwrap(), "--json"]));
+        ended.code == Some(0) && ended.json()["result"] == "staged"
+    });
+    let waiting = host.id("newest");
+    let done = host.ok(&["activate", &waiting[..12], "--json"]).json();
+    assert_eq!((&done["version"], &done["held"]), (&waiting.as_str().into(), &false.into()));
+    assert_eq!(http::get(&daemon.address, "/").text(), format!("<h1>five {tries}</h1>"));
+}
+
+#[test]
 fn a_lost_record_does_not_activate_what_was_kept_back() {
     let host = Host::new(SHRINK);
     host.bring(0, &site(10, "one"));
