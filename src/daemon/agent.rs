@@ -29,6 +29,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::notify::{Next, Notifier, Standing};
 use super::work::{Done, Running, Work};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -59,6 +60,11 @@ pub(super) struct Agent {
     stuck: u32,
     /// When to look into the inbox next.
     glance: Option<Instant>,
+    notifier: Notifier,
+    /// Since when which version is shown, for [`Agent::tell_standing`].
+    since: Option<(VersionId, Option<String>)>,
+    /// How the last sync failed, if it did.
+    last_error: Option<String>,
 }
 
 /// What has woken the agent.
@@ -77,6 +83,7 @@ impl Agent {
         config: Config,
         site: Arc<Site>,
         shown: Option<VersionId>,
+        notifier: Notifier,
     ) -> Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
@@ -98,6 +105,9 @@ impl Agent {
             scheduled: None,
             stuck: 0,
             glance,
+            notifier,
+            since: None,
+            last_error: None,
         };
         // What has changed since the configuration was read and before it was watched.
         if let Ok(config) = agent.sources.load() {
@@ -127,6 +137,7 @@ impl Agent {
     pub(super) async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
+            self.tell_standing();
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
             let woken = tokio::select! {
@@ -138,6 +149,7 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
+                    self.notifier.reloading();
                     // What is read now is what later changes are compared with.
                     if self.watch.compare().contains(&What::Inbox) {
                         self.glance = Some(Instant::now());
@@ -149,6 +161,7 @@ impl Agent {
                     }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
+                    self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
                 Woken::Done(done) => {
@@ -159,6 +172,33 @@ impl Agent {
                 Woken::Glance => self.look_into_inbox(),
             }
         }
+    }
+
+    /// Tells the manager how it stands.
+    fn tell_standing(&mut self) {
+        if self.since.as_ref().map(|(id, _)| *id) != self.shown {
+            let record = self.writer.store().record().ok();
+            let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
+            self.since = self.shown.map(|id| (id, since(id)));
+        }
+        let intent = &self.config.intent;
+        let next = match self.running.as_ref().map(|running| running.is_import) {
+            Some(true) => Next::Importing,
+            _ if !intent.enabled => Next::Nothing,
+            _ if !intent.has_source() => Next::Inbox,
+            Some(false) => Next::Looking,
+            None => match self.next.0.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => Next::Looking,
+                wait => Next::At(self.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
+            },
+        };
+        let short = self.since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
+        let standing = Standing {
+            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
+            error: self.config_error.as_deref().or(self.last_error.as_deref()),
+            next,
+        };
+        self.notifier.status(&standing.to_string());
     }
 
     /// Starts what is to be done, if nothing is being done.
@@ -361,6 +401,7 @@ impl Agent {
             }
             Ok(report) => {
                 self.failures = 0;
+                self.last_error = None;
                 // A changed configuration that asked for nothing puts nothing off.
                 let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
                 if !asked_nothing || self.next.0 <= Instant::now() {
@@ -380,6 +421,7 @@ impl Agent {
                 if wait != every {
                     self.look_after(Some(wait));
                 }
+                self.last_error = Some(Chain(&error).to_string());
                 self.tell_failure(&error, wait);
             }
         }

@@ -4,6 +4,8 @@
 //! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on.
 
 mod agent;
+mod notify;
+mod sockets;
 mod start;
 mod work;
 
@@ -30,6 +32,17 @@ pub enum DaemonError {
         /// The address.
         address: std::net::SocketAddr,
         /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket was passed that is not what it should be.
+    #[error("cannot serve on descriptor {descriptor}, which was passed under the name {name:?}")]
+    Passed {
+        /// Its number.
+        descriptor: usize,
+        /// The name in `LISTEN_FDNAMES`, or nothing.
+        name: String,
+        /// What is wrong with it.
         #[source]
         source: io::Error,
     },

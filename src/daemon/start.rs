@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
+use crate::serve::pulse::{EVERY, Pulse};
 use crate::serve::{Site, listener};
 use crate::site::mapping;
 use crate::store::Store;
@@ -18,7 +19,8 @@ use crate::sync::settle::{candidates, read_record};
 use crate::sync::{SyncError, open};
 
 use super::agent::Agent;
-use super::{DaemonError, StopSignals, announce, bind, finish, runtime};
+use super::notify::{self, Notifier};
+use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
 
 /// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +33,14 @@ pub enum Hangup {
 
 /// The daemon, until a signal says stop.
 pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), DaemonError> {
-    let listeners = bind(&config.listen)?;
+    let passed = sockets::passed()?;
+    let listeners = if passed.public.is_empty() { bind(&config.listen)? } else { passed.public };
+    for address in passed.admin.iter().filter_map(|listener| listener.local_addr().ok()) {
+        tracing::warn!(
+            "the socket for the admin side that was passed, {address}, is closed: there is no use for it yet"
+        );
+    }
+    drop(passed.admin);
     run_on(listeners, sources, config, patience, Hangup::Reload)
 }
 
@@ -48,7 +57,9 @@ pub fn run_on(
         return Err(DaemonError::NothingToServe { store: config.store });
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(live(sources, config, listeners, patience, hangup));
+    // The demonstration is nobody's service, whatever it was started from.
+    let notifier = if hangup == Hangup::Reload { Notifier::from_env() } else { Notifier::none() };
+    let result = runtime.block_on(live(sources, config, listeners, patience, hangup, &notifier));
     // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
     runtime.shutdown_background();
     result
@@ -60,6 +71,7 @@ async fn live(
     listeners: Vec<std::net::TcpListener>,
     patience: Duration,
     on_hangup: Hangup,
+    notifier: &Notifier,
 ) -> Result<(), DaemonError> {
     // Before anybody can know that we are there; the store may keep us waiting.
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
@@ -69,22 +81,43 @@ async fn live(
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
     };
+    notifier.status("opening the store");
     let (writer, shown) = tokio::select! {
         opened = opening => opened.map_err(|panic| DaemonError::Died(io::Error::other(panic)))??,
         () = signals.stop() => return Ok(()),
+        // The lock is waited for, and a lost index is made again.
+        never = notifier.ask_for_time() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
+    let pulse = pulse(notifier);
     announce(&listeners);
-    let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped));
-    let mut agent = Agent::new(writer, sources, config, site, shown);
+    notifier.ready();
+    let answerer = Arc::clone(&site);
+    let mut server = tokio::spawn(async move { listener::serve_beating(listeners, answerer, stopped, &pulse).await });
+    let mut agent = Agent::new(writer, sources, config, site, shown, notifier.clone());
     tokio::select! {
         ended = &mut server => return finish(ended),
-        () = signals.stop() => {}
-        ended = agent.live(hangup) => return ended,
+        () = signals.stop() => notifier.stopping(),
+        ended = agent.live(hangup) => {
+            notifier.stopping();
+            return ended;
+        }
     }
     agent.call_off();
     stop.send_replace(true);
     finish(server.await)
+}
+
+/// The pulse of the loops that accept: the manager hears it at least three times in the time in which it must.
+fn pulse(notifier: &Notifier) -> Arc<Pulse> {
+    let watchdog = notify::watchdog();
+    let every = watchdog.map_or(EVERY, |period| EVERY.min(period / 3));
+    let notifier = notifier.clone();
+    Pulse::new(every, move || {
+        if watchdog.is_some() {
+            notifier.beat();
+        }
+    })
 }
 
 /// Takes the store and shows the best that it has.

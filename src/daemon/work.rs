@@ -45,6 +45,8 @@ pub(super) struct Done {
 pub(super) struct Running {
     /// Resolves when it is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<Done>,
+    /// Whether a file from the inbox is being imported.
+    pub(super) is_import: bool,
     stop: watch::Sender<bool>,
 }
 
@@ -60,6 +62,7 @@ impl Running {
     ) -> io::Result<Running> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
+        let is_import = matches!(work, Work::Import(_));
         let (writer, mut intent) = (Arc::clone(writer), intent.clone());
         intent.effort.threads = threads;
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
@@ -76,7 +79,7 @@ impl Running {
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
-        Ok(Running { done, stop })
+        Ok(Running { done, is_import, stop })
     }
 
     /// Calls it off at its next wait.
