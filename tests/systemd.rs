@@ -367,3 +367,27 @@ fn a_blank_credential_is_no_key_and_keeps_no_host_from_starting() {
         assert!(manager.status("last error").contains("no API key"));
     }
 }
+
+/// What a unit says, without comments.
+fn said(unit: &str) -> Vec<&str> {
+    unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
+#[test]
+fn the_template_is_the_service_but_for_names() {
+    let service = include_str!("../systemd/docwharf.service");
+    let template = include_str!("../systemd/docwharf@.service");
+    let names = [
+        ("documentation site %i,", "a documentation site,"),
+        ("run --config /etc/docwharf/%i.toml", "run"),
+        ("/etc/docwharf/%i.", "/etc/docwharf/"),
+        ("User=docwharf-%i\n", ""),
+        ("docwharf-%i", "docwharf"),
+    ];
+    let renamed = names.iter().fold(template.replace(" the documentation", " documentation"), |text, (of, to)| {
+        assert!(text.contains(of), "{of}");
+        text.replace(of, to)
+    });
+    assert!(!said(&renamed).iter().any(|line| line.contains('%')), "{renamed}");
+    assert_eq!(said(&renamed), said(service));
+}
