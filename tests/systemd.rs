@@ -192,6 +192,33 @@ fn the_watchdog_is_fed_while_the_server_turns_and_not_when_it_is_stopped() {
 }
 
 #[test]
+fn a_full_house_is_no_hang() {
+    let host = with_inbox();
+    let manager = Manager::beside(&host);
+    let plain = host.command(&["run"]);
+    let mut command = Command::new("sh");
+    // 64 are kept back, so that it has room for 16 connections.
+    command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(plain.get_program()).args(plain.get_args());
+    let daemon = Daemon::start(&mut manager.hears(&host, command, Some(90_000)));
+    let mut guests: Vec<_> = (0..16).map(|_| TcpStream::connect(&daemon.address).unwrap()).collect();
+    guests[15].write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    assert_eq!(guests[15].read(&mut [0; 100]).unwrap(), 100, "the last one is inside");
+    let mut outside = TcpStream::connect(&daemon.address).unwrap();
+    outside.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    outside.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(outside.read(&mut [0; 100]).is_err(), "there is no room for another");
+    while manager.next(SHORT).is_some() {}
+    let mut beats = 0;
+    manager.until("beats", |message| {
+        beats += usize::from(message == "WATCHDOG=1");
+        beats == 5
+    });
+    drop(guests);
+    outside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert!(outside.read(&mut [0; 100]).unwrap() > 0, "there is room again");
+}
+
+#[test]
 fn another_process_s_watchdog_and_a_manager_that_is_gone_are_left_alone() {
     let host = with_inbox();
     let manager = Manager::beside(&host);
