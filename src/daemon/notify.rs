@@ -248,7 +248,7 @@ mod tests {
     fn a_standing_is_one_line_for_people() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let shown = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
-        let of = |shown, next, error| Standing { shown, next, error }.to_string();
+        let of = |shown, next, error| Standing { shown, error, next }.to_string();
         assert_eq!(
             of(shown, Next::At(at), None),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; next look at 2026-09-21T14:13:20Z"
