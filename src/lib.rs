@@ -16,6 +16,7 @@
 //! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
 //! - [`cli`] (7): one file a command.
 
+pub mod admin;
 pub mod api;
 pub mod base;
 pub mod bundle;

@@ -293,6 +293,28 @@ fn a_socket_that_is_passed_replaces_the_configured_one() {
 }
 
 #[test]
+fn a_socket_named_admin_is_for_the_admin_side() {
+    let host = with_inbox();
+    let (public, _) = listener();
+    let (admin, admin_address) = listener();
+    // Both by one descriptor each: the second comes in where standard error was.
+    let plain = run_on(&host, public, &["http", "admin"]);
+    let arguments = plain.get_args().map(|argument| match argument.to_str() {
+        Some(text) if text.starts_with("exec ") => text.replace("4<&0", "4<&2 2>/dev/null").into(),
+        _ => argument.to_owned(),
+    });
+    let mut command = Command::new("sh");
+    command.args(arguments.collect::<Vec<std::ffi::OsString>>());
+    command.stdin(Stdio::from(OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap())));
+    command.stderr(Stdio::from(OwnedFd::from(admin)));
+    let daemon = Daemon::start(&mut command);
+    assert_ne!(daemon.address, admin_address, "only public addresses are announced");
+    assert_eq!(http::get(&daemon.address, "/livez").status, 503, "that is a page of the site");
+    until("the admin side answers", || TcpStream::connect(&admin_address).is_ok());
+    assert_eq!(http::get(&admin_address, "/livez").text(), "ok\n");
+}
+
+#[test]
 fn sockets_for_another_process_are_not_taken() {
     let host = with_inbox();
     let (socket, address) = listener();

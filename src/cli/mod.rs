@@ -6,13 +6,16 @@ mod config;
 mod demo;
 mod exit;
 mod export;
+mod health;
 mod import;
 mod operate;
+mod order;
 mod origin;
 mod progress;
 mod run;
 mod serve;
 mod status;
+mod store;
 mod sync;
 
 use std::ffi::OsString;
@@ -96,6 +99,13 @@ enum Command {
     Hold(operate::Hold),
     /// End a hold
     Release(operate::Release),
+    /// Remove versions that are not needed
+    Gc(operate::Gc),
+    /// Say whether the daemon is alive and ready
+    Health(health::Health),
+    /// Look after the store
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Serve the management API: make bundles of sites and hand them out
     Origin(origin::Origin),
     /// Show it all at work: an origin, an agent, a site to change
@@ -169,6 +179,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),
         Command::Release(command) => command.run(&context),
+        Command::Gc(command) => command.run(&context),
+        Command::Health(command) => command.run(&context),
+        Command::Store(command) => command.run(&context),
         Command::Origin(command) => command.run(&context),
         Command::Demo(command) => command.run(&context),
         Command::Export(command) => command.run(&context),

@@ -15,8 +15,12 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
+use tokio::time::Instant;
+
 use crate::base::chain::OneLine;
 use crate::model::units::show_time;
+
+use super::agent::Agent;
 
 /// What a start that waits for the store asks for, each time.
 const MORE_TIME: Duration = Duration::from_secs(30);
@@ -163,7 +167,7 @@ pub(super) struct Standing<'a> {
 pub(super) enum Next {
     /// It looks for something new at this moment.
     Looking,
-    /// It imports a file from the inbox at this moment.
+    /// It imports a file at this moment.
     Importing,
     /// It will look at this time.
     At(SystemTime),
@@ -182,7 +186,7 @@ impl fmt::Display for Standing<'_> {
         }
         match self.next {
             Next::Looking => f.write_str("; looking for a new one")?,
-            Next::Importing => f.write_str("; importing from the inbox")?,
+            Next::Importing => f.write_str("; importing")?,
             Next::At(time) => write!(f, "; next look at {}", show_time(time))?,
             Next::Inbox => f.write_str("; waiting for the inbox")?,
             Next::Nothing => f.write_str("; looking for nothing")?,
@@ -191,6 +195,35 @@ impl fmt::Display for Standing<'_> {
             Some(error) => write!(f, "; last error: {error}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Agent {
+    /// Tells the manager how it stands.
+    pub(super) fn tell_standing(&mut self) {
+        if self.since.as_ref().map(|(id, _)| *id) != self.shown {
+            let record = self.writer.store().record().ok();
+            let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
+            self.since = self.shown.map(|id| (id, since(id)));
+        }
+        let intent = &self.config.intent;
+        let next = match self.running.as_ref().map(|running| running.is_import) {
+            Some(true) => Next::Importing,
+            _ if !intent.enabled => Next::Nothing,
+            _ if !intent.has_source() => Next::Inbox,
+            Some(false) => Next::Looking,
+            None => match self.next.0.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => Next::Looking,
+                wait => Next::At(self.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
+            },
+        };
+        let short = self.since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
+        let standing = Standing {
+            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
+            error: self.config_error.as_deref().or(self.last_error.as_deref()),
+            next,
+        };
+        self.notifier.status(&standing.to_string());
     }
 }
 

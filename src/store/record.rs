@@ -39,6 +39,9 @@ pub struct Record {
     /// How the last sync ended.
     #[serde(default)]
     pub last_attempt: Option<Attempt>,
+    /// When a look at the source last went well, RFC 3339.
+    #[serde(default)]
+    pub last_good: Option<String>,
     /// When the API last gave a bundle that was accepted, and for what.
     #[serde(default)]
     pub last_success: Option<Success>,
@@ -71,6 +74,7 @@ impl Default for Record {
             labels: BTreeMap::new(),
             looked: None,
             last_attempt: None,
+            last_good: None,
             last_success: None,
             job: None,
             last_start: None,

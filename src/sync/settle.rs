@@ -125,26 +125,27 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
     match writer.prune(record, intent.keep) {
         Ok(removed) => {
-            for id in removed {
-                writer.note(who, "pruned", Some(id), None);
+            for version in removed {
+                writer.note(who, "pruned", Some(version.id), None);
             }
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
 }
 
-/// Brings a bundle that a person names, and activates it unless a hold or a pin says otherwise.
+/// Brings a bundle that a person names, and activates it unless a hold or a pin says otherwise. `source` is what receipts
+/// and messages call it.
 pub fn import(
     writer: &Writer,
     intent: &Intent,
     path: &Path,
+    source: &str,
     label: Option<&Label>,
     who: &str,
     meter: &Meter,
 ) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
-    let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-    let arrival = Arrival { path, source: &source, title: &source, label, demanded: None, job: None, sent: None };
+    let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,
         Err(error) => {
