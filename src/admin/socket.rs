@@ -43,7 +43,11 @@ impl Way {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{CONTROL}", self.dir.as_raw_fd()))
+        self.at(CONTROL)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
 }
 
@@ -59,10 +63,11 @@ impl Control {
     /// socket.
     pub fn bind(store: &Path) -> io::Result<Control> {
         let way = Way::into(store)?;
-        let path = way.path();
-        let listener = UnixListener::bind(&path)?;
-        // Whoever connected before this is turned away by his user id all the same.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        // It gets its name when it has its mode.
+        let beside = way.at(&format!(".{CONTROL}.new"));
+        let listener = UnixListener::bind(&beside)?;
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&beside, way.path())?;
         Ok(Control { listener, way })
     }
 
