@@ -104,7 +104,6 @@ impl Agent {
         live: Arc<Live>,
         metrics: Arc<Metrics>,
         describe: Describe,
-        notifier: Notifier,
     ) -> Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
@@ -131,7 +130,7 @@ impl Agent {
             live,
             metrics,
             describe,
-            notifier,
+            notifier: Notifier::none(),
             since: None,
             last_error: None,
         };
@@ -142,6 +141,11 @@ impl Agent {
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
+    }
+
+    /// The same, telling this manager how it stands.
+    pub(super) fn telling(self, notifier: &Notifier) -> Agent {
+        Agent { notifier: notifier.clone(), ..self }
     }
 
     /// A restart goes on waiting where the one before left off, for the same question.

@@ -131,7 +131,7 @@ async fn live(
         pulse,
     });
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
-    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe, notifier.clone());
+    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe).telling(notifier);
     tokio::select! {
         ended = &mut server => return finish(ended),
         () = signals.stop() => notifier.stopping(),
