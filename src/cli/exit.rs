@@ -82,7 +82,7 @@ impl Failure {
                 DaemonError::NothingToServe { .. } => 2,
                 DaemonError::FirstSync(error) => sync_code(error),
                 DaemonError::Store(error) => store_code(error),
-                DaemonError::Bind { .. } | DaemonError::Start(_) => 8,
+                DaemonError::Bind { .. } | DaemonError::Passed { .. } | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),

@@ -34,6 +34,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::work::{Done, Running, Work};
 
@@ -46,7 +47,7 @@ pub(super) struct Agent {
     sources: Sources,
     pub(super) config: Config,
     /// What is wrong with a configuration that was to be taken over.
-    config_error: Option<String>,
+    pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
     pub(super) shown: Option<VersionId>,
     /// Failures in a row.
@@ -75,6 +76,11 @@ pub(super) struct Agent {
     pub(super) live: Arc<Live>,
     metrics: Arc<Metrics>,
     pub(super) describe: Describe,
+    pub(super) notifier: Notifier,
+    /// Since when which version is shown, for [`Agent::tell_standing`].
+    pub(super) since: Option<(VersionId, Option<String>)>,
+    /// How the last sync failed, if it did.
+    pub(super) last_error: Option<String>,
 }
 
 /// Gets the answer to an order.
@@ -127,6 +133,9 @@ impl Agent {
             live,
             metrics,
             describe,
+            notifier: Notifier::none(),
+            since: None,
+            last_error: None,
         };
         // What has changed since the configuration was read and before it was watched.
         if let Ok(config) = agent.sources.load() {
@@ -135,6 +144,11 @@ impl Agent {
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
+    }
+
+    /// The same, telling this manager how it stands.
+    pub(super) fn telling(self, notifier: &Notifier) -> Agent {
+        Agent { notifier: notifier.clone(), ..self }
     }
 
     /// A restart goes on waiting where the one before left off, for the same question.
@@ -160,6 +174,7 @@ impl Agent {
     ) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
+            self.tell_standing();
             self.tell_live();
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
@@ -173,6 +188,7 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
+                    self.notifier.reloading();
                     // What is read now is what later changes are compared with.
                     if self.watch.compare().contains(&What::Inbox) {
                         self.glance = Some(Instant::now());
@@ -184,6 +200,7 @@ impl Agent {
                     }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
+                    self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
                 Woken::Done(done) => {
@@ -421,6 +438,7 @@ impl Agent {
             }
             Ok(report) => {
                 self.failures = 0;
+                self.last_error = None;
                 // A changed configuration that asked for nothing puts nothing off.
                 let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
                 if !asked_nothing || self.next.0 <= Instant::now() {
@@ -440,6 +458,7 @@ impl Agent {
                 if wait != every {
                     self.look_after(Some(wait));
                 }
+                self.last_error = Some(Chain(&error).to_string());
                 self.tell_failure(&error, wait);
             }
         }

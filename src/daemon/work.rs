@@ -49,6 +49,8 @@ pub(super) struct Done {
 pub(super) struct Running {
     /// Resolves when it is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<Done>,
+    /// Whether a file is being imported.
+    pub(super) is_import: bool,
     stop: watch::Sender<bool>,
     /// How far it is.
     pub(super) doing: Arc<Doing>,
@@ -72,6 +74,7 @@ impl Running {
     ) -> io::Result<Running> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
+        let is_import = !matches!(work, Work::Sync(..));
         let gives_way = matches!(work, Work::Sync(trigger, _) if trigger < Trigger::Asked);
         let doing = Arc::new(Doing::default());
         let told = Arc::clone(&doing);
@@ -96,7 +99,7 @@ impl Running {
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
-        Ok(Running { done, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
+        Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
     }
 
     /// The same, with people who wait for what comes of it.
