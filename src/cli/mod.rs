@@ -2,11 +2,13 @@
 
 mod attend;
 mod bundle;
+mod completions;
 mod config;
 mod demo;
 mod exit;
 mod export;
 mod import;
+mod man;
 mod operate;
 mod origin;
 mod progress;
@@ -108,6 +110,10 @@ enum Command {
     /// Look into bundles, unpack and make them
     #[command(subcommand)]
     Bundle(bundle::Bundle),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write those of all commands
+    Man(man::Man),
 }
 
 impl Command {
@@ -173,6 +179,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Export(command) => command.run(&context),
         Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     }
 }
 
