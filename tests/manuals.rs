@@ -70,12 +70,15 @@ fn assert_sound(name: &str, page: &str) {
     for line in page.lines() {
         assert!(!line.contains('`'), "{name}: {line}");
         assert!(!line.chars().any(char::is_control), "{name}: {line:?}");
-        assert!(!line.starts_with('\''), "{name}: {line}");
+        assert!(!line.is_empty() && !line.starts_with('\''), "{name}: {line:?}");
         if let Some(request) = line.strip_prefix('.') {
             let word = request.split_whitespace().next().unwrap_or_default();
             assert!(REQUESTS.contains(&word) || [".el", ".ie"].contains(&&line[..3]), "{name}: {line}");
         }
     }
+    let title = name.trim_end_matches(".1").to_uppercase();
+    assert!(page.contains(&format!("\n.TH \"{title}\" \"1\" \"\" \"docwharf ")), "{name}: {}", &page[..200]);
+    assert_eq!(page.matches(".ds Aq '").count(), 1, "{name}");
     for heading in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"] {
         assert!(page.contains(&format!("\n.SH {heading}\n")), "{name} has no {heading}");
     }

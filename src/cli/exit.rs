@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::base::chain::Chain;
+use crate::base::chain::{Chain, words};
 use crate::config::Problem;
 use crate::daemon::DaemonError;
 use crate::net::trouble::{Cause, Trouble};
@@ -94,7 +94,11 @@ fn store_code(error: &StoreError) -> u8 {
     match error {
         StoreError::Unknown(_) | StoreError::Ambiguous(_) => 2,
         StoreError::NoPrevious => 1,
-        StoreError::Io { .. } | StoreError::Locked { .. } | StoreError::Damaged { .. } => 8,
+        StoreError::Io { .. }
+        | StoreError::Locked { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::NoSpace { .. }
+        | StoreError::OverMost { .. } => 8,
     }
 }
 
@@ -193,11 +197,11 @@ impl fmt::Display for Failure {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
-                write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
+                write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {}", words(source))), hint(source))
             }
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
-                write!(f, "docwharf: cannot write to standard output: {error}")
+                write!(f, "docwharf: cannot write to standard output: {}{}", words(error), hint(error))
             }
         }
     }

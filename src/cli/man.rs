@@ -94,13 +94,8 @@ fn name(command: &Command) -> String {
 }
 
 fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
-    let version = concat!("docwharf ", env!("CARGO_PKG_VERSION"));
-    let man = clap_mangen::Man::new(command.clone())
-        .title(name(command).to_uppercase())
-        .source(version)
-        .manual("docwharf manual");
+    let man = clap_mangen::Man::new(command.clone());
     let mut out = Vec::new();
-    man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
@@ -127,13 +122,20 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
         }
     }
     more.to_writer(&mut out)?;
-    Ok(marked(&String::from_utf8_lossy(&out)))
+    let title = name(command).to_uppercase();
+    let version = env!("CARGO_PKG_VERSION");
+    // The date stays empty: the library leaves such a field out, which moves the others.
+    let head = format!("{APOSTROPHE}.TH \"{title}\" \"1\" \"\" \"docwharf {version}\" \"docwharf manual\"\n");
+    Ok(head + &marked(&String::from_utf8_lossy(&out).replace(APOSTROPHE, "")))
 }
 
-/// Help texts mark names with backticks; a page has bold type for that.
+/// What the library puts before each piece; once a page is enough.
+const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+
+/// Help texts mark names with backticks; a page has bold type for that. Blank lines are for requests to make.
 fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
+    for line in text.split_inclusive('\n').filter(|line| *line != "\n") {
         let pieces: Vec<&str> = line.split('`').collect();
         for (i, piece) in pieces.iter().enumerate() {
             out.push_str(piece);
@@ -151,6 +153,6 @@ mod tests {
 
     #[test]
     fn what_stands_in_backticks_is_bold() {
-        assert_eq!(marked("a `b` c `d`\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
+        assert_eq!(marked("a `b` c `d`\n\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
     }
 }

@@ -17,6 +17,7 @@ use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
 use super::raw::{Raw, Value};
+use super::space;
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
 
@@ -216,7 +217,7 @@ fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, wa
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
         network,
         effort: Effort::new(check_limits(checker)),
-        keep: checker.number("sync.keep", 0, 10_000).unwrap_or(3) as usize,
+        allowance: space::check(checker),
     }
 }
 

@@ -4,6 +4,7 @@ pub mod checked;
 mod checker;
 pub mod raw;
 pub mod show;
+mod space;
 pub mod values;
 
 use std::fmt;

@@ -7,30 +7,44 @@ use rustix::fs::{FlockOperation, flock};
 use crate::model::version::VersionId;
 
 use super::record::Record;
+use super::space::Allowance;
 use super::writer::Writer;
 use super::{IMAGE, StoreError};
 
 impl Writer {
-    /// Removes versions beyond `keep` unprotected ones, the oldest arrivals first; gives those removed. A version that
+    /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
     /// somebody has mapped (a shared lock on its image) is passed by.
-    pub fn prune(&self, record: &Record, keep: usize) -> Result<Vec<VersionId>, StoreError> {
-        let versions = self.store().versions()?;
-        let surplus = versions.iter().filter(|v| !record.protects(v.id)).skip(keep);
+    pub fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<VersionId>, StoreError> {
         let mut removed = Vec::new();
-        for version in surplus {
-            let dir = self.store().version_dir(version.id);
-            let image = dir.join(IMAGE);
-            let Ok(lease) = File::open(&image) else {
-                continue;
-            };
-            if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
-                continue;
+        for (id, _) in self.store().surplus(record, allowance)? {
+            if self.remove(id)? {
+                removed.push(id);
             }
-            let stage = self.stage()?;
-            fs::rename(&dir, stage.dir().join("version")).map_err(StoreError::io("remove", &dir))?;
-            let _ = fs::remove_dir_all(self.store().root().join("receipts").join(version.id.to_string()));
-            removed.push(version.id);
         }
         Ok(removed)
+    }
+
+    /// Removes one version, unless somebody has it mapped.
+    pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+        let dir = self.store().version_dir(id);
+        let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
+        if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        self.withdraw(id)?;
+        Ok(true)
+    }
+
+    /// Takes a version out of the store, whoever has it mapped. Out of sight first, in one step that needs no room; the
+    /// next start sweeps what a crash leaves of it.
+    pub fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+        let dir = self.store().version_dir(id);
+        let aside = self.store().root().join("staging").join(id.to_string());
+        fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;
+        let _ = fs::remove_dir_all(&aside);
+        for kind in ["receipts", "derived"] {
+            let _ = fs::remove_dir_all(self.store().root().join(kind).join(id.to_string()));
+        }
+        Ok(())
     }
 }

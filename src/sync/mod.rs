@@ -1,7 +1,8 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] activates what is due;
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] activates what is due; `room` sees to it
+//! that a bundle fits;
 //! [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
@@ -15,6 +16,7 @@ pub mod key;
 pub mod open;
 pub mod operator;
 pub mod plan;
+mod room;
 pub mod run;
 pub mod schedule;
 pub mod settle;
@@ -29,6 +31,7 @@ use crate::model::digest::Digest;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
 use crate::seal::Effort;
+use crate::store::space::Allowance;
 
 pub use error::SyncError;
 use key::KeyPlace;
@@ -62,8 +65,8 @@ pub struct Intent {
     pub network: Network,
     /// What sealing may cost.
     pub effort: Effort,
-    /// Unprotected versions to keep.
-    pub keep: usize,
+    /// What the store may hold and must leave.
+    pub allowance: Allowance,
 }
 
 impl Intent {

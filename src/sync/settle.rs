@@ -13,7 +13,7 @@ use crate::store::record::{Hold, Labelled, Record};
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
-use super::{Intent, Outcome, SyncError};
+use super::{Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
 #[derive(Debug)]
@@ -110,11 +110,12 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 
 /// Failing to prune is no failure of the sync: it is tried again after the next one.
 fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
-    match writer.prune(record, intent.keep) {
+    match writer.prune(record, &intent.allowance) {
         Ok(removed) => {
             for id in removed {
                 writer.note(who, "pruned", Some(id), None);
             }
+            room::warn_if_over(writer.store(), &intent.allowance);
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
@@ -132,6 +133,7 @@ pub fn import(
     let mut record = read_record(writer)?;
     let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
     let arrival = Arrival { path, source: &source, title: &source, label, demanded: None, job: None, sent: None };
+    room::make(writer, &record, intent, room::to_seal(path, false), who)?;
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,
         Err(error) => {
