@@ -13,7 +13,7 @@
 //! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
 //!   bundles and hands them out.
 //! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
+//! - [`daemon`] (6) wires `run`, `serve` and `origin` together. [`doctor`] (6) looks for what is wrong and changes nothing.
 //! - [`cli`] (7): one file a command.
 
 pub mod api;
@@ -23,6 +23,7 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod daemon;
+pub mod doctor;
 pub mod fetch;
 pub mod model;
 pub mod net;

@@ -46,6 +46,8 @@ pub enum Failure {
     },
     /// What was being read changed meanwhile.
     Changed(String),
+    /// Something was looked for and found.
+    Found(String),
     /// The result cannot be printed.
     Output(io::Error),
     /// A signal ended it: this one.
@@ -74,7 +76,7 @@ impl Failure {
             },
             Failure::Origin(error) => origin_code(error),
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) => 1,
+            Failure::Changed(_) | Failure::Found(_) => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) => 8,
         })
@@ -173,7 +175,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Help(text) => f.write_str(text.trim_end()),
-            Failure::Usage(what) | Failure::Changed(what) => {
+            Failure::Usage(what) | Failure::Changed(what) | Failure::Found(what) => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
             }
             Failure::Config(problems) => {
