@@ -50,13 +50,13 @@ fn a_version_that_is_mapped_is_not_pruned() {
     put(&writer, dir.path(), "new");
     let record = writer.store().record().unwrap();
     let nothing = Allowance { keep: 0, max_bytes: Some(0), min_free: None };
-    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap(), []);
-    assert_eq!(writer.prune(&record, &nothing).unwrap(), []);
+    assert!(writer.prune(&record, &Allowance::default()).unwrap().is_empty());
+    assert!(writer.prune(&record, &nothing).unwrap().is_empty());
     assert!(ids(&writer).contains(&old));
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
     drop(lease);
-    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap(), [old]);
+    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
 }
 

@@ -2,8 +2,9 @@
 
 use clap::Args;
 
-use crate::daemon;
+use crate::daemon::{self, Hangup, Start};
 
+use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
@@ -12,6 +13,12 @@ pub(super) struct Run {}
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        Ok(daemon::run(context.sources().settled(), config, PATIENCE)?)
+        Ok(daemon::run(Start {
+            sources: context.sources().settled(),
+            config,
+            patience: PATIENCE,
+            hangup: Hangup::Reload,
+            describe,
+        })?)
     }
 }

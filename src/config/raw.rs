@@ -53,6 +53,7 @@ pub const KEYS: &[Key] = &[
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),
     key("server.identityCache", "\"64MiB\""),
+    key("admin.listen", ""),
     key("limits.entries", "200000"),
     key("limits.unpacked", "\"8GiB\""),
     key("limits.archive", "\"4GiB\""),

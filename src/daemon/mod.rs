@@ -4,6 +4,7 @@
 //! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on.
 
 mod agent;
+mod orders;
 mod start;
 mod work;
 
@@ -19,7 +20,8 @@ use crate::serve::listener::{self, Answer};
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
-pub use start::{Hangup, run, run_on};
+pub use orders::Describe;
+pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]

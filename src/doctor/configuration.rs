@@ -22,11 +22,12 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     let (file, named) = sources.file();
     let is_there = named || file.exists();
     let mut checks = Vec::new();
-    for warning in config.warnings.iter().map(ToString::to_string).chain(doubts(&config)) {
-        checks.push(Check::warning(NAME, warning, "change it if that is not what is meant"));
-    }
     let has_source = config.intent.has_source() || config.inbox.is_some();
     let is_empty = Store::at(&config.store).versions().is_ok_and(|versions| versions.is_empty());
+    let doubts = if has_source || !is_empty { doubts(&config) } else { Vec::new() };
+    for warning in config.warnings.iter().map(ToString::to_string).chain(doubts) {
+        checks.push(Check::warning(NAME, warning, "change it if that is not what is meant"));
+    }
     if !has_source && is_empty {
         let advice = if is_there {
             "set staticExport.bundleUrl, [api] or sync.inbox, or import a bundle".to_owned()

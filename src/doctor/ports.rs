@@ -15,10 +15,13 @@ const NAME: &str = "ports";
 
 pub(super) fn check(config: &Config) -> Vec<Check> {
     let running = writer_of(&config.store);
-    config.listen.iter().map(|address| address_of(*address, running)).collect()
+    let of = |key: &'static str, list: &[SocketAddr]| -> Vec<Check> {
+        list.iter().map(|address| address_of(key, *address, running)).collect()
+    };
+    [of("server.listen", &config.listen), of("admin.listen", &config.admin)].concat()
 }
 
-fn address_of(address: SocketAddr, running: Option<u32>) -> Check {
+fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {
     if address.port() == 0 {
         return Check::ok(NAME, format!("{address}: any free port"));
     }
@@ -30,19 +33,19 @@ fn address_of(address: SocketAddr, running: Option<u32>) -> Check {
         (io::ErrorKind::AddrInUse, None) => Check::error(
             NAME,
             format!("{address} is in use by another program"),
-            format!("choose another port in server.listen, or stop what uses it: ss -ltnp 'sport = :{}'", address.port()),
+            format!("choose another port in {key}, or stop what uses it: ss -ltnp 'sport = :{}'", address.port()),
         ),
         (io::ErrorKind::AddrNotAvailable, _) => Check::error(
             NAME,
             format!("{address}: this machine does not have that address"),
-            "correct server.listen; 0.0.0.0 and [::] are all addresses that it has",
+            format!("correct {key}; 0.0.0.0 and [::] are all addresses that it has"),
         ),
         (io::ErrorKind::PermissionDenied, _) => Check::error(
             NAME,
             format!("{address}: this user may not listen below port 1024"),
             "choose a higher port, give it CAP_NET_BIND_SERVICE, or have systemd open the socket",
         ),
-        _ => Check::error(NAME, format!("{address}: {error}"), "correct server.listen"),
+        _ => Check::error(NAME, format!("{address}: {error}"), format!("correct {key}")),
     }
 }
 

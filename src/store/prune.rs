@@ -9,16 +9,16 @@ use crate::model::version::VersionId;
 use super::record::Record;
 use super::space::Allowance;
 use super::writer::Writer;
-use super::{IMAGE, StoreError};
+use super::{IMAGE, StoreError, Stored};
 
 impl Writer {
     /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
     /// somebody has mapped (a shared lock on its image) is passed by.
-    pub fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<VersionId>, StoreError> {
+    pub fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
         let mut removed = Vec::new();
-        for (id, _) in self.store().surplus(record, allowance)? {
-            if self.remove(id)? {
-                removed.push(id);
+        for version in self.store().surplus(record, allowance)? {
+            if self.remove(version.id)? {
+                removed.push(version);
             }
         }
         Ok(removed)

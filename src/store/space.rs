@@ -8,7 +8,7 @@ use crate::model::version::VersionId;
 
 use super::record::Record;
 use super::writer::Writer;
-use super::{Store, StoreError};
+use super::{Store, StoreError, Stored};
 
 /// What the store may hold and must leave; either may be unsaid.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,14 +36,21 @@ pub type Taken = (VersionId, u64);
 impl Store {
     /// What each version takes, what was derived from it included; the newest arrival first.
     pub fn sizes(&self) -> Result<Vec<Taken>, StoreError> {
+        Ok(self.sizes_of(&self.versions()?))
+    }
+
+    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
         let derived = self.root().join("derived");
         let of = |id: VersionId| bytes_below(&self.version_dir(id)) + bytes_below(&derived.join(id.to_string()));
-        Ok(self.versions()?.iter().map(|version| (version.id, of(version.id))).collect())
+        versions.iter().map(|version| (version.id, of(version.id))).collect()
     }
 
     /// Versions that pruning would remove, the oldest first.
-    pub fn surplus(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Taken>, StoreError> {
-        Ok(surplus(record, allowance, &self.sizes()?))
+    pub fn surplus(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
+        let versions = self.versions()?;
+        let surplus = surplus(record, allowance, &self.sizes_of(&versions));
+        let of = |(id, _): Taken| versions.iter().find(|version| version.id == id).cloned();
+        Ok(surplus.into_iter().filter_map(of).collect())
     }
 }
 

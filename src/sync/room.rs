@@ -22,7 +22,12 @@ pub(super) fn make(
     wanted: Wanted,
     who: &str,
 ) -> Result<(), StoreError> {
-    for id in writer.make_room(record, &intent.allowance, wanted)? {
+    // What people have decided since the sync began counts.
+    let mut record = record.clone();
+    if let Ok(now) = writer.store().record() {
+        record.take_over_from_people(&now);
+    }
+    for id in writer.make_room(&record, &intent.allowance, wanted)? {
         writer.note(who, "pruned", Some(id), Some("to make room".to_owned()));
     }
     Ok(())
