@@ -136,8 +136,7 @@ fn a_disk_without_a_name_to_spare_is_a_full_disk() {
     host.ok(&["import", host.path("old").to_str().unwrap()]);
     host.put("new", &kinds()[3].1);
     let new = host.path("new");
-    let failures =
-        sweep("inodes", &disk, &host, |step| disk.leave_inodes(step), &["import", new.to_str().unwrap()]);
+    let failures = sweep("inodes", &disk, &host, |step| disk.leave_inodes(step), &["import", new.to_str().unwrap()]);
     assert!(failures > 3, "{failures}");
 }
 
@@ -168,7 +167,11 @@ fn a_bundle_for_which_there_is_no_room_is_not_downloaded() {
     let host = on(&disk, Host::new(&upstream));
     // By the size that the API names.
     let ended = host.ends(8, &["sync"]);
-    assert!(ended.stderr.contains("no space in the store") && ended.stderr.contains("3.1 MB needed"), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("no space in the store") && ended.stderr.contains("3.1 MB needed"),
+        "{}",
+        ended.stderr
+    );
     assert_eq!(upstream.count(Call::Download), 0);
     assert!(host.last_error().contains("no space"), "{}", host.last_error());
     // By the length that the answer names: nothing of it is kept.
@@ -291,18 +294,39 @@ fn run_serves_beside_a_full_disk_and_recovers_by_itself() {
 #[test]
 fn a_file_in_the_inbox_waits_for_space() {
     let disk = Disk::new("size=1m");
-    let host = on(&disk, Host::bare()).set("sync.inbox", text("inbox"));
+    let inbox = disk.path("inbox");
+    let host = on(&disk, Host::bare()).set("sync.inbox", text(inbox.to_str().unwrap()));
     host.put("old", bundle("old"));
     host.ok(&["import", host.path("old").to_str().unwrap()]);
     let daemon = host.run();
-    disk.leave(4096);
     let old = host.active();
-    std::fs::write(host.path("inbox/new.tar"), &kinds()[2].1).unwrap();
-    std::fs::write(host.path("inbox/bad.zip"), "no archive").unwrap();
-    until("the bad one is refused", || host.path("inbox/rejected/bad.zip").exists());
-    assert!(host.path("inbox/new.tar").exists(), "a full disk says nothing about a file");
+    std::fs::write(inbox.join("new.tar"), &kinds()[2].1).unwrap();
+    std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
+    // Before they have been quiet for long enough to be taken.
+    disk.leave(0);
+    until("the bad one is put away, though its reason finds no room", || inbox.join("rejected/bad.zip").exists());
+    assert_eq!(names(&inbox.join("rejected")), ["bad.zip"]);
+    assert!(inbox.join("new.tar").exists(), "a full disk says nothing about a file");
     assert_eq!((front(&daemon).as_str(), host.active()), ("old", old.clone()));
     disk.empty();
-    until("it is accepted", || host.path("inbox/accepted/new.tar").exists());
+    until("it is accepted", || inbox.join("accepted/new.tar").exists());
     assert_ne!(host.active(), old);
+}
+
+#[test]
+fn what_is_not_needed_can_be_removed_from_a_disk_that_is_full() {
+    for fill in [|disk: &Disk| disk.leave(0), |disk: &Disk| disk.leave_inodes(0)] {
+        let disk = Disk::new("size=1m,nr_inodes=60");
+        let mut host = on(&disk, Host::bare());
+        for text in ["one", "two", "three"] {
+            host.put("b.zip", bundle(text));
+            host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
+        }
+        host.change("sync.keep", "0");
+        fill(&disk);
+        let ended = host.ok(&["gc"]);
+        assert!(ended.stdout.contains("1 version"), "{ended:?}");
+        assert_eq!(names(&disk.path("store/versions")).len(), 2);
+        assert!(names(&disk.path("store/staging")).is_empty());
+    }
 }

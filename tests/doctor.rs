@@ -36,7 +36,11 @@ fn judged(ended: &Ended) -> Vec<Value> {
     assert_eq!(report["schemaVersion"], 1);
     let checks = report["checks"].as_array().unwrap().clone();
     let errors = checks.iter().filter(|check| check["status"] == "error").count();
-    assert_eq!((ended.code, report["errors"].as_u64()), (Some(i32::from(errors > 0)), Some(errors as u64)), "{ended:?}");
+    assert_eq!(
+        (ended.code, report["errors"].as_u64()),
+        (Some(i32::from(errors > 0)), Some(errors as u64)),
+        "{ended:?}"
+    );
     for check in &checks {
         let found = check["found"].as_str().unwrap();
         assert!(!found.is_empty() && !found.chars().any(char::is_control), "{check}");
@@ -70,8 +74,20 @@ fn a_healthy_host_is_found_healthy_and_nothing_is_started_or_written() {
         assert!(check["status"] == "ok" || MACHINE.contains(&check["name"].as_str().unwrap()), "{check}");
     }
     for name in [
-        "configuration", "key", "proxy", "names", "tls", "api", "probe", "clock", "disk", "store", "permissions",
-        "ports", "inotify", "descriptors",
+        "configuration",
+        "key",
+        "proxy",
+        "names",
+        "tls",
+        "api",
+        "probe",
+        "clock",
+        "disk",
+        "store",
+        "permissions",
+        "ports",
+        "inotify",
+        "descriptors",
     ] {
         assert!(found.iter().any(|check| check["name"] == name), "{name}: {found:#?}");
     }
@@ -156,7 +172,11 @@ fn what_the_api_says_is_told_in_its_words() {
         (answer(403), "error", &["not for this", "read-only"]),
         (answer(503), "warning", &["try again later"]),
         (raw("text/html", "<h1>Not found</h1>").status(404), "error", &["does not speak", "/v1"]),
-        (raw("text/html", "").status(302).header("Location", "https://elsewhere.example/"), "error", &["sends elsewhere"]),
+        (
+            raw("text/html", "").status(302).header("Location", "https://elsewhere.example/"),
+            "error",
+            &["sends elsewhere"],
+        ),
     ] {
         upstream.heal();
         upstream.on(Call::Poll).gives(reply);
@@ -174,7 +194,13 @@ fn a_clock_that_is_wrong_against_a_server_or_against_the_store() {
     let host = healthy(&upstream);
     for (skew, status) in [(30, "ok"), (120, "warning"), (-120, "warning"), (1200, "error"), (-1200, "error")] {
         upstream.plan().skew = skew;
-        let word = if skew.abs() < 60 { "within a minute" } else if skew > 0 { "behind" } else { "ahead of" };
+        let word = if skew.abs() < 60 {
+            "within a minute"
+        } else if skew > 0 {
+            "behind"
+        } else {
+            "ahead of"
+        };
         assert_says(&checks(&host, &[]), "clock", status, &[word]);
     }
     host.sync();

@@ -221,7 +221,12 @@ impl fmt::Display for Failure {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
-                write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {}", words(source))), hint(source))
+                write!(
+                    f,
+                    "docwharf: {}{}",
+                    crate::base::chain::OneLine(&format!("{doing}: {}", words(source))),
+                    hint(source)
+                )
             }
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {

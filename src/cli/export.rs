@@ -205,7 +205,8 @@ impl<'a> Caller<'a> {
         let mut download = Download::new(self.http.clone(), network, progress, space.path(), id, limit, Vec::new());
         let room = |_, more| match free_bytes(space.path()) {
             Ok(Some(free)) if free < more => {
-                let what = format!("no space in {}: {} needed, {} free", parent.display(), show_size(more), show_size(free));
+                let what =
+                    format!("no space in {}: {} needed, {} free", parent.display(), show_size(more), show_size(free));
                 Err(Trouble::new(Cause::Disk, what))
             }
             // What cannot be told beforehand is told by writing.

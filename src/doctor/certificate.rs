@@ -73,7 +73,8 @@ mod tests {
 
     fn der(tag: u8, content: &[u8]) -> Vec<u8> {
         let length = content.len();
-        let mut out = if length < 128 { vec![tag, length as u8] } else { vec![tag, 0x82, (length >> 8) as u8, length as u8] };
+        let mut out =
+            if length < 128 { vec![tag, length as u8] } else { vec![tag, 0x82, (length >> 8) as u8, length as u8] };
         out.extend_from_slice(content);
         out
     }

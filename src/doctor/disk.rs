@@ -41,7 +41,11 @@ pub(super) fn existing(path: &Path) -> PathBuf {
 }
 
 fn count_left(files: u64) -> String {
-    if files == 0 { "no more files".to_owned() } else { format!("only {} more", crate::model::units::count(files, "file")) }
+    if files == 0 {
+        "no more files".to_owned()
+    } else {
+        format!("only {} more", crate::model::units::count(files, "file"))
+    }
 }
 
 /// Free space against `store.minFree`, and against a bundle like the largest that came.

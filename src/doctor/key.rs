@@ -15,7 +15,8 @@ pub(super) fn check(config: &Config) -> Check {
         return Check::error(NAME, absent.to_string(), "put the key, and nothing else, where docwharf can read it");
     }
     let mode = api.key.file().and_then(|path| std::fs::metadata(path).ok());
-    let mode = mode.map_or_else(String::new, |metadata| format!(", mode {:04o}", metadata.permissions().mode() & 0o7777));
+    let mode =
+        mode.map_or_else(String::new, |metadata| format!(", mode {:04o}", metadata.permissions().mode() & 0o7777));
     if api.key.is_too_open() {
         let found = format!("{place} is open to more than owner and group{mode}");
         return Check::warning(NAME, found, "chmod 0640 it, and replace the key if others may have read it");

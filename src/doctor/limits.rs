@@ -24,7 +24,8 @@ pub(super) fn inotify() -> Check {
     let (used, watched) = in_use();
     let found = format!("{used} of {instances} instances and {watched} of {watches} watches of this user are in use");
     if used >= instances || watched + WATCHES > watches {
-        let advice = "raise fs.inotify.max_user_instances and max_user_watches with sysctl; until then changes are noticed late";
+        let advice =
+            "raise fs.inotify.max_user_instances and max_user_watches with sysctl; until then changes are noticed late";
         return Check::warning(NAME, found, advice);
     }
     Check::ok(NAME, found)
@@ -38,11 +39,13 @@ fn in_use() -> (u64, u64) {
     let (mut instances, mut watches) = (0, 0);
     for process in mine.map(|entry| entry.path()) {
         for descriptor in std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
-            let is_inotify = std::fs::read_link(descriptor.path()).is_ok_and(|to| to == Path::new("anon_inode:inotify"));
+            let is_inotify =
+                std::fs::read_link(descriptor.path()).is_ok_and(|to| to == Path::new("anon_inode:inotify"));
             if is_inotify {
                 instances += 1;
                 let about = std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()));
-                watches += about.map_or(0, |about| about.lines().filter(|line| line.starts_with("inotify ")).count() as u64);
+                watches +=
+                    about.map_or(0, |about| about.lines().filter(|line| line.starts_with("inotify ")).count() as u64);
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::sync::{ApiSource, Bundle};
 
 use super::{Check, certificate, proxy};
 
+const PROBE: &str = "probe";
 /// A certificate that ends sooner is worth telling.
 const SOON: Duration = Duration::from_hours(14 * 24);
 
@@ -152,8 +153,9 @@ impl Seen {
 
     async fn ask(&mut self, config: &Config, target: &Target, http: &reqwest::Client) {
         let is_link = target.what == What::Link;
-        let name = if is_link { "link" } else { "probe" };
-        let url = if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
+        let name = if is_link { "link" } else { PROBE };
+        let url =
+            if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
         let sent = tokio::time::timeout(config.intent.network.call, http.get(url.expose().clone()).send()).await;
         let response = match sent {
             Ok(Ok(response)) => response,
@@ -203,9 +205,9 @@ impl Seen {
                 let advice = "if that is the right server, name its root in api.caFile or SSL_CERT_FILE, and check this machine's clock";
                 Check::error("tls", found, advice)
             }
-            Cause::NotSent => {
-                Check::error(name, found, "check the address, the firewall between, and proxies")
-            }
+            // Exports go on without probes, only less often.
+            _ if name == PROBE => Check::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
+            Cause::NotSent => Check::error(name, found, "check the address, the firewall between, and proxies"),
             _ => Check::error(name, found, "check that this is the right address, then try again"),
         });
     }
@@ -228,9 +230,7 @@ fn judge(host: &str, greeting: &Greeting) -> Check {
             format!("{host} takes the key, but not for this: {said}"),
             "the plan may lack static export, the key may be read-only, or this machine's address is not allowed",
         ),
-        429 | 500.. => {
-            Check::warning(NAME, format!("{host} has other things to do: {said}"), "try again later")
-        }
+        429 | 500.. => Check::warning(NAME, format!("{host} has other things to do: {said}"), "try again later"),
         300..400 => Check::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
         _ => Check::error(
             NAME,

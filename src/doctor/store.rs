@@ -13,7 +13,10 @@ const NAME: &str = "store";
 pub(super) fn check(root: &Path) -> Vec<Check> {
     let store = Store::at(root);
     if !root.exists() {
-        return vec![Check::ok(NAME, format!("{} is not there yet: the first sync or import makes it", root.display()))];
+        return vec![Check::ok(
+            NAME,
+            format!("{} is not there yet: the first sync or import makes it", root.display()),
+        )];
     }
     let record = match store.record() {
         Ok(record) => record,
@@ -26,7 +29,11 @@ pub(super) fn check(root: &Path) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(id) = record.active.filter(|&id| !store.has(id)) {
         let found = format!("the active version {} is missing from {}", id.short(), root.display());
-        checks.push(Check::error(NAME, found, "import its bundle again, or activate another: docwharf versions lists them"));
+        checks.push(Check::error(
+            NAME,
+            found,
+            "import its bundle again, or activate another: docwharf versions lists them",
+        ));
     }
     if let Some(id) = store.suspect() {
         let found = format!("version {} was damaged while it was served", id.short());

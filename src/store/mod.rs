@@ -277,7 +277,11 @@ impl Store {
 }
 
 fn kept(min_free: u64) -> String {
-    if min_free == 0 { String::new() } else { format!(", of which {} must stay so (store.minFree)", show_size(min_free)) }
+    if min_free == 0 {
+        String::new()
+    } else {
+        format!(", of which {} must stay so (store.minFree)", show_size(min_free))
+    }
 }
 
 fn or_lower(min_free: u64) -> &'static str {

@@ -99,7 +99,9 @@ impl Writer {
         }
         let min_free = allowance.min_free.unwrap_or(0);
         let target = wanted.more.saturating_add(min_free);
-        let free = || free_bytes(self.store().root()).map_err(StoreError::io("ask for the free space of", self.store().root()));
+        let free = || {
+            free_bytes(self.store().root()).map_err(StoreError::io("ask for the free space of", self.store().root()))
+        };
         let Some(mut now) = free()? else { return Ok(Vec::new()) };
         let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
         let may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);

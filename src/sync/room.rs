@@ -41,7 +41,8 @@ pub(super) fn to_seal(path: &Path, ours: bool) -> Wanted {
         return Wanted::default();
     }
     let mut head = [0; 4];
-    let kind = File::open(path).and_then(|mut file| file.read_exact(&mut head)).ok().and_then(|()| format::guess(&head));
+    let kind =
+        File::open(path).and_then(|mut file| file.read_exact(&mut head)).ok().and_then(|()| format::guess(&head));
     let size = metadata.len();
     match kind {
         Some(Kind::Zip) if ours => Wanted { whole: size, more: 0 },
