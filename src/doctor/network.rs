@@ -218,8 +218,7 @@ fn judge(host: &str, greeting: &Greeting) -> Check {
     const NAME: &str = "api";
     let said = &greeting.said;
     match greeting.status {
-        404 | 400 | 422 if greeting.is_api => Check::ok(NAME, format!("{host} takes the key")),
-        200..300 if greeting.is_api => Check::ok(NAME, format!("{host} takes the key")),
+        400 | 404 | 422 | 200..300 if greeting.is_api => Check::ok(NAME, format!("{host} takes the key")),
         401 => Check::error(
             NAME,
             format!("{host} does not take the key: {said}"),
