@@ -198,8 +198,9 @@ fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
     until("the first version", || front(&daemon) == "one");
     upstream.publish(bundle("two"));
     upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
     let sync = waiting(&host, &["sync"]);
-    until("the job is polled", || upstream.count(Call::Poll) > 2);
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
     host.ok(&["hold", "--reason", "not now"]);
     let job = host.job();
     assert!(job.is_some(), "the record of the sync is still there");

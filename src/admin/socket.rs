@@ -21,10 +21,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::store::CONTROL;
+
 use super::routes::{Admin, Reach};
 
-/// Its name in the store.
-pub const NAME: &str = "control.sock";
 /// A request's head must be whole after this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Answers under way when the daemon stops get so long.
@@ -43,7 +43,11 @@ impl Way {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}/{NAME}", self.dir.as_raw_fd()))
+        self.at(CONTROL)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
 }
 
@@ -55,17 +59,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens in this store, whose lock the caller holds: what a crash has left of an earlier socket is replaced.
+    /// Listens in this store, whose lock the caller holds; whoever took it has swept away what a crash left of an earlier
+    /// socket.
     pub fn bind(store: &Path) -> io::Result<Control> {
         let way = Way::into(store)?;
-        let path = way.path();
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&path)?;
-        // Whoever connected before this is turned away by his user id all the same.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        // It gets its name when it has its mode.
+        let beside = way.at(&format!(".{CONTROL}.new"));
+        let listener = UnixListener::bind(&beside)?;
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&beside, way.path())?;
         Ok(Control { listener, way })
     }
 

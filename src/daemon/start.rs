@@ -11,14 +11,14 @@ use tokio::task::JoinSet;
 use crate::admin::live::Live;
 use crate::admin::metrics::Metrics;
 use crate::admin::routes::Admin;
-use crate::admin::socket::{self, Control};
+use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
 use crate::serve::{Site, listener};
 use crate::site::mapping;
-use crate::store::Store;
 use crate::store::writer::Writer;
+use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
 use crate::sync::{SyncError, open};
 
@@ -134,7 +134,7 @@ fn serve_admin(
         Ok(control) => drop(serving.spawn(control.serve(Arc::clone(admin), stopped.clone()))),
         Err(error) => tracing::warn!(
             "cannot listen on {}: {error}; the verbs of the command line will not reach this daemon",
-            admin.store.root().join(socket::NAME).display()
+            admin.store.root().join(CONTROL).display()
         ),
     }
     if !listeners.is_empty() {

@@ -167,6 +167,8 @@ pub struct Store {
 
 /// The image's name in a version's folder.
 pub const IMAGE: &str = "site.zip";
+/// The control socket's name in a store.
+pub const CONTROL: &str = "control.sock";
 /// The index's name in a version's folder.
 pub const INDEX: &str = "index";
 

@@ -1,7 +1,7 @@
 //! The one writer of a store: staging, commit, the record, history.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +13,7 @@ use crate::model::units::now;
 use crate::model::version::VersionId;
 
 use super::record::{self, Record};
-use super::{Event, IMAGE, INDEX, Receipt, Store, StoreError};
+use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError};
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
@@ -100,6 +100,14 @@ impl Writer {
             removed.map_err(StoreError::io("remove", &path))?;
         }
         sweep_unrenamed(&self.store.root)?;
+        // Whoever listened there had the lock.
+        let socket = self.store.root.join(CONTROL);
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Io { doing: "remove", path: socket, source: error });
+            }
+            _ => {}
+        }
         for parent in ["versions", "receipts"] {
             let parent = self.store.root.join(parent);
             for entry in fs::read_dir(&parent).map_err(StoreError::io("read", &parent))? {
