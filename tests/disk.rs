@@ -12,7 +12,7 @@ use support::disk::Disk;
 use support::tar::{file, gzip, tar, zstd};
 use support::upstream::{Call, Upstream, honest};
 use support::zip::{deflated, stored, zip};
-use support::{Ended, until};
+use support::{Ended, http, until};
 
 /// A host whose store is on the disk.
 fn on(disk: &Disk, host: Host) -> Host {
@@ -287,7 +287,7 @@ fn run_serves_beside_a_full_disk_and_recovers_by_itself() {
     until("it has tried", || upstream.count(Call::Download) > asked + 1);
     assert_eq!(front(&daemon), "old");
     disk.empty();
-    until("the new site is served", || front(&daemon) == "" && host.active().is_some());
+    until("the new site is served", || http::get(&daemon.address, "/").text().starts_with("<title>new<"));
     assert!(host.last_error().is_empty(), "{}", host.last_error());
 }
 

@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("STORE/versions/ID/site.zip", "a version: a standard ZIP that any tool opens, never changed"),
     ("STORE/history.jsonl", "who did what, when; docwharf history shows it"),
+    ("STORE/control.sock", "orders to the daemon that runs on this store, from its own user and root"),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
