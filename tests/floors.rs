@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 18] = [
+const FLOORS: [(&str, u32); 19] = [
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -23,6 +23,7 @@ const FLOORS: [(&str, u32); 18] = [
     ("admin", 5),
     ("config", 5),
     ("daemon", 6),
+    ("doctor", 6),
     ("cli", 7),
     ("lib", 8),
 ];

@@ -63,7 +63,7 @@ fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncErro
 }
 
 fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
-    let gone = writer.prune(&read_record(writer)?, intent.keep)?;
+    let gone = writer.prune(&read_record(writer)?, &intent.allowance)?;
     for version in &gone {
         writer.note(who, "pruned", Some(version.id), None);
     }
@@ -72,7 +72,7 @@ fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
 
 /// What `gc` would remove; needs no lock.
 pub fn would_remove(store: &Store, intent: &Intent) -> Result<Told, SyncError> {
-    Ok(removed("would remove", &store.surplus(&store.record()?, intent.keep)?))
+    Ok(removed("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
 }
 
 fn removed(what: &str, gone: &[Stored]) -> Told {

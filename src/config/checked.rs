@@ -19,6 +19,7 @@ use crate::sync::{ApiSource, Intent};
 use super::checker::Checker;
 use super::gate::{check_gate, check_manual};
 use super::raw::{Raw, Value};
+use super::space;
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
 
@@ -227,7 +228,7 @@ fn check_intent(
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
         network,
         effort: Effort::new(check_limits(checker)),
-        keep: checker.number("sync.keep", 0, 10_000).unwrap_or(3) as usize,
+        allowance: space::check(checker),
         gate: check_gate(checker, addresses),
         manual: check_manual(checker),
     }

@@ -5,6 +5,7 @@ mod checker;
 mod gate;
 pub mod raw;
 pub mod show;
+mod space;
 pub mod values;
 
 use std::fmt;

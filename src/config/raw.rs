@@ -47,6 +47,8 @@ pub const KEYS: &[Key] = &[
     key("network.pollMost", "\"10s\""),
     key("network.redirects", "10"),
     key("store.path", "\"/var/lib/docwharf\""),
+    key("store.maxBytes", ""),
+    key("store.minFree", ""),
     key("server.listen", "\"127.0.0.1:8080\""),
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),

@@ -18,7 +18,7 @@ use crate::admin::metrics::Metrics;
 use crate::admin::routes::Call;
 use crate::admin::wire::{Import, Reply};
 use crate::base::backoff;
-use crate::base::chain::{Chain, OneLine};
+use crate::base::chain::{Chain, OneLine, words};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::model::units::{parse_time, unix_seconds};
@@ -499,8 +499,9 @@ impl Agent {
         }
         if let Err(error) = inbox.put_away(path, reason.as_deref()) {
             tracing::warn!(
-                "cannot move {} out of the inbox: {error}; it is left alone until it changes",
-                path.display()
+                "cannot move {} out of the inbox: {}; it is left alone until it changes",
+                path.display(),
+                words(&error)
             );
         }
     }

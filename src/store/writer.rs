@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::base::chain::words;
 use crate::base::durable::{self, Lock};
 use crate::model::units::now;
 use crate::model::version::VersionId;
@@ -265,7 +266,7 @@ impl Writer {
             file.sync_data()
         });
         if let Err(error) = result {
-            tracing::warn!("cannot write {}: {error}", path.display());
+            tracing::warn!("cannot write {}: {}", path.display(), words(&error));
         }
     }
 

@@ -1,8 +1,10 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] prunes and sees
-//! that what is due becomes active, if `decide` and the [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits,
+//! and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
+//! [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready
+//! to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
@@ -17,6 +19,7 @@ pub mod key;
 pub mod open;
 pub mod operator;
 pub mod plan;
+mod room;
 pub mod run;
 pub mod schedule;
 pub mod settle;
@@ -33,6 +36,7 @@ use crate::model::limits::Limits;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
 use crate::seal::Effort;
+use crate::store::space::Allowance;
 
 pub use error::SyncError;
 use gate::Gate;
@@ -67,8 +71,8 @@ pub struct Intent {
     pub network: Network,
     /// What sealing may cost.
     pub effort: Effort,
-    /// Unprotected versions to keep.
-    pub keep: usize,
+    /// What the store may hold and must leave.
+    pub allowance: Allowance,
     /// What a version must be like to become active by itself.
     pub gate: Gate,
     /// No version becomes active by itself: a person promotes it.
@@ -92,7 +96,7 @@ impl Default for Intent {
             job_timeout: Duration::MAX,
             network: Network::default(),
             effort: Effort::new(Limits::default()),
-            keep: usize::MAX,
+            allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
             gate: Gate::default(),
             manual: false,
         }

@@ -14,7 +14,7 @@ use crate::store::writer::Writer;
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Decided, decide, outcome, tell_history};
 use super::staged::{Waits, staged};
-use super::{Intent, Outcome, SyncError};
+use super::{Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
 #[derive(Debug)]
@@ -127,11 +127,12 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 
 /// Failing to prune is no failure of the sync: it is tried again after the next one.
 fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
-    match writer.prune(record, intent.keep) {
+    match writer.prune(record, &intent.allowance) {
         Ok(removed) => {
             for version in removed {
                 writer.note(who, "pruned", Some(version.id), None);
             }
+            room::warn_if_over(writer.store(), &intent.allowance);
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
@@ -150,6 +151,7 @@ pub fn import(
     meter: &Meter,
 ) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
+    room::make(writer, &record, intent, room::to_seal(path, false), who)?;
     let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,

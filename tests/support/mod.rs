@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod client;
+pub mod disk;
 pub mod h2;
 pub mod http;
 pub mod proxy;
