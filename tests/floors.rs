@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 17] = [
+const FLOORS: [(&str, u32); 18] = [
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -18,6 +18,7 @@ const FLOORS: [(&str, u32); 17] = [
     ("fetch", 2),
     ("seal", 3),
     ("serve", 3),
+    ("publish", 3),
     ("sync", 4),
     ("origin", 4),
     ("config", 5),

@@ -10,6 +10,7 @@ use crate::config::Problem;
 use crate::daemon::DaemonError;
 use crate::net::trouble::{Cause, Trouble};
 use crate::origin::{KeyError, OriginError};
+use crate::publish::PublishError;
 use crate::seal::SealError;
 use crate::store::StoreError;
 use crate::sync::SyncError;
@@ -35,6 +36,8 @@ pub enum Failure {
     Daemon(DaemonError),
     /// The management API cannot be served.
     Origin(OriginError),
+    /// What is active could not be published.
+    Publish(PublishError),
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
     /// A file or folder on this machine cannot be used.
@@ -76,7 +79,7 @@ impl Failure {
             Failure::Signal(number) => 128 + number,
             Failure::Changed(_) => 1,
             Failure::NotActive(_) => 7,
-            Failure::Local { .. } | Failure::Output(_) => 8,
+            Failure::Local { .. } | Failure::Output(_) | Failure::Publish(_) => 8,
         })
     }
 }
@@ -189,6 +192,7 @@ impl fmt::Display for Failure {
             Failure::Sync(error) => line(f, error),
             Failure::Daemon(error) => line(f, error),
             Failure::Origin(error) => line(f, error),
+            Failure::Publish(error) => line(f, error),
             Failure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
@@ -224,6 +228,12 @@ impl From<SyncError> for Failure {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Failure {
         Failure::Daemon(error)
+    }
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Failure {
+        Failure::Publish(error)
     }
 }
 

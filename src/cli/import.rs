@@ -8,6 +8,7 @@ use crate::model::version::Label;
 use crate::store::writer::Writer;
 use crate::sync::settle::import;
 
+use super::publish::published;
 use super::{Context, Failure, PATIENCE, progress, sync, who};
 
 #[derive(Debug, Args)]
@@ -29,6 +30,7 @@ impl Import {
         let report = progress::with_meter(context, "proving", |meter| {
             import(&writer, &intent, &self.path, label.as_ref(), &who(), meter)
         })?;
-        sync::tell(context, &report)
+        let published = published(&context.sources(), &writer);
+        sync::tell(context, &report).and(published)
     }
 }

@@ -10,6 +10,7 @@ mod import;
 mod operate;
 mod origin;
 mod progress;
+mod publish;
 mod run;
 mod serve;
 mod status;

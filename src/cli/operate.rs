@@ -7,6 +7,7 @@ use crate::model::version::VersionId;
 use crate::store::writer::Writer;
 use crate::sync::operator;
 
+use super::publish::published;
 use super::{Context, Failure, PATIENCE, who};
 
 #[derive(Debug, Args)]
@@ -37,14 +38,16 @@ fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "activated", operator::activate(&writer, &self.name, &who())?)
+        held(context, "activated", operator::activate(&writer, &self.name, &who())?)?;
+        published(&context.sources(), &writer)
     }
 }
 
 impl Rollback {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "rolled back to", operator::rollback(&writer, &who())?)
+        held(context, "rolled back to", operator::rollback(&writer, &who())?)?;
+        published(&context.sources(), &writer)
     }
 }
 
@@ -69,6 +72,7 @@ impl Release {
             "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
             "wasHeld": was_held,
         });
-        context.done(&json, &format!("{first}; {then}\n"))
+        context.done(&json, &format!("{first}; {then}\n"))?;
+        published(&context.sources(), &writer)
     }
 }

@@ -12,6 +12,7 @@ use crate::sync::settle::Report;
 use crate::sync::{Intent, Outcome, act};
 
 use super::attend::attended;
+use super::publish::published;
 use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
@@ -35,11 +36,13 @@ impl Sync {
             return tell(context, &Report { outcome: Outcome::Disabled, brought: None, too_early: None, blind: None });
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
-        let report = attended(context, move |means| {
+        let sources = context.sources();
+        let (report, published) = attended(context, move |means| {
             let writer = Writer::open(&config.store, PATIENCE)?;
-            act::sync(&writer, &unhurried(&config), trigger, means).map_err(Failure::from)
+            let report = act::sync(&writer, &unhurried(&config), trigger, means)?;
+            Ok::<_, Failure>((report, published(&sources, &writer)))
         })??;
-        tell(context, &report)
+        tell(context, &report).and(published)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::model::digest::Digest;
 use crate::model::limits::Limits;
 use crate::model::version::Label;
 use crate::net::Network;
+use crate::publish;
 use crate::seal::Effort;
 use crate::serve::Settings;
 use crate::sync::key::KeyPlace;
@@ -16,6 +17,7 @@ use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
+use super::publish::check_publish;
 use super::raw::{Raw, Value};
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
@@ -48,6 +50,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// Where it is put as files for another server.
+    pub publish: Option<publish::Settings>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Problem>,
 }
@@ -85,14 +89,25 @@ impl Sources {
         if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
             return None;
         }
-        let mut checker = Checker { raw: &raw, problems: Vec::new() };
+        self.alone(&raw, store_path)
+    }
+
+    /// Where the site of this store is published, as far as such a configuration tells.
+    pub fn publish(&self, store: &Path) -> Option<publish::Settings> {
+        let raw = self.read().ok()?;
+        self.alone(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
+    }
+
+    /// A part of the configuration, if nothing is wrong with that part.
+    fn alone<T>(&self, raw: &Raw, part: impl FnOnce(&mut Checker<'_>, &dyn Fn(&str) -> PathBuf) -> T) -> Option<T> {
+        let mut checker = Checker { raw, problems: Vec::new() };
         let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
         let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
             Some(Place::File(..)) => beside.clone(),
             _ => std::env::current_dir().unwrap_or_default(),
         };
-        let store = store_path(&mut checker, &base_of);
-        checker.problems.is_empty().then_some(store)
+        let found = part(&mut checker, &base_of);
+        checker.problems.is_empty().then_some(found)
     }
 
     /// Reads them while an earlier reading is in force: a file that has vanished or was emptied is a mistake then, not a
@@ -162,11 +177,12 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let store = store_path(&mut checker, &base_of);
     let listen = check_listen(&mut checker);
     let settings = check_settings(&mut checker);
+    let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, warnings })
+    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, publish, warnings })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {

@@ -2,6 +2,7 @@
 
 pub mod checked;
 mod checker;
+mod publish;
 pub mod raw;
 pub mod show;
 pub mod values;

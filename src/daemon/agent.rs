@@ -29,6 +29,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::publisher::Publisher;
 use super::work::{Done, Running, Work};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -42,6 +43,7 @@ pub(super) struct Agent {
     /// What is wrong with a configuration that was to be taken over.
     config_error: Option<String>,
     site: Arc<Site>,
+    publisher: Publisher,
     shown: Option<VersionId>,
     /// Failures in a row.
     failures: u32,
@@ -81,12 +83,14 @@ impl Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
+        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site));
         let mut agent = Agent {
             writer,
             sources,
             config,
             config_error: None,
             site,
+            publisher,
             shown,
             failures: 0,
             watch,
@@ -283,6 +287,7 @@ impl Agent {
             settings: self.config.settings.clone(),
             ..config
         };
+        self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);
         }
