@@ -22,7 +22,8 @@ impl Run {
         }
         if config.publish.is_none() {
             // It may be added while it runs.
-            context.say("docwharf: warning: --no-serve without publish.directory: versions are brought for nobody to see");
+            context
+                .say("docwharf: warning: --no-serve without publish.directory: versions are brought for nobody to see");
         }
         Ok(daemon::run_on(Vec::new(), sources, config, PATIENCE, Hangup::Reload)?)
     }

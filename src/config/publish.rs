@@ -26,9 +26,9 @@ pub(super) fn check_publish(
         })
     });
     let umask = checker.value("publish.umask", |value| {
-        octal(value)
-            .filter(|umask| umask & !0o077 == 0)
-            .ok_or_else(|| "a umask in quotes such as \"0022\" is needed, which takes nothing from the owner".to_owned())
+        octal(value).filter(|umask| umask & !0o077 == 0).ok_or_else(|| {
+            "a umask in quotes such as \"0022\" is needed, which takes nothing from the owner".to_owned()
+        })
     });
     let raw = checker.raw;
     if let (Some(_), Some(written)) = (raw.get("publish.mode"), raw.get("publish.umask")) {

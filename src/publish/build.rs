@@ -25,12 +25,7 @@ fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
 }
 
 /// Writes the site to `dir`, which must not be there, linking from `donors` what has not changed.
-pub(super) fn build(
-    dir: &Path,
-    version: &Sealed,
-    donors: &[PathBuf],
-    modes: Modes,
-) -> Result<Published, PublishError> {
+pub(super) fn build(dir: &Path, version: &Sealed, donors: &[PathBuf], modes: Modes) -> Result<Published, PublishError> {
     std::fs::create_dir(dir).map_err(PublishError::io("make", dir))?;
     let root = open_root(dir).map_err(PublishError::io("open", dir))?;
     tree::set_folder_mode(&root, modes.folder).map_err(PublishError::io("make", dir))?;
@@ -50,7 +45,9 @@ pub(super) fn build(
             continue;
         }
         let shown = || dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()));
-        building.write(&path, &version.coded(&entry), &entry).map_err(|error| PublishError::io("write", &shown())(error))?;
+        building
+            .write(&path, &version.coded(&entry), &entry)
+            .map_err(|error| PublishError::io("write", &shown())(error))?;
         done.written += 1;
     }
     Ok(done)
@@ -120,7 +117,8 @@ fn is_untouched(stat: &Stat, entry: &Entry, modes: Modes) -> bool {
         && stat.st_mode & 0o7777 == modes.file
         && stat.st_uid == geteuid().as_raw()
         && u64::try_from(stat.st_size) == Ok(entry.len)
-        && (stat.st_mtime as i64, stat.st_mtime_nsec as i64) == (entry.modified, 0)
+        && stat.st_mtime as i64 == entry.modified
+        && stat.st_mtime_nsec == 0
 }
 
 fn has_content(tree: &mut Tree, path: &SitePath, entry: &Entry, modes: Modes, buffer: &mut [u8]) -> bool {
