@@ -13,10 +13,12 @@
 //!   as files for another server.
 //! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
 //!   bundles and hands them out.
+//! - [`admin`] (5) is what an operator asks of a running daemon: the control socket, health, status, metrics.
 //! - [`config`] (5): as written, then proved.
 //! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
 //! - [`cli`] (7): one file a command.
 
+pub mod admin;
 pub mod api;
 pub mod base;
 pub mod bundle;

@@ -21,6 +21,7 @@ const FLOORS: [(&str, u32); 18] = [
     ("publish", 3),
     ("sync", 4),
     ("origin", 4),
+    ("admin", 5),
     ("config", 5),
     ("daemon", 6),
     ("cli", 7),

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -40,6 +42,26 @@ fn assert_silent_below(folder: &Path) {
         } else if kind.is_file() {
             assert_silent(&path.display().to_string(), &std::fs::read(&path).unwrap());
         }
+    }
+}
+
+/// What the control socket tells, whatever it is asked.
+#[track_caller]
+fn assert_silent_admin(host: &Host) {
+    let order = r#"{"verb":"sync","refresh":"x"}"#;
+    let post = format!(
+        "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{order}",
+        order.len()
+    );
+    let gets = ["/status", "/metrics", "/readyz", "/livez", "/"];
+    let gets = gets.map(|path| format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+    for request in gets.into_iter().chain([post]) {
+        let mut stream = UnixStream::connect(host.path("store/control.sock")).expect("the daemon listens");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 "), "{request}");
+        assert_silent(&request, &answer);
     }
 }
 
@@ -201,6 +223,24 @@ fn a_resumed_download_keeps_no_link_on_the_disk() {
 }
 
 #[test]
+fn a_daemon_with_a_link_tells_no_more_of_it_than_its_address() {
+    let upstream = Upstream::new(bundle("one"));
+    let link = upstream.link();
+    let host = Host::linked(&link).set("sync.interval", text("300ms"));
+    let log = std::fs::File::create(host.path("log")).unwrap();
+    let daemon = Daemon::start(tracing(&mut host.command(&["run"])).stderr(Stdio::from(log)));
+    until("the first version", || front(&daemon) == "one");
+    assert_silent_admin(&host);
+    upstream.on(Call::Download).gives(storage_error(404, "NoSuchKey", &link));
+    until("a failure", || host.last() == "failed");
+    assert_ne!(quiet(&host, &["sync"]).code, Some(0));
+    assert_silent_admin(&host);
+    drop(daemon);
+    assert_silent("the log", &std::fs::read(host.path("log")).unwrap());
+    assert_silent_below(&host.path("store"));
+}
+
+#[test]
 fn a_daemon_tells_no_secret_through_failures_reloads_and_commands() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream).set("sync.interval", text("300ms"));
@@ -222,9 +262,13 @@ fn a_daemon_tells_no_secret_through_failures_reloads_and_commands() {
     until("the refusal", || host.last() == "failed");
     quiet(&host, &["status", "--json"]);
     quiet(&host, &["history", "--json"]);
+    // Asked through the control socket, with a failure as the answer.
+    assert_eq!(quiet(&host, &["sync"]).code, Some(3));
+    assert_silent_admin(&host);
     std::fs::write(host.path("key"), "dwk_5ecretAdminKey\nof two lines").unwrap();
     daemon.signal("HUP");
     until("the refused key", || host.last_error().contains("control"));
+    assert_silent_admin(&host);
     drop(daemon);
     let log = std::fs::read(host.path("log")).unwrap();
     assert!(log.len() > 1000, "is anything logged at all?");

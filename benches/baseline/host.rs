@@ -251,15 +251,11 @@ impl Host {
         }
     }
 
-    /// The operator goes back to the version before. The daemon is stopped for it, as its store has one writer.
+    /// The operator goes back to the version before; the daemon does it for him.
     pub(crate) fn rollback(&mut self) {
         match self.kind {
             Kind::Loop => drop(end(&mut self.script("rollback.sh")).expect(0)),
-            Kind::Docwharf => {
-                self.stop();
-                end(&mut self.docwharf(&["rollback"])).expect(0);
-                self.serve();
-            }
+            Kind::Docwharf => drop(end(&mut self.docwharf(&["rollback"])).expect(0)),
         }
     }
 

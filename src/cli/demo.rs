@@ -14,10 +14,11 @@ use tokio::sync::watch;
 
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
-use crate::daemon::{self, Hangup};
+use crate::daemon::{self, Hangup, Start};
 use crate::origin::{self, Domain, Origin, Settings};
 use crate::seal::Effort;
 
+use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
 
 /// What the demonstration calls its site.
@@ -97,7 +98,10 @@ impl Demo {
 
         let (stop, stopped) = watch::channel(false);
         let serving = serve_origin(Arc::clone(&origin), listeners, stopped)?;
-        let result = daemon::run_on(sockets, sources, checked, PATIENCE, Hangup::Stop);
+        let result = daemon::run_on(
+            sockets,
+            Start { sources, config: checked, patience: PATIENCE, hangup: Hangup::Stop, describe },
+        );
         stop.send_replace(true);
         // It has nothing to say that the agent has not said.
         let _ = serving.join();

@@ -36,6 +36,17 @@ pub enum Failure {
     Daemon(DaemonError),
     /// The management API cannot be served.
     Origin(OriginError),
+    /// The daemon did not do it, for a reason of its own.
+    Remote {
+        /// The exit code.
+        code: u8,
+        /// The line.
+        message: String,
+    },
+    /// The daemon is not alive, or has nothing to serve.
+    Unhealthy(String),
+    /// Something stored is not what it was.
+    Damage(String),
     /// What is active could not be published.
     Publish(PublishError),
     /// The bundle is sealed but not active, for this reason.
@@ -76,10 +87,11 @@ impl Failure {
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),
+            Failure::Remote { code, .. } => *code,
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) => 1,
+            Failure::Changed(_) | Failure::Unhealthy(_) => 1,
             Failure::NotActive(_) => 7,
-            Failure::Local { .. } | Failure::Output(_) | Failure::Publish(_) => 8,
+            Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
         })
     }
 }
@@ -135,6 +147,11 @@ fn origin_code(error: &OriginError) -> u8 {
     }
 }
 
+/// What the daemon answers over its control socket when a verb fails.
+pub(super) fn describe(error: &SyncError) -> (u8, String) {
+    (sync_code(error), format!("{}{}", Chain(error), hint(error)))
+}
+
 /// What the API's answer means.
 fn trouble_code(trouble: &Trouble) -> u8 {
     match trouble.cause {
@@ -172,7 +189,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Help(text) => f.write_str(text.trim_end()),
-            Failure::Usage(what) | Failure::Changed(what) => {
+            Failure::Usage(what)
+            | Failure::Changed(what)
+            | Failure::Unhealthy(what)
+            | Failure::Damage(what)
+            | Failure::Remote { message: what, .. } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
             }
             Failure::Config(problems) => {

@@ -1,15 +1,21 @@
 //! `docwharf import FILE|DIR`
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::admin::wire::{self, Told, Verb};
 use crate::model::version::Label;
-use crate::store::writer::Writer;
+use crate::seal::pack::pack;
+use crate::sync::act::Means;
 use crate::sync::settle::import;
 
+use super::attend::attended;
+use super::order::{Hand, hand, order, tell};
 use super::publish::published;
-use super::{Context, Failure, PATIENCE, progress, sync, who};
+use super::{Context, Failure, sync, who};
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
@@ -26,11 +32,56 @@ impl Import {
         let label = label.map_err(|why| Failure::Usage(format!("--label: {why}")))?;
         let config = context.config()?;
         let intent = sync::unhurried(&config);
-        let writer = Writer::open(&config.store, PATIENCE)?;
-        let report = progress::with_meter(context, "proving", |meter| {
-            import(&writer, &intent, &self.path, label.as_ref(), &who(), meter)
-        })?;
-        let published = published(&context.sources(), &writer);
-        sync::tell(context, &report).and(published)
+        let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
+        let sources = context.sources();
+        let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
+            Hand::Here(writer) => {
+                means.doing.tell("proving the bundle");
+                let meter = &means.doing.sealing;
+                let report = import(&writer, &intent, &self.path, &source, label.as_ref(), &who(), meter)?;
+                Ok((Told::of(&report), published(&sources, &writer)))
+            }
+            Hand::Daemon(daemon) => {
+                let deposit = Deposit::of(&self.path, &config.store, &intent.effort, means)?;
+                let verb = Verb::Import(wire::Import { path: deposit.path.clone(), source, label: self.label });
+                order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(())))
+            }
+        })??;
+        tell(context, &told).and(published)
+    }
+}
+
+/// A copy of the bundle where the daemon can read it: what we see it may not, for it may run as another user, with its
+/// own `/tmp` and without `/home`. Gone when dropped.
+struct Deposit {
+    path: PathBuf,
+}
+
+impl Deposit {
+    fn of(path: &Path, store: &Path, effort: &crate::seal::Effort, means: &Means) -> Result<Deposit, Failure> {
+        let name = format!("import-{}.tar", std::process::id());
+        let deposit = Deposit { path: store.join("staging").join(name) };
+        let doing = || format!("cannot copy {} into the store", path.display());
+        let metadata =
+            fs::metadata(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
+        if metadata.is_dir() {
+            means.doing.tell("packing the folder");
+            pack(path, &deposit.path, effort, &means.doing.sealing)?;
+        } else {
+            means.doing.tell("handing the bundle to the daemon");
+            let mut from =
+                File::open(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
+            let mut to = File::create_new(&deposit.path).map_err(Failure::local(doing()))?;
+            std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
+        }
+        // Whoever the daemon is.
+        fs::set_permissions(&deposit.path, fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))?;
+        Ok(deposit)
+    }
+}
+
+impl Drop for Deposit {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
     }
 }

@@ -6,14 +6,17 @@ mod config;
 mod demo;
 mod exit;
 mod export;
+mod health;
 mod import;
 mod operate;
+mod order;
 mod origin;
 mod progress;
 mod publish;
 mod run;
 mod serve;
 mod status;
+mod store;
 mod sync;
 
 use std::ffi::OsString;
@@ -31,6 +34,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::base::chain::OneLine;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
+use crate::seal::Effort;
 
 pub use exit::Failure;
 
@@ -96,6 +100,13 @@ enum Command {
     Hold(operate::Hold),
     /// End a hold
     Release(operate::Release),
+    /// Remove versions that are not needed
+    Gc(operate::Gc),
+    /// Say whether the daemon is alive and ready
+    Health(health::Health),
+    /// Look after the store
+    #[command(subcommand)]
+    Store(store::StoreCommand),
     /// Serve the management API: make bundles of sites and hand them out
     Origin(origin::Origin),
     /// Show it all at work: an origin, an agent, a site to change
@@ -169,6 +180,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),
         Command::Release(command) => command.run(&context),
+        Command::Gc(command) => command.run(&context),
+        Command::Health(command) => command.run(&context),
+        Command::Store(command) => command.run(&context),
         Command::Origin(command) => command.run(&context),
         Command::Demo(command) => command.run(&context),
         Command::Export(command) => command.run(&context),
@@ -246,6 +260,11 @@ impl Context {
             return Ok(Limits::default());
         }
         Ok(self.config()?.intent.effort.limits)
+    }
+
+    /// What opening a stored version may cost.
+    fn effort(&self) -> Effort {
+        self.config().map_or_else(|_| Effort::new(Limits::default()), |config| config.intent.effort)
     }
 
     /// A line for people on stderr, unless they want quiet.

@@ -1,14 +1,14 @@
-//! `docwharf activate`, `rollback`, `hold`, `release`
+//! `docwharf activate`, `rollback`, `hold`, `release`, `gc`
 
 use clap::Args;
-use serde_json::json;
 
-use crate::model::version::VersionId;
-use crate::store::writer::Writer;
-use crate::sync::operator;
+use crate::admin::verbs::would_remove;
+use crate::admin::wire::Verb;
+use crate::store::Store;
+use crate::sync::Intent;
 
-use super::publish::published;
-use super::{Context, Failure, PATIENCE, who};
+use super::order::{self, Wanted};
+use super::{Context, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Activate {
@@ -30,49 +30,57 @@ pub(super) struct Hold {
 #[derive(Debug, Args)]
 pub(super) struct Release {}
 
-fn held(context: &Context, what: &str, id: VersionId) -> Result<(), Failure> {
-    let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": true });
-    context.done(&json, &format!("{what} {}; held until `docwharf release`\n", id.short()))
+#[derive(Debug, Args)]
+pub(super) struct Gc {
+    /// Only say what would be removed
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// What a person decides about a store needs no configuration but where it is.
+fn decided(context: &Context, verb: Verb) -> Result<(), Failure> {
+    let intent = Intent { effort: context.effort(), ..Intent::default() };
+    Wanted { verb, store: context.store()?, intent }.at_once(context)
+}
+
+/// What depends on pin and retention.
+fn configured(context: &Context, verb: Verb) -> Result<(), Failure> {
+    let config = context.config()?;
+    Wanted { verb, store: config.store, intent: config.intent }.at_once(context)
 }
 
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "activated", operator::activate(&writer, &self.name, &who())?)?;
-        published(&context.sources(), &writer)
+        decided(context, Verb::Activate { name: self.name })
     }
 }
 
 impl Rollback {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.store()?, PATIENCE)?;
-        held(context, "rolled back to", operator::rollback(&writer, &who())?)?;
-        published(&context.sources(), &writer)
+        decided(context, Verb::Rollback)
     }
 }
 
 impl Hold {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let writer = Writer::open(&context.store()?, PATIENCE)?;
-        operator::hold(&writer, &who(), &self.reason)?;
-        context
-            .result(&json!({ "schemaVersion": 1, "result": "held", "held": true }), "held until `docwharf release`\n")
+        decided(context, Verb::Hold { reason: self.reason })
     }
 }
 
 impl Release {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = context.config()?;
-        let writer = Writer::open(&config.store, PATIENCE)?;
-        let (was_held, report) = operator::release(&writer, &config.intent, &who())?;
-        let active = writer.store().record()?.active;
-        let first = if was_held { "released" } else { "there was no hold" };
-        let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
-        let json = json!({
-            "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
-            "wasHeld": was_held,
-        });
-        context.done(&json, &format!("{first}; {then}\n"))?;
-        published(&context.sources(), &writer)
+        configured(context, Verb::Release)
+    }
+}
+
+impl Gc {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let store = context.store()?;
+        if self.dry_run && order::daemon_of(&store).is_none() {
+            // Only looking: no lock, and a store that cannot be written to will do.
+            let config = context.config()?;
+            return order::tell(context, &would_remove(&Store::at(&config.store), &config.intent)?);
+        }
+        configured(context, Verb::Gc { dry_run: self.dry_run })
     }
 }

@@ -2,8 +2,9 @@
 
 use clap::Args;
 
-use crate::daemon::{self, Hangup};
+use crate::daemon::{self, Hangup, Start};
 
+use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
@@ -16,15 +17,13 @@ pub(super) struct Run {
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        let sources = context.sources().settled();
-        if !self.no_serve {
-            return Ok(daemon::run(sources, config, PATIENCE)?);
-        }
-        if config.publish.is_none() {
+        if self.no_serve && config.publish.is_none() {
             // It may be added while it runs.
-            context
-                .say("docwharf: warning: --no-serve without publish.directory: versions are brought for nobody to see");
+            let what = "--no-serve without publish.directory: versions are brought for nobody to see";
+            context.say(&format!("docwharf: warning: {what}"));
         }
-        Ok(daemon::run_on(Vec::new(), sources, config, PATIENCE, Hangup::Reload)?)
+        let sources = context.sources().settled();
+        let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
+        Ok(if self.no_serve { daemon::run_on(Vec::new(), start)? } else { daemon::run(start)? })
     }
 }

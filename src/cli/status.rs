@@ -3,12 +3,15 @@
 use std::fmt::Write;
 
 use clap::Args;
+use http::StatusCode;
 use serde_json::json;
 
+use crate::admin::status;
 use crate::base::chain::OneLine;
 use crate::model::units::show_size;
 use crate::store::Store;
 
+use super::order;
 use super::{Context, Failure, print};
 
 #[derive(Debug, Args)]
@@ -27,70 +30,111 @@ pub(super) struct History {
 impl Status {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let path = context.store()?;
-        // With mistakes in it, it has been told of them.
-        let config = context.config().ok();
-        let intent = config.as_ref().map(|config| &config.intent);
-        let store = Store::at(&path);
-        let record = store.record()?;
-        let pin = intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string);
-        let present = record.active.map(|id| store.has(id));
-        let json = json!({
-            "schemaVersion": 1,
-            "store": path,
-            "active": record.active,
-            "activeSince": record.active_since,
-            "activePresent": present,
-            "previous": record.previous,
-            "newest": record.newest,
-            "hold": record.hold,
-            "pin": pin,
-            "enabled": intent.map(|intent| intent.enabled),
-            "lastAttempt": record.last_attempt,
-            "job": record.job.as_ref().map(|job| json!({ "id": job.id, "source": job.source, "started": job.started, "pin": job.pin })),
-            "configError": record.config_error,
-        });
-        let mut text = format!("store      {}\n", path.display());
-        let _ = match (record.active, &record.active_since, present) {
-            (Some(id), since, Some(true)) => {
-                let since = since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
-                writeln!(text, "active     {}{since}", id.short())
-            }
-            (Some(id), _, _) => {
-                writeln!(text, "active     {} is missing from the store", id.short())
-            }
-            (None, ..) => writeln!(text, "active     nothing yet"),
+        let status = match order::daemon_of(&path).map(|daemon| order::ask(daemon.get("/status"))).transpose()? {
+            Some(Ok((StatusCode::OK, json))) => serde_json::from_slice::<status::Status>(&json).ok(),
+            _ => None,
         };
-        if let Some(id) = record.previous {
-            let _ = writeln!(text, "previous   {}", id.short());
+        let status = match status {
+            Some(status) => status,
+            // With mistakes in it, it has been told of them.
+            None => status::Status::of(
+                &Store::at(&path),
+                context.config().ok().as_ref().map(|config| &config.intent),
+                None,
+            )?,
+        };
+        context.result(&status, &sheet(&status))
+    }
+}
+
+/// The status for people, the most important first.
+fn sheet(status: &status::Status) -> String {
+    let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
+    let mut line = |name, text: String| lines.push((name, text));
+    line(
+        "active",
+        match (status.active, status.active_present) {
+            (None, _) => "nothing yet".to_owned(),
+            (Some(id), Some(false)) => format!("{} is missing from the store", id.short()),
+            (Some(id), _) => {
+                let labels = if status.active_labels.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", status.active_labels.join(", "))
+                };
+                let since = status.active_since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
+                format!("{}{labels}{since}", id.short())
+            }
+        },
+    );
+    match &status.daemon {
+        None => line("daemon", "none runs on this store".to_owned()),
+        Some(daemon) => {
+            line("daemon", format!("process {} since {}", daemon.pid, daemon.started));
+            for address in &daemon.addresses {
+                line("serving", address.clone());
+            }
+            if daemon.served != status.active {
+                let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
+                line("served", format!("{served}, because the active version is damaged or missing"));
+            }
         }
-        if let Some(hold) = &record.hold {
-            let _ = writeln!(text, "held       by {} since {}: {}", hold.who, hold.when, OneLine(&hold.why));
+    }
+    if let Some(id) = status.previous {
+        line("previous", id.short());
+    }
+    if let Some(id) = status.newest.filter(|_| status.newest != status.active) {
+        line("newest", format!("{}, not active", id.short()));
+    }
+    if let Some(hold) = &status.hold {
+        line("held", format!("by {} since {}: {}", hold.who, hold.when, hold.why));
+    }
+    if let Some(pin) = &status.pin {
+        let not = if status.active_labels.contains(pin) { "" } else { ", which is not what is active" };
+        line("pinned to", format!("{pin}{not}"));
+    }
+    if let Some(id) = status.damaged {
+        line("damaged", format!("{}: import its bundle again to mend it", id.short()));
+    }
+    looks(status, &mut line);
+    if let Some(error) = &status.config_error {
+        line("config", format!("not taken over: {error}"));
+    }
+    lines.iter().map(|(name, text)| format!("{name:11}{}\n", OneLine(text))).collect()
+}
+
+/// What is known of the source: what was seen, what comes next.
+fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
+    if let Some(source) = &status.source {
+        line("source", source.clone());
+    }
+    if let Some(attempt) = &status.last_attempt {
+        let saw = attempt.saw.as_ref().map_or_else(String::new, |saw| format!("; it saw: {saw}"));
+        line("last look", format!("{} {}{saw}", attempt.time, attempt.result));
+        if let Some(error) = &attempt.error {
+            let times =
+                if attempt.failures > 1 { format!(" ({} times in a row)", attempt.failures) } else { String::new() };
+            line("error", format!("{error}{times}"));
         }
-        if let Some(id) = record.newest.filter(|_| record.newest != record.active) {
-            let _ = writeln!(text, "newest     {}, not active", id.short());
-        }
-        if let Some(id) = store.suspect() {
-            let _ = writeln!(text, "damaged    {}: import its bundle again to mend it", id.short());
-        }
-        if let Some(pin) = &pin {
-            let there = record.labels.get(pin).is_some_and(|labelled| record.active == Some(labelled.version));
-            let not = if there { "" } else { ", which is not what is active" };
-            let _ = writeln!(text, "pinned to  {}{not}", OneLine(pin));
-        }
-        if intent.is_some_and(|intent| !intent.enabled && intent.has_source()) {
-            let _ = writeln!(text, "sync       disabled");
-        }
-        if let Some(attempt) = &record.last_attempt {
-            let error = attempt.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
-            let _ = writeln!(text, "last sync  {} {}{}", attempt.time, attempt.result, OneLine(&error));
-        }
-        if let Some(job) = &record.job {
-            let _ = writeln!(text, "export     {} since {}", OneLine(&job.id), job.started);
-        }
-        if let Some(error) = &record.config_error {
-            let _ = writeln!(text, "config     not taken over: {}", OneLine(error));
-        }
-        context.result(&json, &text)
+    }
+    if let Some(step) = &status.next_step {
+        line("next step", step.clone());
+    }
+    if let Some(why) = status
+        .why
+        .as_ref()
+        .filter(|_| status.last_attempt.as_ref().is_none_or(|a| a.saw.as_ref() != status.why.as_ref()))
+    {
+        line("why", why.clone());
+    }
+    if let Some(job) = &status.job {
+        line("export", format!("{} since {}", job.id, job.started));
+    }
+    if let Some(doing) = status.daemon.as_ref().and_then(|daemon| daemon.doing.as_ref()) {
+        line("doing", doing.clone());
+    }
+    if let Some(next) = &status.next_look {
+        line("next look", next.clone());
     }
 }
 

@@ -1,19 +1,18 @@
 //! `docwharf sync`: one sync, now.
 
 use clap::Args;
-use serde_json::json;
 
+use crate::admin::wire::{Told, Verb};
 use crate::config::checked::Config;
-use crate::model::units::{count, show_size};
 use crate::store::Store;
-use crate::store::writer::Writer;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::{Intent, Outcome, act};
 
 use super::attend::attended;
+use super::order::{self, Hand, hand, order, tell};
 use super::publish::published;
-use super::{Context, Failure, PATIENCE};
+use super::{Context, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Sync {
@@ -24,7 +23,17 @@ pub(super) struct Sync {
 
 impl Sync {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = context.config()?;
+        // A configuration that is named must be good, and beside a daemon ask for the same as the daemon's.
+        let named = context.global.config.is_some();
+        let config = if named { Some(context.config()?) } else { None };
+        let question = config.as_ref().map(|config| config.intent.question());
+        let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
+        let verb = Verb::Sync { refresh: self.refresh };
+        if let Some(daemon) = order::daemon_of(&store) {
+            let told = attended(context, move |means| order(&daemon, &store, verb, question, means))??;
+            return tell(context, &told);
+        }
+        let config = config.map_or_else(|| context.config(), Ok)?;
         context.warn_of(&config);
         // Without a source there is nothing to do, which is a mistake only while there is nothing to serve either.
         let no_source = config.intent.enabled && !config.intent.has_source();
@@ -33,16 +42,20 @@ impl Sync {
         }
         if !config.intent.enabled {
             // Nothing to do, so nothing to wait for.
-            return tell(context, &Report { outcome: Outcome::Disabled, brought: None, too_early: None, blind: None });
+            return tell(context, &Told::of(&Report::of(Outcome::Disabled)));
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
         let sources = context.sources();
-        let (report, published) = attended(context, move |means| {
-            let writer = Writer::open(&config.store, PATIENCE)?;
-            let report = act::sync(&writer, &unhurried(&config), trigger, means)?;
-            Ok::<_, Failure>((report, published(&sources, &writer)))
+        let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
+            Hand::Here(writer) => {
+                let report = act::sync(&writer, &unhurried(&config), trigger, means)?;
+                Ok((Told::of(&report), published(&sources, &writer)))
+            }
+            Hand::Daemon(daemon) => {
+                order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(())))
+            }
         })??;
-        tell(context, &report).and(published)
+        tell(context, &told).and(published)
     }
 }
 
@@ -53,39 +66,4 @@ pub(super) fn unhurried(config: &Config) -> Intent {
         intent.effort.threads = threads;
     }
     intent
-}
-
-/// Prints how a sync or an import ended.
-pub(super) fn tell(context: &Context, report: &Report) -> Result<(), Failure> {
-    if let Some(brought) = &report.brought {
-        context.warn("the bundle", &brought.warnings);
-    }
-    let of = report.brought.as_ref().map_or_else(String::new, |brought| {
-        format!(" ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
-    });
-    let (version, text) = match &report.outcome {
-        Outcome::Disabled => (None, "disabled: staticExport.enabled is false or there is no source\n".to_owned()),
-        Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
-        Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
-        Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
-        Outcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
-    };
-    let json = json!({
-        "schemaVersion": 1,
-        "result": report.outcome.name(),
-        "version": version,
-        "pages": report.brought.as_ref().map(|brought| brought.pages),
-        "bytes": report.brought.as_ref().map(|brought| brought.bytes),
-        "archiveSha256": report.brought.as_ref().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
-        "reason": match &report.outcome {
-            Outcome::NotActive(_, why) => Some(why),
-            _ => None,
-        },
-        "warnings": report.brought.as_ref().map(|brought| brought.warnings.clone()).unwrap_or_default(),
-    });
-    context.done(&json, &text)?;
-    match &report.outcome {
-        Outcome::NotActive(_, why) => Err(Failure::NotActive(why.clone())),
-        _ => Ok(()),
-    }
 }

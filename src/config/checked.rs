@@ -50,6 +50,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// Where health, status and metrics are told, besides the control socket.
+    pub admin: Vec<SocketAddr>,
     /// Where it is put as files for another server.
     pub publish: Option<publish::Settings>,
     /// What is allowed but probably not meant.
@@ -175,14 +177,15 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = store_path(&mut checker, &base_of);
-    let listen = check_listen(&mut checker);
+    let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN]);
+    let admin = check_listen(&mut checker, "admin.listen", &[]);
     let settings = check_settings(&mut checker);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, publish, warnings })
+    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, admin, publish, warnings })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
@@ -332,17 +335,19 @@ fn default_probes(domain: &str) -> Vec<SafeUrl> {
     ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
 }
 
-fn check_listen(checker: &mut Checker<'_>) -> Vec<SocketAddr> {
-    let texts = checker.texts("server.listen").unwrap_or_else(|| vec![DEFAULT_LISTEN.to_owned()]);
+fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str]) -> Vec<SocketAddr> {
+    let Some(texts) = checker.texts(key) else {
+        return default.iter().filter_map(|text| parse_listen(text).ok()).collect();
+    };
     let parsed = texts.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
     match parsed {
         Ok(list) if !list.is_empty() => list,
         Ok(_) => {
-            checker.value::<()>("server.listen", |_| Err("at least one address is needed".to_owned()));
+            checker.value::<()>(key, |_| Err("at least one address is needed".to_owned()));
             Vec::new()
         }
         Err(why) => {
-            checker.value::<()>("server.listen", |_| Err(why));
+            checker.value::<()>(key, |_| Err(why));
             Vec::new()
         }
     }

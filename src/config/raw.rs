@@ -51,6 +51,7 @@ pub const KEYS: &[Key] = &[
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),
     key("server.identityCache", "\"64MiB\""),
+    key("admin.listen", ""),
     key("publish.directory", ""),
     key("publish.mode", "\"0644\""),
     key("publish.umask", ""),

@@ -10,8 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::Signal;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::admin::live::Live;
+use crate::admin::metrics::Metrics;
+use crate::admin::routes::Call;
+use crate::admin::wire::{Import, Reply};
 use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
@@ -29,6 +34,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::work::{Done, Running, Work};
 
@@ -37,31 +43,42 @@ const GLANCE: Duration = Duration::from_millis(500);
 
 /// The part of `run` that brings versions.
 pub(super) struct Agent {
-    writer: Arc<Writer>,
+    pub(super) writer: Arc<Writer>,
     sources: Sources,
-    config: Config,
+    pub(super) config: Config,
     /// What is wrong with a configuration that was to be taken over.
     config_error: Option<String>,
-    site: Arc<Site>,
+    pub(super) site: Arc<Site>,
     publisher: Publisher,
-    shown: Option<VersionId>,
+    pub(super) shown: Option<VersionId>,
     /// Failures in a row.
-    failures: u32,
+    pub(super) failures: u32,
     watch: Watch,
     inbox: Option<Inbox>,
-    running: Option<Running>,
+    pub(super) running: Option<Running>,
     /// What is to be done next.
     pending: Option<Trigger>,
+    /// Who waits for what comes of that.
+    pub(super) waiting: Vec<Waiter>,
+    /// What lies ready in the inbox.
     imports: VecDeque<PathBuf>,
+    /// What people bring, which comes first.
+    pub(super) orders: VecDeque<(Import, String, Waiter)>,
     /// When to look next, and by what trigger.
-    next: (Instant, Trigger),
+    pub(super) next: (Instant, Trigger),
     /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
-    scheduled: Option<SystemTime>,
+    pub(super) scheduled: Option<SystemTime>,
     /// Imports in a row that failed for no fault of the file.
     stuck: u32,
     /// When to look into the inbox next.
     glance: Option<Instant>,
+    pub(super) live: Arc<Live>,
+    metrics: Arc<Metrics>,
+    pub(super) describe: Describe,
 }
+
+/// Gets the answer to an order.
+pub(super) type Waiter = oneshot::Sender<Reply>;
 
 /// What has woken the agent.
 enum Woken {
@@ -70,6 +87,7 @@ enum Woken {
     Done(Box<Result<Done, tokio::sync::oneshot::error::RecvError>>),
     Time,
     Glance,
+    Order(Call),
 }
 
 impl Agent {
@@ -79,6 +97,9 @@ impl Agent {
         config: Config,
         site: Arc<Site>,
         shown: Option<VersionId>,
+        live: Arc<Live>,
+        metrics: Arc<Metrics>,
+        describe: Describe,
     ) -> Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
@@ -97,11 +118,16 @@ impl Agent {
             inbox,
             running: None,
             pending: None,
+            waiting: Vec::new(),
             imports: VecDeque::new(),
+            orders: VecDeque::new(),
             next: (Instant::now(), Trigger::Start),
             scheduled: None,
             stuck: 0,
             glance,
+            live,
+            metrics,
+            describe,
         };
         // What has changed since the configuration was read and before it was watched.
         if let Ok(config) = agent.sources.load() {
@@ -128,9 +154,14 @@ impl Agent {
         }
     }
 
-    pub(super) async fn live(&mut self, mut hangup: Signal) -> Result<(), DaemonError> {
+    pub(super) async fn live(
+        &mut self,
+        mut hangup: Signal,
+        mut orders: mpsc::Receiver<Call>,
+    ) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
+            self.tell_live();
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
             let woken = tokio::select! {
@@ -139,6 +170,7 @@ impl Agent {
                 done = done(&mut self.running) => Woken::Done(Box::new(done)),
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
+                Some(call) = orders.recv() => Woken::Order(call),
             };
             match woken {
                 Woken::Hangup => {
@@ -156,11 +188,13 @@ impl Agent {
                 }
                 Woken::Changed(what) => self.changed(&what),
                 Woken::Done(done) => {
-                    self.running = None;
-                    self.ended(done.map_err(|died| DaemonError::Died(io::Error::other(died)))?)?;
+                    let running = self.running.take();
+                    let done = done.map_err(|died| DaemonError::Died(io::Error::other(died)))?;
+                    self.ended(done, running).await?;
                 }
                 Woken::Time => self.time_has_come(),
                 Woken::Glance => self.look_into_inbox(),
+                Woken::Order(call) => self.order(call).await,
             }
         }
     }
@@ -170,12 +204,14 @@ impl Agent {
         if self.running.is_some() {
             return Ok(());
         }
-        let work = match self.imports.pop_front() {
-            Some(path) => Work::Import(path),
-            None => match self.pending.take() {
-                Some(trigger) => Work::Sync(trigger),
-                None => return Ok(()),
-            },
+        let (work, waiting) = if let Some((import, who, waiter)) = self.orders.pop_front() {
+            (Work::Import(import, who), vec![waiter])
+        } else if let Some(path) = self.imports.pop_front() {
+            (Work::Inbox(path), Vec::new())
+        } else if let Some(trigger) = self.pending.take() {
+            (Work::Sync(trigger), std::mem::take(&mut self.waiting))
+        } else {
+            return Ok(());
         };
         let threads = self
             .config
@@ -183,12 +219,12 @@ impl Agent {
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)));
         let runtime = tokio::runtime::Handle::current();
         let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
-        self.running = Some(running.map_err(DaemonError::Start)?);
+        self.running = Some(running.map_err(DaemonError::Start)?.awaited_by(waiting));
         Ok(())
     }
 
     /// Looks as soon as can be. A stronger trigger is not replaced by a weaker one.
-    fn wake(&mut self, trigger: Trigger) {
+    pub(super) fn wake(&mut self, trigger: Trigger) {
         self.pending = self.pending.max(Some(trigger));
     }
 
@@ -274,6 +310,7 @@ impl Agent {
         for (key, same) in [
             ("store.path", config.store == self.config.store),
             ("server.listen", config.listen == self.config.listen),
+            ("admin.listen", config.admin == self.config.admin),
             ("server", config.settings == self.config.settings),
         ] {
             if !same {
@@ -284,6 +321,7 @@ impl Agent {
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
+            admin: self.config.admin.clone(),
             settings: self.config.settings.clone(),
             ..config
         };
@@ -306,19 +344,10 @@ impl Agent {
         }
     }
 
-    /// Status says that a configuration was not taken over. While work is under way the record is its; it is written
-    /// when that has ended.
+    /// Status says that a configuration was not taken over.
     fn remember_config_error(&self) {
-        if self.running.is_some() {
-            return;
-        }
-        if let Ok(mut record) = self.writer.store().record()
-            && record.config_error != self.config_error
-        {
-            record.config_error.clone_from(&self.config_error);
-            if let Err(error) = self.writer.write(&record) {
-                tracing::warn!("{}", Chain(&error));
-            }
+        if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
+            tracing::warn!("{}", Chain(&error));
         }
     }
 
@@ -344,25 +373,40 @@ impl Agent {
         }
     }
 
-    fn ended(&mut self, done: Done) -> Result<(), DaemonError> {
+    async fn ended(&mut self, done: Done, running: Option<Running>) -> Result<(), DaemonError> {
         self.remember_config_error();
         if let Ok(report) = &done.result {
             tell(report);
         }
         match done.opened {
-            Some((id, Ok(version))) => {
-                self.site.show(version);
-                self.shown = Some(id);
-            }
+            // What a person has chosen in between is what counts.
+            Some((id, Ok(version))) if self.active() == Some(id) => self.show(id, version),
             Some((_, Err(error))) => tracing::error!("{}; the version before it stays", Chain(&error)),
-            None => {}
+            _ => self.show_active().await,
         }
+        let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
+        let name = done.result.as_ref().map_or("failed", |report| report.outcome.name());
         match done.work {
-            Work::Import(path) => {
+            Work::Inbox(path) => {
+                self.metrics.count_import(name);
                 self.put_away(&path, &done.result);
                 Ok(())
             }
-            Work::Sync(trigger) => self.after_sync(trigger, done.result),
+            Work::Import(..) => {
+                self.metrics.count_import(name);
+                reply(waiting, &done.result, self.describe);
+                Ok(())
+            }
+            Work::Sync(trigger) => {
+                if let Err(SyncError::Interrupted) = done.result {
+                    // It is not given up: whoever waits for it goes on waiting.
+                    self.waiting.extend(waiting);
+                } else {
+                    self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
+                    reply(waiting, &done.result, self.describe);
+                }
+                self.after_sync(trigger, done.result)
+            }
         }
     }
 

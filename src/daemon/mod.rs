@@ -5,6 +5,7 @@
 //! [`publisher`] what makes files of what it serves.
 
 mod agent;
+mod orders;
 mod publisher;
 mod start;
 mod work;
@@ -21,7 +22,8 @@ use crate::serve::listener::{self, Answer};
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
-pub use start::{Hangup, run, run_on};
+pub use orders::Describe;
+pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]

@@ -5,20 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
+use crate::admin::live::Live;
+use crate::admin::metrics::Metrics;
+use crate::admin::routes::Admin;
+use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
 use crate::serve::{Site, listener};
 use crate::site::mapping;
-use crate::store::Store;
 use crate::store::writer::Writer;
+use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
 use crate::sync::{SyncError, open};
 
 use super::agent::Agent;
+use super::orders::Describe;
 use super::{DaemonError, StopSignals, announce, bind, finish, runtime};
+
+/// Orders beyond this many wait at the socket.
+const ORDERS_WAITING: usize = 16;
 
 /// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,38 +38,48 @@ pub enum Hangup {
     Stop,
 }
 
+/// What `run` stands on.
+#[derive(Debug)]
+pub struct Start {
+    /// Where the configuration comes from, to be read again.
+    pub sources: Sources,
+    /// The configuration as it is now.
+    pub config: Config,
+    /// How long to wait for another writer of the store.
+    pub patience: Duration,
+    /// What SIGHUP means.
+    pub hangup: Hangup,
+    /// What errors look like to those who ask over the control socket.
+    pub describe: Describe,
+}
+
 /// The daemon, until a signal says stop.
-pub fn run(sources: Sources, config: Config, patience: Duration) -> Result<(), DaemonError> {
-    let listeners = bind(&config.listen)?;
-    run_on(listeners, sources, config, patience, Hangup::Reload)
+pub fn run(start: Start) -> Result<(), DaemonError> {
+    let listeners = bind(&start.config.listen)?;
+    run_on(listeners, start)
 }
 
 /// The same on sockets that are bound already.
-pub fn run_on(
-    listeners: Vec<std::net::TcpListener>,
-    sources: Sources,
-    config: Config,
-    patience: Duration,
-    hangup: Hangup,
-) -> Result<(), DaemonError> {
+pub fn run_on(listeners: Vec<std::net::TcpListener>, start: Start) -> Result<(), DaemonError> {
+    let config = &start.config;
+    let admin = bind(&config.admin)?;
     // Before a store is made for nothing.
-    if !has_origin(&config) && Store::at(&config.store).versions()?.is_empty() {
-        return Err(DaemonError::NothingToServe { store: config.store });
+    if !has_origin(config) && Store::at(&config.store).versions()?.is_empty() {
+        return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(live(sources, config, listeners, patience, hangup));
+    let result = runtime.block_on(live(start, listeners, admin));
     // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
     runtime.shutdown_background();
     result
 }
 
 async fn live(
-    sources: Sources,
-    config: Config,
+    start: Start,
     listeners: Vec<std::net::TcpListener>,
-    patience: Duration,
-    on_hangup: Hangup,
+    admin_listeners: Vec<std::net::TcpListener>,
 ) -> Result<(), DaemonError> {
+    let Start { sources, config, patience, hangup: on_hangup, describe } = start;
     // Before anybody can know that we are there; the store may keep us waiting.
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
@@ -74,17 +93,62 @@ async fn live(
         () = signals.stop() => return Ok(()),
     };
     let (stop, stopped) = watch::channel(false);
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+    let live = Arc::new(Live::new(addresses.map(|address| format!("http://{address}/")).collect()));
     announce(&listeners);
-    let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped));
-    let mut agent = Agent::new(writer, sources, config, site, shown);
+    let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped.clone()));
+    let (send, orders) = mpsc::channel(ORDERS_WAITING);
+    let metrics = Arc::new(Metrics::new());
+    let admin = Arc::new(Admin {
+        store: writer.store().clone(),
+        live: Arc::clone(&live),
+        metrics: Arc::clone(&metrics),
+        site: Arc::clone(&site),
+        orders: send,
+    });
+    let mut admins = serve_admin(&admin, admin_listeners, &stopped);
+    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe);
     tokio::select! {
         ended = &mut server => return finish(ended),
         () = signals.stop() => {}
-        ended = agent.live(hangup) => return ended,
+        ended = agent.live(hangup, orders) => return ended,
     }
     agent.call_off();
     stop.send_replace(true);
-    finish(server.await)
+    // Who still waits for an answer learns that there will be none.
+    drop(agent);
+    let ended = finish(server.await);
+    while admins.join_next().await.is_some() {}
+    ended
+}
+
+/// The admin side on its own listener, if there is one, and on the control socket. Without the latter the site is served
+/// all the same; the verbs of the command line then say that the store is locked.
+fn serve_admin(
+    admin: &Arc<Admin>,
+    listeners: Vec<std::net::TcpListener>,
+    stopped: &watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let mut serving = JoinSet::new();
+    match Control::bind(admin.store.root()) {
+        Ok(control) => drop(serving.spawn(control.serve(Arc::clone(admin), stopped.clone()))),
+        Err(error) => tracing::warn!(
+            "cannot listen on {}: {error}; the verbs of the command line will not reach this daemon",
+            admin.store.root().join(CONTROL).display()
+        ),
+    }
+    if !listeners.is_empty() {
+        for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
+            tracing::info!("health, status and metrics are at http://{address}/");
+        }
+        let serving_on = listener::serve(listeners, Arc::clone(admin), stopped.clone());
+        serving.spawn(async move {
+            if let Err(error) = serving_on.await {
+                tracing::error!("the admin listener stopped: {error}");
+            }
+        });
+    }
+    serving
 }
 
 /// Takes the store and shows the best that it has.

@@ -3,15 +3,17 @@
 use std::any::Any;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
-use crate::model::version::VersionId;
-use crate::seal::Meter;
+use crate::admin::wire::{Import, Reply};
+use crate::model::version::{Label, VersionId};
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::sync::act::{self, Doing, Means};
@@ -28,7 +30,9 @@ pub(super) enum Work {
     /// A sync, and what woke it.
     Sync(Trigger),
     /// A file from the inbox.
-    Import(std::path::PathBuf),
+    Inbox(PathBuf),
+    /// A bundle that a person brings.
+    Import(Import, String),
 }
 
 /// What came of it.
@@ -46,6 +50,14 @@ pub(super) struct Running {
     /// Resolves when it is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<Done>,
     stop: watch::Sender<bool>,
+    /// How far it is.
+    pub(super) doing: Arc<Doing>,
+    /// When it began.
+    pub(super) began: Instant,
+    /// Who waits for what comes of it.
+    pub(super) waiting: Vec<oneshot::Sender<Reply>>,
+    /// Whether it is a sync that nobody has asked for.
+    pub(super) gives_way: bool,
 }
 
 impl Running {
@@ -60,23 +72,31 @@ impl Running {
     ) -> io::Result<Running> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
+        let gives_way = matches!(work, Work::Sync(trigger) if trigger < Trigger::Asked);
+        let doing = Arc::new(Doing::default());
+        let told = Arc::clone(&doing);
         let (writer, mut intent) = (Arc::clone(writer), intent.clone());
         intent.effort.threads = threads;
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
             step_back(threads);
-            let who = match work {
+            let who = match &work {
                 Work::Sync(_) => "docwharf run",
-                Work::Import(_) => "inbox",
+                Work::Inbox(_) => "inbox",
+                Work::Import(_, who) => who,
             };
-            let doing = Arc::new(Doing::default());
-            let means = Means { runtime, stop: stopped, doing, who: who.to_owned() };
+            let means = Means { runtime, stop: stopped, doing: told, who: who.to_owned() };
             // A mistake of ours must not take the site down: what is served does not depend on it.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
-        Ok(Running { done, stop })
+        Ok(Running { done, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
+    }
+
+    /// The same, with people who wait for what comes of it.
+    pub(super) fn awaited_by(self, waiting: Vec<oneshot::Sender<Reply>>) -> Running {
+        Running { waiting, ..self }
     }
 
     /// Calls it off at its next wait.
@@ -96,7 +116,14 @@ fn act(
 ) -> (Result<Report, SyncError>, Opened) {
     let result = match work {
         Work::Sync(trigger) => act::sync(writer, intent, *trigger, means),
-        Work::Import(path) => import(writer, intent, path, None, &means.who, &Meter::default()),
+        Work::Inbox(path) => {
+            let source = path.display().to_string();
+            import(writer, intent, path, &source, None, &means.who, &means.doing.sealing)
+        }
+        Work::Import(one, who) => {
+            let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
+            import(writer, intent, &one.path, &one.source, label.as_ref(), who, &means.doing.sealing)
+        }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
     let due = active.filter(|&id| result.is_ok() && shown != Some(id));

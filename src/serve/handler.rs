@@ -54,7 +54,6 @@ const RANGE_WHOLE: u64 = 16 << 20;
 
 /// Answers a request for a resource of the site.
 pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
-    site.count_request();
     let head = request.method() == Method::HEAD;
     if let Some(refusal) = refuse(request, head) {
         return refusal;

@@ -88,7 +88,9 @@ impl Answer for Site {
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
-        ready(handle(self, &request))
+        let response = handle(self, &request);
+        self.count(response.status());
+        ready(response)
     }
 }
 

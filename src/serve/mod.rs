@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
+use http::StatusCode;
 use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
@@ -49,9 +50,12 @@ pub struct Site {
     current: ArcSwapOption<Sealed>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
-    requests: AtomicU64,
+    requests: [AtomicU64; CLASSES.len()],
     shown: Notify,
 }
+
+/// Classes of status codes, as requests are counted.
+pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// Weighs cached pages by their bytes.
 #[derive(Debug, Clone)]
@@ -68,8 +72,8 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, requests, shown) = (ArcSwapOption::empty(), AtomicU64::new(0), Notify::new());
-        Arc::new(Site { settings, current, inflated, requests, shown })
+        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
+        Arc::new(Site { settings, current, inflated, requests: Default::default(), shown })
     }
 
     /// Serves `version` from the next request on.
@@ -88,12 +92,13 @@ impl Site {
         self.current.load_full()
     }
 
-    /// Requests answered since the start.
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// Requests answered since the start, by class.
+    pub fn requests(&self) -> [u64; CLASSES.len()] {
+        self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn count_request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    fn count(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(CLASSES.len() - 1);
+        self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -8,6 +8,7 @@
 //! staging/<n>/       unfinished work, swept when a writer opens the store
 //! downloads/         a bundle on its way, kept for being continued
 //! history.jsonl      who, what, when
+//! control.sock       orders, while a daemon has the store open
 //! suspect            a version that lost part of its file while it was served
 //! ```
 //!
@@ -44,7 +45,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process writes.
-    #[error("the store {} is locked by another docwharf: stop it if it is a `run`, else try again when it is done", path.display())]
+    #[error("the store {} is locked by another docwharf: try again when it is done; a `run` that does not answer on control.sock belongs to another user, or must be restarted", path.display())]
     Locked {
         /// The store.
         path: PathBuf,
@@ -140,6 +141,8 @@ pub struct Store {
 
 /// The image's name in a version's folder.
 pub const IMAGE: &str = "site.zip";
+/// The control socket's name in a store.
+pub const CONTROL: &str = "control.sock";
 /// The index's name in a version's folder.
 pub const INDEX: &str = "index";
 

@@ -39,6 +39,9 @@ pub struct Record {
     /// How the last sync ended.
     #[serde(default)]
     pub last_attempt: Option<Attempt>,
+    /// When a look at the source last went well, RFC 3339.
+    #[serde(default)]
+    pub last_good: Option<String>,
     /// When the API last gave a bundle that was accepted, and for what.
     #[serde(default)]
     pub last_success: Option<Success>,
@@ -71,6 +74,7 @@ impl Default for Record {
             labels: BTreeMap::new(),
             looked: None,
             last_attempt: None,
+            last_good: None,
             last_success: None,
             job: None,
             last_start: None,
@@ -139,6 +143,9 @@ pub struct Attempt {
     pub time: String,
     /// `activated`, `already current`, `held`, `failed`, …
     pub result: String,
+    /// What it saw, in a few words.
+    #[serde(default)]
+    pub saw: Option<String>,
     /// The error's line.
     #[serde(default)]
     pub error: Option<String>,
@@ -229,6 +236,15 @@ impl Record {
         }
     }
 
+    /// Takes over what people, and the daemon for them, may change while a sync is under way.
+    pub fn take_over_from_people(&mut self, now: &Record) {
+        self.active = now.active;
+        self.active_since.clone_from(&now.active_since);
+        self.previous = now.previous;
+        self.hold.clone_from(&now.hold);
+        self.config_error.clone_from(&now.config_error);
+    }
+
     /// Versions that pruning must leave alone whatever `keep` says.
     pub fn protects(&self, id: VersionId) -> bool {
         self.active == Some(id)
@@ -259,6 +275,18 @@ mod tests {
         assert_eq!(record.due(Some("L")), Some(id(3)));
         record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn what_a_person_decides_during_a_sync_outlives_it() {
+        let mut syncing = Record { newest: Some(id(2)), ..Record::default() };
+        syncing.activate(id(2), "t");
+        let mut now = Record { newest: Some(id(1)), ..Record::default() };
+        now.activate(id(1), "u");
+        now.hold = Some(Hold { who: "me".into(), when: "u".into(), why: "x".into() });
+        syncing.take_over_from_people(&now);
+        assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
+        assert_eq!(syncing.active_since.as_deref(), Some("u"));
     }
 
     #[test]

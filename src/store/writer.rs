@@ -1,9 +1,10 @@
 //! The one writer of a store: staging, commit, the record, history.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::base::durable::{self, Lock};
@@ -11,7 +12,7 @@ use crate::model::units::now;
 use crate::model::version::VersionId;
 
 use super::record::{self, Record};
-use super::{Event, IMAGE, INDEX, Receipt, Store, StoreError};
+use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError};
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
@@ -22,6 +23,8 @@ pub const SUSPECT: &str = "suspect";
 #[derive(Debug)]
 pub struct Writer {
     store: Store,
+    /// Whose turn it is to change the record.
+    turn: Mutex<()>,
     _lock: Lock,
 }
 
@@ -78,7 +81,7 @@ impl Writer {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
-        let writer = Writer { store: Store::at(root), _lock: lock };
+        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), _lock: lock };
         writer.sweep()?;
         Ok(writer)
     }
@@ -96,6 +99,14 @@ impl Writer {
             removed.map_err(StoreError::io("remove", &path))?;
         }
         sweep_unrenamed(&self.store.root)?;
+        // Whoever listened there had the lock.
+        let socket = self.store.root.join(CONTROL);
+        match fs::remove_file(&socket) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Io { doing: "remove", path: socket, source: error });
+            }
+            _ => {}
+        }
         for parent in ["versions", "receipts"] {
             let parent = self.store.root.join(parent);
             for entry in fs::read_dir(&parent).map_err(StoreError::io("read", &parent))? {
@@ -178,8 +189,45 @@ impl Writer {
         durable::replace(&dir, &format!("{nanos:020}.json"), &bytes).map_err(StoreError::io("write", &dir))
     }
 
-    /// Writes the record.
-    pub fn write(&self, record: &Record) -> Result<(), StoreError> {
+    /// Changes the record as it is on disk; nobody else does meanwhile.
+    pub fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.store.record()?;
+        let mut record = before.clone();
+        let result = change(&mut record);
+        if record != before {
+            self.write(&record)?;
+        }
+        Ok(result)
+    }
+
+    /// Writes the record that a sync carries along, having taken over what a person has decided meanwhile.
+    pub fn save(&self, record: &mut Record) -> Result<(), StoreError> {
+        self.decide(record, |_| ())
+    }
+
+    /// The same, with a decision in between that follows from what is so at this moment.
+    pub fn decide<T>(&self, record: &mut Record, decide: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.store.record();
+        if let Ok(before) = &before {
+            record.take_over_from_people(before);
+        }
+        let result = decide(record);
+        // One that cannot be read is replaced.
+        if before.ok().as_ref() != Some(record) {
+            self.write(record)?;
+        }
+        Ok(result)
+    }
+
+    /// Replaces a record that cannot be read.
+    pub fn mend(&self, record: &Record) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write(record)
+    }
+
+    fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.store.root.join(record::FILE);
         durable::replace(&self.store.root, record::FILE, &json(record)).map_err(StoreError::io("write", &path))
     }

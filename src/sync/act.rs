@@ -58,6 +58,11 @@ impl Doing {
         }
     }
 
+    /// What another process says that it does, without telling it on.
+    pub fn show(&self, what: &str) {
+        what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
     /// How far an export job is, in percent.
     pub fn set_percent(&self, percent: Option<f64>) {
         *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
@@ -173,8 +178,8 @@ impl World for Act<'_> {
         tracing::warn!("{}", OneLine(what));
     }
 
-    fn save(&mut self, record: &Record) -> Result<(), SyncError> {
-        Ok(self.writer.write(record)?)
+    fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {
+        Ok(self.writer.save(record)?)
     }
 
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {

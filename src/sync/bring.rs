@@ -113,7 +113,7 @@ pub fn bring(
         let labelled = Labelled { version: id, source: arrival.source.to_owned(), sha256, time };
         record.labels.insert(label.to_string(), labelled);
     }
-    writer.write(record)?;
+    writer.save(record)?;
     writer.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
     Ok(Brought {
         id,

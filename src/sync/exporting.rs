@@ -48,11 +48,12 @@ impl<W: World> Sync<'_, W> {
         let job = match begin {
             Begin::Nothing(why) => {
                 self.world.tell(why);
-                return self.settle(None);
+                return self.settle_seeing(why);
             }
             Begin::TooEarly(more) => {
-                self.world.tell("an export job was started a short while ago: none is started yet");
-                let report = self.settle(None)?;
+                let why = "an export job was started a short while ago: none is started yet";
+                self.world.tell(why);
+                let report = self.settle_seeing(why)?;
                 let more = Duration::from_secs(u64::try_from(more).unwrap_or(0));
                 return Ok(Report { too_early: Some(if self.is_owed() { more } else { Duration::MAX }), ..report });
             }
@@ -70,7 +71,7 @@ impl<W: World> Sync<'_, W> {
             Begin::Probe => {
                 let said = self.probe(&source)?;
                 if !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
-                    let report = self.settle(None)?;
+                    let report = self.settle_seeing("the probes say what they said before the last export")?;
                     let blind = said.is_empty().then(|| {
                         let after = show_duration(self.intent.max_age);
                         format!("no probe can be read (sync.probe): the next export is when the last success is {after} old (sync.maxAge)")

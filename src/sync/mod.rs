@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
+use crate::model::limits::Limits;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
 use crate::seal::Effort;
@@ -64,6 +65,28 @@ pub struct Intent {
     pub effort: Effort,
     /// Unprotected versions to keep.
     pub keep: usize,
+}
+
+/// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
+impl Default for Intent {
+    fn default() -> Intent {
+        Intent {
+            enabled: false,
+            bundle: None,
+            api: None,
+            pin: None,
+            sha256: None,
+            each_look: false,
+            probes: Vec::new(),
+            probes_said: false,
+            interval: Duration::MAX,
+            max_age: Duration::MAX,
+            job_timeout: Duration::MAX,
+            network: Network::default(),
+            effort: Effort::new(Limits::default()),
+            keep: usize::MAX,
+        }
+    }
 }
 
 impl Intent {

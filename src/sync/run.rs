@@ -7,10 +7,11 @@ use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::fetch::Known;
 use crate::model::digest::Digest;
-use crate::model::units::show_unix;
+use crate::model::units::{count, show_size, show_unix};
 use crate::model::version::{Label, VersionId};
 use crate::net::retry::Attempts;
 use crate::store::record::{Attempt, Looked, Record};
+use crate::store::writer::Committed;
 
 use super::bring::{Arrival, Brought};
 use super::error::Ask;
@@ -61,7 +62,11 @@ pub fn sync<W: World>(
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
     let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
     let time = show_unix(world.now());
-    record.last_attempt = Some(Attempt { time, result: name.to_owned(), error, failures, question, wait });
+    if result.is_ok() {
+        record.last_good = Some(time.clone());
+    }
+    let saw = result.as_ref().ok().and_then(|report| report.saw.clone());
+    record.last_attempt = Some(Attempt { time, result: name.to_owned(), saw, error, failures, question, wait });
     match (result, world.save(record)) {
         (Ok(_), Err(error)) => Err(error),
         (result, _) => result,
@@ -108,17 +113,32 @@ impl<W: World> Sync<'_, W> {
             sha256: demanded.as_deref(),
         };
         match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            First::Disabled => {
-                Ok(Report { outcome: super::Outcome::Disabled, brought: None, too_early: None, blind: None })
-            }
-            First::Settle => self.settle(None),
+            First::Disabled => Ok(Report::of(super::Outcome::Disabled)),
+            First::Settle => self.settle_seeing("the label that is pinned is in the store: nothing is asked"),
             First::Look => self.source(&wish),
         }
     }
 
     pub(super) fn settle(&mut self, found: Option<Found>) -> Result<Report, SyncError> {
         let (id, brought) = found.map_or((None, None), |(id, brought)| (Some(id), brought));
-        self.world.settle(self.record, self.intent, id, brought)
+        let saw = match (&id, &brought) {
+            (None, _) => None,
+            (Some(_), None) => Some("the bundle is the one that is known".to_owned()),
+            (Some(_), Some(brought)) => Some(match brought.committed {
+                Committed::New => {
+                    format!("a new bundle ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
+                }
+                Committed::Known => "a bundle with content that the store has already".to_owned(),
+                Committed::Mended => "a bundle that mends a damaged version".to_owned(),
+            }),
+        };
+        let report = self.world.settle(self.record, self.intent, id, brought)?;
+        Ok(Report { saw, ..report })
+    }
+
+    /// Nothing was brought, for this reason.
+    pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<Report, SyncError> {
+        Ok(Report { saw: Some(saw.to_owned()), ..self.settle(None)? })
     }
 
     /// The named bundle, or the API; with both, the bundle is for the first time only.

@@ -26,6 +26,15 @@ pub struct Report {
     pub too_early: Option<Duration>,
     /// No probe could be read, so nothing is known of changes: why.
     pub blind: Option<String>,
+    /// What the look saw, in a few words.
+    pub saw: Option<String>,
+}
+
+impl Report {
+    /// One that says how it ended and nothing else.
+    pub fn of(outcome: Outcome) -> Report {
+        Report { outcome, brought: None, too_early: None, blind: None, saw: None }
+    }
 }
 
 /// The record; one that is damaged is replaced by what the versions themselves tell.
@@ -35,7 +44,7 @@ pub fn read_record(writer: &Writer) -> Result<Record, SyncError> {
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::warn!("{}", Chain(&error));
             let record = remembered(writer.store())?;
-            writer.write(&record)?;
+            writer.mend(&record)?;
             Ok(record)
         }
         Err(error) => Err(error.into()),
@@ -80,11 +89,8 @@ pub(super) fn settle(
     found: Option<VersionId>,
     brought: Option<Brought>,
 ) -> Result<Report, SyncError> {
-    let due = record.due(intent.pin.as_ref().map(Label::as_str)).filter(|&id| writer.store().has(id));
-    let changed = due.filter(|&id| record.active != Some(id));
+    let changed = writer.decide(record, |record| flip(writer, record, intent))?;
     if let Some(id) = changed {
-        record.activate(id, &now());
-        writer.write(record)?;
         writer.note(who, "activated", Some(id), None);
     }
     if brought.is_some() {
@@ -95,7 +101,14 @@ pub(super) fn settle(
         (_, Some(id)) => Outcome::Activated(id),
         (_, None) => Outcome::Current(record.active),
     };
-    Ok(Report { outcome, brought, too_early: None, blind: None })
+    Ok(Report { brought, ..Report::of(outcome) })
+}
+
+/// Makes the version that is due the active one; gives it if it was not.
+pub(super) fn flip(writer: &Writer, record: &mut Record, intent: &Intent) -> Option<VersionId> {
+    let due = record.due(intent.pin.as_ref().map(Label::as_str));
+    let due = due.filter(|&id| record.active != Some(id) && writer.store().has(id));
+    due.inspect(|&id| record.activate(id, &now()))
 }
 
 fn why_not_active(record: &Record, intent: &Intent) -> String {
@@ -112,26 +125,27 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
     match writer.prune(record, intent.keep) {
         Ok(removed) => {
-            for id in removed {
-                writer.note(who, "pruned", Some(id), None);
+            for version in removed {
+                writer.note(who, "pruned", Some(version.id), None);
             }
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
 }
 
-/// Brings a bundle that a person names, and activates it unless a hold or a pin says otherwise.
+/// Brings a bundle that a person names, and activates it unless a hold or a pin says otherwise. `source` is what receipts
+/// and messages call it.
 pub fn import(
     writer: &Writer,
     intent: &Intent,
     path: &Path,
+    source: &str,
     label: Option<&Label>,
     who: &str,
     meter: &Meter,
 ) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
-    let source = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-    let arrival = Arrival { path, source: &source, title: &source, label, demanded: None, job: None, sent: None };
+    let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,
         Err(error) => {

@@ -40,8 +40,8 @@ pub trait World {
     /// Tells people what went wrong but does not end the sync.
     fn warn(&mut self, what: &str);
 
-    /// Makes the record durable.
-    fn save(&mut self, record: &Record) -> Result<(), SyncError>;
+    /// Makes the record durable; what a person has decided meanwhile is taken over into it.
+    fn save(&mut self, record: &mut Record) -> Result<(), SyncError>;
     /// Adds a line to history.
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
     /// Whether a version is in the store.

@@ -1,0 +1,50 @@
+//! What is known of a running daemon beyond its store: told by the agent, read by the admin routes.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use crate::model::version::VersionId;
+use crate::sync::Intent;
+use crate::sync::act::Doing;
+
+/// What changes while it runs.
+#[derive(Debug, Clone, Default)]
+pub struct Now {
+    /// What it has to do, as it is configured now.
+    pub intent: Option<Intent>,
+    /// The version being served.
+    pub served: Option<VersionId>,
+    /// When it looks next.
+    pub next_look: Option<SystemTime>,
+    /// What is under way.
+    pub doing: Option<Arc<Doing>>,
+    /// Failures in a row.
+    pub failures: u32,
+}
+
+/// A running daemon.
+#[derive(Debug)]
+pub struct Live {
+    /// When it started.
+    pub started: SystemTime,
+    /// Where it serves.
+    pub addresses: Vec<String>,
+    now: Mutex<Now>,
+}
+
+impl Live {
+    /// A daemon that has just started and serves here.
+    pub fn new(addresses: Vec<String>) -> Live {
+        Live { started: SystemTime::now(), addresses, now: Mutex::default() }
+    }
+
+    /// What is so now.
+    pub fn now(&self) -> Now {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says what is so from now on.
+    pub fn tell(&self, change: impl FnOnce(&mut Now)) {
+        change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

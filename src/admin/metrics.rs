@@ -1,0 +1,168 @@
+//! What monitoring reads, as OpenMetrics text. Names and units follow the conventions of Prometheus; no label holds a path,
+//! a URL or anything else without a bound.
+
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::model::units::{parse_time, unix_seconds};
+use crate::serve::{CLASSES, Site};
+use crate::store::Store;
+
+use super::live::Live;
+
+/// One label.
+type Label = [(&'static str, String); 1];
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// Everything that is counted, and the text that tells of it.
+#[derive(Debug)]
+pub struct Metrics {
+    /// Read one at a time: what is gauged is set just before.
+    registry: Mutex<Registry>,
+    syncs: Family<Label, Counter>,
+    imports: Family<Label, Counter>,
+    duration: Histogram,
+    requests: Family<Label, Counter>,
+    active: Family<Label, Gauge>,
+    active_since: Seconds,
+    last_attempt: Seconds,
+    last_success: Seconds,
+    next_look: Seconds,
+    failures: Gauge,
+    held: Gauge,
+    pinned: Gauge,
+    ready: Gauge,
+    config_ok: Gauge,
+    store_bytes: Gauge,
+    store_versions: Gauge,
+}
+
+impl Metrics {
+    /// Nothing has been counted yet.
+    pub fn new() -> Metrics {
+        let mut registry = Registry::with_prefix("docwharf");
+        let metrics = Metrics {
+            registry: Mutex::default(),
+            syncs: Family::default(),
+            imports: Family::default(),
+            duration: Histogram::new(exponential_buckets(0.1, 4.0, 8)),
+            requests: Family::default(),
+            active: Family::default(),
+            active_since: Seconds::default(),
+            last_attempt: Seconds::default(),
+            last_success: Seconds::default(),
+            next_look: Seconds::default(),
+            failures: Gauge::default(),
+            held: Gauge::default(),
+            pinned: Gauge::default(),
+            ready: Gauge::default(),
+            config_ok: Gauge::default(),
+            store_bytes: Gauge::default(),
+            store_versions: Gauge::default(),
+        };
+        let r = &mut registry;
+        r.register("build", "The program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        r.register("sync_attempts", "Looks at the source, by how they ended", metrics.syncs.clone());
+        r.register("imports", "Bundles imported by hand or from the inbox, by how that ended", metrics.imports.clone());
+        let help = "How long looks took, whatever came of them";
+        r.register_with_unit("sync_duration", help, Unit::Seconds, metrics.duration.clone());
+        r.register("http_requests", "Requests for the site, by class of their status", metrics.requests.clone());
+        r.register("active_version_info", "The version being served", metrics.active.clone());
+        for (name, help, gauge) in [
+            ("active_since_timestamp", "When the active version became so", &metrics.active_since),
+            ("last_attempt_timestamp", "When the source was last looked at", &metrics.last_attempt),
+            ("last_success_timestamp", "When that last went well", &metrics.last_success),
+            ("next_look_timestamp", "When the source is looked at next", &metrics.next_look),
+        ] {
+            r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+        }
+        for (name, help, gauge) in [
+            ("consecutive_failures", "Looks in a row that failed", &metrics.failures),
+            ("held", "Whether automatic activation is stopped", &metrics.held),
+            ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
+            ("ready", "Whether a version is served", &metrics.ready),
+            ("config_reload_success", "Whether the configuration as it is now is in force", &metrics.config_ok),
+            ("store_versions", "Versions in the store", &metrics.store_versions),
+        ] {
+            r.register(name, help, gauge.clone());
+        }
+        let help = "Size of all versions in the store";
+        r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
+        // Series that are there from the start can be summed and alerted on.
+        for result in ["activated", "already_current", "not_activated", "failed"] {
+            metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
+            metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
+        }
+        Metrics { registry: Mutex::new(registry), ..metrics }
+    }
+
+    /// A sync has ended.
+    pub fn count_sync(&self, result: &str, took: Duration) {
+        self.syncs.get_or_create(&[("result", result.replace(' ', "_"))]).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// An import has ended.
+    pub fn count_import(&self, result: &str) {
+        self.imports.get_or_create(&[("result", result.replace(' ', "_"))]).inc();
+    }
+
+    /// All of it at this moment.
+    pub fn text(&self, store: &Store, live: &Live, site: &Site) -> Result<String, fmt::Error> {
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.gauge(store, live);
+        self.ready.set(i64::from(site.current().is_some()));
+        for (class, count) in CLASSES.into_iter().zip(site.requests()) {
+            let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
+            counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let mut text = String::new();
+        encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    /// What a store that cannot be read would tell stays as it was.
+    fn gauge(&self, store: &Store, live: &Live) {
+        let now = live.now();
+        self.failures.set(i64::from(now.failures));
+        self.next_look.set(now.next_look.map_or(0.0, seconds));
+        self.pinned.set(i64::from(now.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
+        self.active.clear();
+        if let Some(id) = now.served {
+            self.active.get_or_create(&[("version", id.short())]).set(1);
+        }
+        if let Ok(record) = store.record() {
+            let time = |text: Option<&str>| text.and_then(parse_time).map_or(0.0, |time| time as f64);
+            self.active_since.set(time(record.active_since.as_deref()));
+            self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
+            self.last_success.set(time(record.last_good.as_deref()));
+            self.held.set(i64::from(record.hold.is_some()));
+            self.config_ok.set(i64::from(record.config_error.is_none()));
+        }
+        if let Ok(versions) = store.versions() {
+            self.store_versions.set(versions.len() as i64);
+            self.store_bytes.set(versions.iter().map(|version| version.bytes.cast_signed()).sum());
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics::new()
+    }
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    unix_seconds(time) as f64
+}

@@ -1,0 +1,159 @@
+//! The admin routes. Those that tell answer on the socket and on `admin.listen`; orders are taken on the socket only, where
+//! it is known who asks.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::base::chain::Chain;
+use crate::serve::Site;
+use crate::serve::listener::Answer;
+use crate::store::Store;
+
+use super::live::Live;
+use super::metrics::Metrics;
+use super::status::Status;
+use super::wire::{ORDERS, Order, Reply};
+
+/// An order is no larger than this.
+const MOST: usize = 64 * 1024;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+/// OpenMetrics 1.0, section 4.1.
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// How a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Over the control socket: from our own user or root.
+    Socket,
+    /// Over the network: from anybody.
+    Network,
+}
+
+/// An order on its way to the agent.
+#[derive(Debug)]
+pub struct Call {
+    /// What is wanted.
+    pub order: Order,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Reply>,
+}
+
+/// Answers for a running daemon.
+#[derive(Debug)]
+pub struct Admin {
+    /// The store it has open.
+    pub store: Store,
+    /// What the agent tells.
+    pub live: Arc<Live>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// The site it serves.
+    pub site: Arc<Site>,
+    /// The way to the agent.
+    pub orders: mpsc::Sender<Call>,
+}
+
+impl Answer for Admin {
+    type Body = Full<Bytes>;
+
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
+        let admin = Arc::clone(self);
+        async move { admin.reply(request, Reach::Network).await }
+    }
+}
+
+impl Admin {
+    pub(super) async fn reply(self: Arc<Self>, request: Request<Incoming>, reach: Reach) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        if path == ORDERS && reach == Reach::Socket {
+            return match *request.method() {
+                Method::POST => self.take(request.into_body()).await,
+                _ => not_allowed("POST"),
+            };
+        }
+        let known = matches!(path, "/livez" | "/readyz" | "/status" | "/metrics");
+        if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return not_allowed("GET, HEAD");
+        }
+        match path {
+            // That this is answered at all shows that the loop turns.
+            "/livez" => answer(StatusCode::OK, TEXT, "ok\n"),
+            // Never fails because an upstream does: what was proved once is served.
+            "/readyz" if self.site.current().is_some() => answer(StatusCode::OK, TEXT, "ready\n"),
+            "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),
+            "/status" | "/metrics" => {
+                let is_status = path == "/status";
+                // They read the store.
+                let told = tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics() });
+                told.await.unwrap_or_else(|died| answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{died}\n")))
+            }
+            _ => answer(StatusCode::NOT_FOUND, TEXT, "404: there are /livez, /readyz, /status and /metrics\n"),
+        }
+    }
+
+    fn status(&self) -> Response<Full<Bytes>> {
+        let now = self.live.now();
+        let status = Status::of(&self.store, now.intent.as_ref(), Some(&self.live));
+        match status.map(|status| serde_json::to_vec_pretty(&status)) {
+            Ok(Ok(json)) => answer(StatusCode::OK, JSON, json),
+            Ok(Err(error)) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{}\n", Chain(&error))),
+        }
+    }
+
+    fn metrics(&self) -> Response<Full<Bytes>> {
+        match self.metrics.text(&self.store, &self.live, &self.site) {
+            Ok(text) => answer(StatusCode::OK, METRICS, text),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+
+    async fn take(&self, body: Incoming) -> Response<Full<Bytes>> {
+        let order = match Limited::new(body, MOST).collect().await {
+            Ok(body) => serde_json::from_slice::<Order>(&body.to_bytes()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let order = match order {
+            Ok(order) => order,
+            Err(why) => return answer(StatusCode::BAD_REQUEST, TEXT, format!("this is no order: {why}\n")),
+        };
+        let (reply, told) = oneshot::channel();
+        let stopping = || answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the daemon is stopping\n");
+        if self.orders.send(Call { order, reply }).await.is_err() {
+            return stopping();
+        }
+        let Ok(reply) = told.await else { return stopping() };
+        match serde_json::to_vec(&reply) {
+            Ok(json) => answer(StatusCode::OK, JSON, json),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        }
+    }
+}
+
+fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+    let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: method not allowed\n");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}

@@ -1,0 +1,179 @@
+//! `docwharf status` and `/status`: how a store is, and the daemon on it if one runs. The JSON is what people script
+//! against: fields may be added, none changes its meaning without another `schemaVersion`.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::units::show_time;
+use crate::model::version::{Label, VersionId};
+use crate::store::record::{Attempt, Hold, Record};
+use crate::store::{Store, StoreError};
+use crate::sync::{ApiSource, Bundle, Intent};
+
+use super::live::Live;
+
+/// See the module. Times are RFC 3339.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// 1
+    pub schema_version: u32,
+    /// The store's folder.
+    pub store: PathBuf,
+    /// The version that should be served.
+    pub active: Option<VersionId>,
+    /// Since when.
+    pub active_since: Option<String>,
+    /// Whether it is in the store.
+    pub active_present: Option<bool>,
+    /// Its labels.
+    pub active_labels: Vec<String>,
+    /// The one before it.
+    pub previous: Option<VersionId>,
+    /// The one accepted last.
+    pub newest: Option<VersionId>,
+    /// A version that lost a page while it was served.
+    pub damaged: Option<VersionId>,
+    /// Who stopped automatic activation.
+    pub hold: Option<Hold>,
+    /// The label that the configuration pins.
+    pub pin: Option<String>,
+    /// `staticExport.enabled`; none if the configuration has mistakes.
+    pub enabled: Option<bool>,
+    /// Where versions come from, without a link's query.
+    pub source: Option<String>,
+    /// The last look at it: when, what it saw, how it ended.
+    pub last_attempt: Option<Attempt>,
+    /// When a look last went well.
+    pub last_good: Option<String>,
+    /// When the next is due; none without a daemon.
+    pub next_look: Option<String>,
+    /// Why there is nothing new.
+    pub why: Option<String>,
+    /// What can be done about the last error.
+    pub next_step: Option<String>,
+    /// The export job of ours that has not yet given a bundle.
+    pub job: Option<Job>,
+    /// Why a changed configuration is not in force.
+    pub config_error: Option<String>,
+    /// The daemon; none if there is none.
+    pub daemon: Option<Daemon>,
+}
+
+/// An export job of ours.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Job {
+    /// The upstream's word for it.
+    pub id: String,
+    /// Base URL and domain.
+    pub source: String,
+    /// When.
+    pub started: String,
+    /// The label it was started for.
+    pub pin: Option<String>,
+}
+
+/// A running daemon.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Daemon {
+    /// Its process, as it sees itself.
+    pub pid: u32,
+    /// The program's version.
+    pub version: String,
+    /// When it started.
+    pub started: String,
+    /// Where it serves.
+    pub addresses: Vec<String>,
+    /// The version that it serves; another than `active` only if that one is damaged.
+    pub served: Option<VersionId>,
+    /// What is under way.
+    pub doing: Option<String>,
+    /// How far an export job is, in percent.
+    pub percent: Option<f64>,
+    /// Failures in a row.
+    pub failures: u32,
+}
+
+impl Status {
+    /// How `store` is, as far as it is known what is wanted of it.
+    pub fn of(store: &Store, intent: Option<&Intent>, live: Option<&Live>) -> Result<Status, StoreError> {
+        let record = store.record()?;
+        let labels = record.labels.iter().filter(|(_, labelled)| Some(labelled.version) == record.active);
+        let now = live.map(Live::now);
+        let daemon = live.zip(now.as_ref()).map(|(live, now)| Daemon {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: show_time(live.started),
+            addresses: live.addresses.clone(),
+            served: now.served,
+            doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
+            percent: now.doing.as_ref().and_then(|doing| doing.percent()),
+            failures: now.failures,
+        });
+        let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
+        let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };
+        Ok(Status {
+            schema_version: 1,
+            store: store.root().to_owned(),
+            active_present: record.active.map(|id| store.has(id)),
+            active_labels: labels.map(|(label, _)| label.clone()).collect(),
+            damaged: store.suspect(),
+            pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
+            enabled: intent.map(|intent| intent.enabled),
+            source: intent.and_then(source),
+            next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
+            why: why(&record, intent),
+            next_step: failed
+                .then(|| format!("{again}`docwharf doctor` checks what it needs, `docwharf sync` tries at once")),
+            job: record.job.as_ref().map(|job| Job {
+                id: job.id.clone(),
+                source: job.source.clone(),
+                started: job.started.clone(),
+                pin: job.pin.clone(),
+            }),
+            daemon,
+            active: record.active,
+            active_since: record.active_since,
+            previous: record.previous,
+            newest: record.newest,
+            hold: record.hold,
+            last_attempt: record.last_attempt,
+            last_good: record.last_good,
+            config_error: record.config_error,
+        })
+    }
+}
+
+fn source(intent: &Intent) -> Option<String> {
+    intent.api.as_ref().map(ApiSource::name).or_else(|| intent.bundle.as_ref().map(Bundle::name))
+}
+
+/// The strongest reason comes first, as it does for what is active.
+fn why(record: &Record, intent: Option<&Intent>) -> Option<String> {
+    if let Some(hold) = &record.hold {
+        return Some(format!("{} has stopped activation ({}): `docwharf release` ends that", hold.who, hold.why));
+    }
+    let intent = intent?;
+    if !intent.enabled {
+        return Some("staticExport.enabled is false: the source is not looked at".to_owned());
+    }
+    if !intent.has_source() {
+        return Some("no source is configured: versions come by `docwharf import` or the inbox".to_owned());
+    }
+    let attempt = record.last_attempt.as_ref()?;
+    if attempt.failures > 0 {
+        return Some("the last look failed".to_owned());
+    }
+    let pin = intent.pin.as_ref().map(Label::as_str);
+    let newer = record.newest.filter(|_| record.newest != record.active);
+    match (pin, newer, &attempt.saw) {
+        (Some(pin), Some(newer), _) => {
+            Some(format!("{pin:?} is pinned (staticExport.version); {} is newer", newer.short()))
+        }
+        (.., Some(saw)) => Some(saw.clone()),
+        _ => None,
+    }
+}

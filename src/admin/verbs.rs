@@ -1,0 +1,84 @@
+//! What the verbs do, whoever has the store open: the command itself, or the daemon for it.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use crate::model::units::{count, show_size};
+use crate::site::sealed::Sealed;
+use crate::store::writer::Writer;
+use crate::store::{Store, Stored};
+use crate::sync::settle::read_record;
+use crate::sync::{Intent, SyncError, operator};
+
+use super::wire::{Told, Verb};
+
+/// Does what is done at once; `None` for what takes a sync. With it comes the version that a person has chosen, if any,
+/// ready to be served.
+pub fn perform(
+    writer: &Writer,
+    intent: &Intent,
+    verb: &Verb,
+    who: &str,
+) -> Result<Option<(Told, Option<Sealed>)>, SyncError> {
+    let told = match verb {
+        Verb::Activate { name } => {
+            let (id, sealed) = operator::activate(writer, name, who, &intent.effort)?;
+            return Ok(Some((Told::chosen("activated", id), Some(sealed))));
+        }
+        Verb::Rollback => {
+            let (id, sealed) = operator::rollback(writer, who, &intent.effort)?;
+            return Ok(Some((Told::chosen("rolled back to", id), Some(sealed))));
+        }
+        Verb::Hold { reason } => {
+            operator::hold(writer, who, reason)?;
+            let json = json!({ "schemaVersion": 1, "result": "held", "held": true });
+            Told::plain(json, "held until `docwharf release`\n".to_owned())
+        }
+        Verb::Release => release(writer, intent, who)?,
+        Verb::Gc { dry_run: true } => would_remove(writer.store(), intent)?,
+        Verb::Gc { dry_run: false } => gc(writer, intent, who)?,
+        Verb::Sync { .. } | Verb::Import(_) => return Ok(None),
+    };
+    Ok(Some((told, None)))
+}
+
+fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
+    let (was_held, report) = operator::release(writer, intent, who)?;
+    let active = writer.store().record()?.active;
+    let first = if was_held { "released" } else { "there was no hold" };
+    let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
+    let json = json!({
+        "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
+        "wasHeld": was_held,
+    });
+    Ok(Told::plain(json, format!("{first}; {then}\n")))
+}
+
+fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
+    let gone = writer.prune(&read_record(writer)?, intent.keep)?;
+    for version in &gone {
+        writer.note(who, "pruned", Some(version.id), None);
+    }
+    Ok(removed("removed", &gone))
+}
+
+/// What `gc` would remove; needs no lock.
+pub fn would_remove(store: &Store, intent: &Intent) -> Result<Told, SyncError> {
+    Ok(removed("would remove", &store.surplus(&store.record()?, intent.keep)?))
+}
+
+fn removed(what: &str, gone: &[Stored]) -> Told {
+    let bytes = gone.iter().map(|version| version.bytes).sum();
+    let mut text = String::new();
+    for version in gone {
+        let _ = writeln!(text, "{what} {}  {}", version.id.short(), show_size(version.bytes));
+    }
+    let _ = match gone.len() as u64 {
+        0 => writeln!(text, "nothing to remove"),
+        n => writeln!(text, "{}, {}", count(n, "version"), show_size(bytes)),
+    };
+    let list: Vec<_> = gone.iter().map(|version| json!({ "id": version.id, "bytes": version.bytes })).collect();
+    let json = json!({ "schemaVersion": 1, "result": what, "versions": list, "bytes": bytes });
+    Told::plain(json, text)
+}

@@ -1,0 +1,42 @@
+//! `docwharf health`: whether the daemon on this store is alive and ready, for a container's HEALTHCHECK.
+
+use clap::Args;
+use http::StatusCode;
+use serde_json::json;
+
+use crate::admin::client::{Daemon, get_at};
+
+use super::order::ask;
+use super::{Context, Failure};
+
+#[derive(Debug, Args)]
+pub(super) struct Health {
+    /// Only whether it is alive, though it may have no version to serve yet
+    #[arg(long)]
+    live: bool,
+}
+
+impl Health {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config().ok();
+        let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
+        let admin = config.and_then(|config| config.admin.first().copied());
+        let asked = async |path: &str| match (Daemon::of(&store).await, admin) {
+            (Some(daemon), _) => daemon.get(path).await,
+            // Another user may look, too, where a listener says so.
+            (None, Some(address)) => get_at(address, path).await,
+            (None, None) => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        let sick = |why: String| Failure::Unhealthy(format!("the daemon on {} {why}", store.display()));
+        let paths: &[&str] = if self.live { &["/livez"] } else { &["/livez", "/readyz"] };
+        for path in paths {
+            let (status, body) = ask(asked(path))?
+                .map_err(|error| sick(format!("does not answer: {error}; `docwharf run` starts it")))?;
+            if status != StatusCode::OK {
+                return Err(sick(format!("is not well: {}", String::from_utf8_lossy(&body).trim())));
+            }
+        }
+        let result = if self.live { "live" } else { "ready" };
+        context.done(&json!({ "schemaVersion": 1, "result": result }), &format!("{result}\n"))
+    }
+}

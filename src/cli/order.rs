@@ -1,0 +1,140 @@
+//! Verbs that write: done here if nobody else has the store open, else by the daemon that has.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::admin::client::Daemon;
+use crate::admin::status::Status;
+use crate::admin::verbs::perform;
+use crate::admin::wire::{Order, Reply, Told, Verb};
+use crate::store::StoreError;
+use crate::store::writer::Writer;
+use crate::sync::act::{Doing, Means};
+use crate::sync::{Intent, SyncError};
+
+use super::attend::attended;
+use super::publish::published;
+use super::{Context, Failure, PATIENCE, who};
+
+/// How often a store that is locked and a daemon that is not there yet are tried again.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How often a daemon that works for us is asked how far it is.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// Who does what is wanted.
+pub(super) enum Hand {
+    /// We do: nobody else writes.
+    Here(Writer),
+    /// The daemon that has the store open.
+    Daemon(Daemon),
+}
+
+/// Waits for an answer of a daemon.
+pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(Failure::local("cannot start"))?.block_on(answer))
+}
+
+/// The daemon on this store, if there is one that we may ask.
+pub(super) fn daemon_of(store: &Path) -> Option<Daemon> {
+    ask(Daemon::of(store)).ok().flatten()
+}
+
+/// Finds out who can do it, waiting for a writer that is no daemon.
+pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut is_told = false;
+    loop {
+        match Writer::open(store, Duration::ZERO) {
+            Ok(writer) => return Ok(Hand::Here(writer)),
+            Err(locked @ StoreError::Locked { .. }) => {
+                if let Some(daemon) = means.wait_for(Daemon::of(store))? {
+                    return Ok(Hand::Daemon(daemon));
+                }
+                if Instant::now() >= deadline {
+                    return Err(locked.into());
+                }
+            }
+            Err(other) => return Err(other.into()),
+        }
+        if !is_told {
+            is_told = true;
+            let patience = PATIENCE.as_secs();
+            tracing::warn!("another docwharf writes to {}; waiting up to {patience} s for it", store.display());
+        }
+        // Inside, because a timer wants its runtime from the start.
+        means.wait_for(async { tokio::time::sleep(AGAIN).await })?;
+    }
+}
+
+/// What a command wants done, and what it needs for doing it itself.
+pub(super) struct Wanted {
+    pub(super) verb: Verb,
+    pub(super) store: PathBuf,
+    pub(super) intent: Intent,
+}
+
+impl Wanted {
+    /// Has something done that is done at once, and prints what it says.
+    pub(super) fn at_once(self, context: &Context) -> Result<(), Failure> {
+        let sources = context.sources();
+        let (told, published) = attended(context, move |means| match hand(&self.store, means)? {
+            Hand::Here(writer) => {
+                let done = perform(&writer, &self.intent, &self.verb, &who())?;
+                let (told, _) = done.ok_or(SyncError::Broken("this verb takes a sync".to_owned()))?;
+                let moves = matches!(self.verb, Verb::Activate { .. } | Verb::Rollback | Verb::Release);
+                Ok((told, if moves { published(&sources, &writer) } else { Ok(()) }))
+            }
+            // It publishes by itself, and says in its log what comes of that.
+            Hand::Daemon(daemon) => order(&daemon, &self.store, self.verb, None, means).map(|told| (told, Ok(()))),
+        })??;
+        tell(context, &told).and(published)
+    }
+}
+
+/// Has the daemon do it, showing what it is at meanwhile. `question` is asked of the daemon's configuration.
+pub(super) fn order(
+    daemon: &Daemon,
+    store: &Path,
+    verb: Verb,
+    question: Option<String>,
+    means: &Means,
+) -> Result<Told, Failure> {
+    let order = Order { verb, who: who(), question };
+    let answer = means.wait_for(async {
+        let answer = daemon.order(&order);
+        tokio::pin!(answer);
+        loop {
+            tokio::select! {
+                answer = &mut answer => return answer,
+                () = tokio::time::sleep(GLANCE) => show(daemon, &means.doing).await,
+            }
+        }
+    })?;
+    match answer {
+        Ok(Reply::Told(told)) => Ok(told),
+        Ok(Reply::Failed { code, message }) => Err(Failure::Remote { code, message }),
+        Err(error) => Err(Failure::local(format!("the daemon on {} did not do it", store.display()))(
+            std::io::Error::other(error),
+        )),
+    }
+}
+
+async fn show(daemon: &Daemon, doing: &Doing) {
+    let Ok((_, json)) = daemon.get("/status").await else { return };
+    let Ok(status) = serde_json::from_slice::<Status>(&json) else { return };
+    if let Some(daemon) = status.daemon {
+        doing.show(daemon.doing.as_deref().unwrap_or_default());
+        doing.set_percent(daemon.percent);
+    }
+}
+
+/// Prints what a verb has to say.
+pub(super) fn tell(context: &Context, told: &Told) -> Result<(), Failure> {
+    context.warn("the bundle", &told.warnings);
+    context.done(&told.json, &told.text)?;
+    match &told.not_active {
+        Some(why) => Err(Failure::NotActive(why.clone())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,92 @@
+//! `docwharf store verify`: every byte of what is stored is read and proved again.
+
+use std::fmt::Write;
+use std::fs::File;
+
+use clap::{Args, Subcommand};
+use rustix::fs::{FlockOperation, flock};
+use serde_json::json;
+
+use crate::base::chain::{Chain, OneLine};
+use crate::model::units::{count, show_size};
+use crate::model::version::VersionId;
+use crate::seal::{Effort, verify_image};
+use crate::store::{IMAGE, Store};
+use crate::sync::{SyncError, open};
+
+use super::{Context, Failure};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Prove the stored versions again, without changing anything
+    Verify(Verify),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// Only the active version
+    #[arg(long)]
+    active: bool,
+}
+
+impl StoreCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            StoreCommand::Verify(verify) => verify.run(context),
+        }
+    }
+}
+
+impl Verify {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let store = Store::at(&context.store()?);
+        let effort = context.effort();
+        let active = store.record()?.active;
+        let versions = store.versions()?;
+        if let Some(id) = active.filter(|&id| !store.has(id)) {
+            return Err(Failure::Damage(format!("the active version {} is missing from the store", id.short())));
+        }
+        let chosen = versions.iter().filter(|version| !self.active || Some(version.id) == active);
+        let (mut text, mut list, mut damaged) = (String::new(), Vec::new(), Vec::new());
+        for version in chosen {
+            let proved = verify(&store, version.id, &effort);
+            let verdict = match &proved {
+                Ok(true) => "ok".to_owned(),
+                Ok(false) => "ok, but its index does not match: it is made again when it is served next".to_owned(),
+                Err(error) => OneLine(&Chain(error).to_string()).to_string(),
+            };
+            let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), show_size(version.bytes));
+            list.push(json!({
+                "id": version.id, "bytes": version.bytes, "ok": proved.is_ok(), "verdict": verdict,
+            }));
+            if proved.is_err() {
+                damaged.push(version.id);
+            }
+        }
+        context.result(&json!({ "schemaVersion": 1, "versions": list, "damaged": damaged }), &text)?;
+        match damaged.first() {
+            None => Ok(()),
+            Some(first) => {
+                let n = count(damaged.len() as u64, "version");
+                Err(Failure::Damage(format!(
+                    "{n} damaged, {} first: import its bundle again to mend it",
+                    first.short()
+                )))
+            }
+        }
+    }
+}
+
+/// Proves a version; whether its index matches as well. A lease keeps it from being pruned meanwhile.
+fn verify(store: &Store, id: VersionId, effort: &Effort) -> Result<bool, SyncError> {
+    let path = store.version_dir(id).join(IMAGE);
+    let lease = File::open(&path).map_err(|source| SyncError::Open { id, source })?;
+    // A file system without locks has no leases.
+    let _ = flock(&lease, FlockOperation::NonBlockingLockShared);
+    let proven =
+        verify_image(&path, effort).map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
+    if proven.id != id {
+        return Err(SyncError::DamagedVersion { id, source: None });
+    }
+    Ok(open::index(store, id).is_ok())
+}

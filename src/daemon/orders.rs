@@ -1,0 +1,141 @@
+//! What people want of a running agent, and what it tells of itself.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use crate::admin::routes::Call;
+use crate::admin::verbs::perform;
+use crate::admin::wire::{Order, Reply, Told, Verb};
+use crate::base::chain::Chain;
+use crate::model::version::{Label, VersionId};
+use crate::site::sealed::Sealed;
+use crate::sync::plan::Trigger;
+use crate::sync::settle::Report;
+use crate::sync::{SyncError, open};
+
+use super::agent::{Agent, Waiter};
+
+/// From an error to its exit code and its line.
+pub type Describe = fn(&SyncError) -> (u8, String);
+
+/// Answers everybody who has waited for this.
+pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<Report, SyncError>, describe: Describe) {
+    if waiting.is_empty() {
+        return;
+    }
+    let answer = match result {
+        Ok(report) => Reply::Told(Told::of(report)),
+        Err(error) => failed(error, describe),
+    };
+    for waiter in waiting {
+        // Whoever has gone away does not want to know.
+        let _ = waiter.send(answer.clone());
+    }
+}
+
+fn failed(error: &SyncError, describe: Describe) -> Reply {
+    let (code, message) = describe(error);
+    Reply::Failed { code, message }
+}
+
+impl Agent {
+    /// Does what a person wants, or sees to it that it is done next.
+    pub(super) async fn order(&mut self, call: Call) {
+        let Call { order, reply } = call;
+        if let Some(question) = &order.question
+            && *question != self.config.intent.question()
+        {
+            let message =
+                "this daemon has another configuration than the one that was named: leave --config out to use \
+                           the daemon's, or stop the daemon"
+                    .to_owned();
+            let _ = reply.send(Reply::Failed { code: 8, message });
+            return;
+        }
+        match order.verb {
+            Verb::Sync { refresh } => {
+                // One that looks for reasons of its own makes room; nothing of it is lost.
+                if self.running.as_ref().is_some_and(|running| running.gives_way) {
+                    self.call_off();
+                }
+                self.failures = 0;
+                self.waiting.push(reply);
+                self.wake(if refresh { Trigger::Refresh } else { Trigger::Asked });
+            }
+            Verb::Import(import) => match import.label.as_deref().map(Label::new).transpose() {
+                Ok(_) => self.orders.push_back((import, order.who, reply)),
+                Err(why) => {
+                    let _ = reply.send(Reply::Failed { code: 2, message: format!("--label: {why}") });
+                }
+            },
+            _ => {
+                let answer = self.perform(order).await;
+                let _ = reply.send(answer);
+            }
+        }
+    }
+
+    /// What is done at once, also while a sync is under way.
+    async fn perform(&mut self, order: Order) -> Reply {
+        let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
+        let releases = order.verb == Verb::Release;
+        let done = spawn_blocking(move || perform(&writer, &intent, &order.verb, &order.who)).await;
+        let (told, chosen) = match done {
+            Ok(Ok(Some(done))) => done,
+            Ok(Ok(None)) => {
+                return Reply::Failed { code: 1, message: "this verb is none that is done at once".to_owned() };
+            }
+            Ok(Err(error)) => return failed(&error, self.describe),
+            Err(died) => return failed(&SyncError::Broken(died.to_string()), self.describe),
+        };
+        match (chosen, self.active()) {
+            (Some(version), Some(id)) => self.show(id, version),
+            _ => self.show_active().await,
+        }
+        if releases {
+            // What a hold has kept from being brought.
+            self.wake(Trigger::Changed);
+        }
+        Reply::Told(told)
+    }
+
+    /// The version that should be served.
+    pub(super) fn active(&self) -> Option<VersionId> {
+        self.writer.store().record().ok().and_then(|record| record.active)
+    }
+
+    pub(super) fn show(&mut self, id: VersionId, version: Sealed) {
+        self.site.show(version);
+        self.shown = Some(id);
+    }
+
+    /// Serves the active version if it is another than the one that is served.
+    pub(super) async fn show_active(&mut self) {
+        let Some(id) = self.active().filter(|&id| self.shown != Some(id)) else { return };
+        let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
+        let opened = spawn_blocking(move || open::open(&writer, id, &effort, writer.store().suspect() == Some(id)));
+        match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+            Ok(version) => self.show(id, version),
+            Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),
+        }
+    }
+
+    /// Tells those who ask for the status what only the agent knows.
+    pub(super) fn tell_live(&self) {
+        let left = self.next.0.saturating_duration_since(Instant::now());
+        let next = self.scheduled.or_else(|| SystemTime::now().checked_add(left));
+        let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
+        self.live.tell(|now| {
+            if now.intent.as_ref() != Some(&self.config.intent) {
+                now.intent = Some(self.config.intent.clone());
+            }
+            now.served = self.shown;
+            now.next_look = next.filter(|_| is_awaited && self.running.is_none());
+            now.doing = self.running.as_ref().map(|running| Arc::clone(&running.doing));
+            now.failures = self.failures;
+        });
+    }
+}

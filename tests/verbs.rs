@@ -1,0 +1,458 @@
+//! Every verb beside a daemon, without one, on a store that is locked and on one that cannot be written to; and what the
+//! control socket and the admin listener answer.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use support::client::{Host, at_once, bundle, finish, finish_child, front, judged, text};
+use support::upstream::{Call, Upstream, answer};
+use support::{Daemon, http, until};
+
+/// Verb, then its exit code beside a daemon, alone, on a locked store, on one that is read-only.
+const TABLE: [(&[&str], [i32; 4]); 16] = [
+    (&["status"], [0, 0, 0, 0]),
+    (&["status", "--json"], [0, 0, 0, 0]),
+    (&["history"], [0, 0, 0, 0]),
+    (&["versions"], [0, 0, 0, 0]),
+    (&["store", "verify"], [0, 0, 0, 0]),
+    (&["store", "verify", "--active"], [0, 0, 0, 0]),
+    (&["gc", "--dry-run"], [0, 0, 0, 0]),
+    (&["health"], [0, 1, 1, 1]),
+    (&["activate", "first"], [0, 0, 8, 8]),
+    (&["rollback"], [0, 0, 8, 8]),
+    (&["hold", "--reason", "because"], [0, 0, 8, 8]),
+    (&["release"], [0, 0, 8, 8]),
+    (&["gc"], [0, 0, 8, 8]),
+    (&["import", "third.zip"], [0, 0, 8, 8]),
+    (&["import", "folder", "--label", "fourth"], [0, 0, 8, 8]),
+    (&["sync"], [0, 0, 8, 8]),
+];
+
+/// A host whose store has two versions, the newer one active.
+fn host() -> Host {
+    let host = Host::bare();
+    host.put("first.zip", bundle("first"));
+    host.put("bundle.zip", bundle("second"));
+    host.put("third.zip", bundle("third"));
+    support::write_site(&host.path("folder"), &[("index.html", "<title>fourth</title>")]);
+    let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    host.ok(&["import", host.path("first.zip").to_str().unwrap(), "--label", "first"]);
+    assert_eq!(host.sync(), "activated");
+    host
+}
+
+fn in_folder(host: &Host, verb: &[&str]) -> Command {
+    let mut command = host.command(verb);
+    command.current_dir(host.dir.path());
+    command
+}
+
+#[test]
+fn every_verb_works_beside_a_daemon() {
+    at_once(&TABLE, |(verb, [code, ..])| {
+        let host = host();
+        let daemon = host.run();
+        let ended = finish(&mut in_folder(&host, verb));
+        assert_eq!(ended.code, Some(*code), "{verb:?}: {ended:?}");
+        assert_eq!(http::get(&daemon.address, "/").status, 200, "{verb:?}");
+    });
+}
+
+#[test]
+fn every_verb_works_without_a_daemon() {
+    at_once(&TABLE, |(verb, [_, code, ..])| {
+        let host = host();
+        judged(*code, finish(&mut in_folder(&host, verb)));
+    });
+}
+
+#[test]
+fn a_store_that_is_locked_is_read_and_not_written() {
+    at_once(&TABLE, |(verb, [_, _, code, _])| {
+        let host = host();
+        // A writer that is no daemon, such as a long import.
+        let mut holder = Command::new("flock")
+            .arg(host.path("store/lock"))
+            .args(["sh", "-c", "echo locked; exec cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("flock runs");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let before = std::fs::read(host.path("store/state.json")).unwrap();
+        let ended = finish(&mut in_folder(&host, verb));
+        assert_eq!(ended.code, Some(*code), "{verb:?}: {ended:?}");
+        if *code == 8 {
+            assert!(ended.stderr.contains("locked"), "{verb:?}: {}", ended.stderr);
+            assert_eq!(std::fs::read(host.path("store/state.json")).unwrap(), before, "{verb:?}");
+        }
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_store_that_cannot_be_written_to_is_read() {
+    at_once(&TABLE, |(verb, [_, _, _, code])| {
+        let host = host();
+        let inner = in_folder(&host, verb);
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c"]);
+        command.arg("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"");
+        command.arg(host.path("store")).arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(host.dir.path());
+        let ended = judged(*code, finish(&mut command));
+        if *code == 8 {
+            assert!(ended.stderr.contains("Read-only"), "{verb:?}: {}", ended.stderr);
+        }
+    });
+}
+
+#[test]
+fn beside_a_daemon_what_is_activated_is_served_when_the_verb_ends() {
+    let host = host();
+    let daemon = host.run();
+    assert_eq!(front(&daemon), "second");
+    let told = host.ok(&["activate", "first", "--json"]).json();
+    assert_eq!((told["result"].as_str(), told["held"].as_bool()), (Some("activated"), Some(true)));
+    assert_eq!(front(&daemon), "first");
+    host.ok(&["rollback"]);
+    assert_eq!(front(&daemon), "second");
+    host.ok(&["rollback"]);
+    assert_eq!(front(&daemon), "first");
+    assert_eq!(host.status()["hold"]["who"], "tester");
+    // A hold is undone by nothing but a release.
+    host.ends(7, &["sync"]);
+    host.ends(7, &["import", host.path("third.zip").to_str().unwrap()]);
+    assert_eq!(front(&daemon), "first");
+    assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], true);
+    assert_eq!(front(&daemon), "third");
+    host.ends(2, &["activate", "no-such-label"]);
+    assert_eq!(front(&daemon), "third");
+}
+
+#[test]
+fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names() {
+    let host = host();
+    let daemon = host.run();
+    finish(&mut in_folder(&host, &["import", "folder", "--label", "fourth"])).expect(0);
+    assert_eq!(front(&daemon), "fourth");
+    finish(&mut in_folder(&host, &["import", "third.zip"])).expect(0);
+    assert_eq!(front(&daemon), "third");
+    let versions = host.ok(&["versions", "--json"]).json();
+    let sources: Vec<String> =
+        versions["versions"].as_array().unwrap().iter().map(|v| v["receipts"][0]["source"].to_string()).collect();
+    for name in ["folder", "third.zip"] {
+        let path = host.path(name).display().to_string();
+        assert!(sources.iter().any(|source| source.contains(&path)), "{path} in {sources:?}");
+    }
+    host.put("bad.zip", "<html>no bundle");
+    let ended = judged(5, finish(&mut in_folder(&host, &["import", "bad.zip"])));
+    assert!(ended.stderr.contains(&host.path("bad.zip").display().to_string()), "{}", ended.stderr);
+    judged(2, finish(&mut in_folder(&host, &["import", "nowhere.zip"])));
+    assert_eq!(front(&daemon), "third");
+    host.assert_tidy();
+}
+
+#[test]
+fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("two"));
+    let ended = host.ok(&["sync", "--json"]);
+    assert_eq!(ended.json()["result"], "activated");
+    assert_eq!(ended.json()["version"].as_str(), host.active().as_deref());
+    assert_eq!(front(&daemon), "two");
+    assert_eq!(host.sync(), "already current");
+    upstream.on(Call::Start).times(1).gives(answer(403).json(&json!({"error": "no such plan"})));
+    assert!(host.ends(3, &["sync"]).stderr.contains("no such plan"));
+    upstream.publish(b"<html>no bundle</html>".to_vec());
+    host.ends(5, &["sync"]);
+    assert_eq!(front(&daemon), "two");
+    // Another source than the daemon's is no request to the daemon.
+    let requests = upstream.log().len();
+    let all = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("docs.example.com", "other.example");
+    host.put("other.toml", all);
+    let mut command = support::docwharf();
+    judged(8, finish(command.args(["sync", "--config"]).arg(host.path("other.toml"))));
+    assert_eq!(upstream.log().len(), requests);
+}
+
+#[test]
+fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("two"));
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
+    let sync = waiting(&host, &["sync"]);
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    host.ok(&["hold", "--reason", "not now"]);
+    let job = host.job();
+    assert!(job.is_some(), "the record of the sync is still there");
+    upstream.heal();
+    let ended = judged(7, finish_child(sync));
+    assert!(ended.stderr.contains("not now"), "{}", ended.stderr);
+    assert_eq!(front(&daemon), "one");
+    assert_eq!(host.status()["hold"]["why"], "not now");
+    assert_eq!(host.job(), None);
+    host.ok(&["release"]);
+    assert_eq!(front(&daemon), "two");
+}
+
+#[test]
+fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("two"));
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
+    let mut sync = waiting(&host, &["sync"]);
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    sync.kill().unwrap();
+    sync.wait().unwrap();
+    upstream.heal();
+    until("the second version", || front(&daemon) == "two");
+}
+
+#[test]
+fn who_waits_for_a_daemon_that_is_stopped_is_told() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let mut daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
+    let sync = waiting(&host, &["sync"]);
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    daemon.signal("TERM");
+    let ended = judged(8, finish_child(sync));
+    assert!(ended.stderr.contains("the daemon on"), "{}", ended.stderr);
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
+    assert!(!host.path("store/control.sock").exists());
+}
+
+fn waiting(host: &Host, verb: &[&str]) -> Child {
+    host.command(verb).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts")
+}
+
+#[test]
+fn status_says_what_is_served_what_was_seen_and_what_comes_next() {
+    let host = host();
+    let alone = host.status();
+    assert_eq!(alone["daemon"], Value::Null);
+    assert_eq!(alone["nextLook"], Value::Null);
+    let daemon = host.run();
+    until("the first look has ended", || host.status()["nextLook"].is_string());
+    let status = host.status();
+    assert_eq!(status["daemon"]["addresses"][0], format!("http://{}/", daemon.address));
+    assert_eq!(status["daemon"]["pid"], daemon.pid());
+    assert_eq!(status["daemon"]["served"], status["active"]);
+    assert_eq!(status["lastAttempt"]["saw"], "the bundle is the one that is known");
+    assert_eq!(status["why"], "the bundle is the one that is known");
+    host.put("bundle.zip", "<html>no bundle");
+    until("a refusal", || host.status()["lastAttempt"]["failures"] == 1);
+    let status = host.status();
+    assert!(status["nextStep"].as_str().unwrap().contains("docwharf sync"), "{status}");
+    let text = host.ok(&["status"]).stdout;
+    for word in ["active ", "daemon ", "serving ", "last look ", "error ", "next step ", "next look "] {
+        assert!(text.lines().any(|line| line.starts_with(word)), "{word} in {text}");
+    }
+    host.ok(&["hold", "--reason", "freeze"]);
+    assert!(host.status()["why"].as_str().unwrap().contains("freeze"));
+}
+
+#[test]
+fn status_without_a_daemon_has_the_same_fields() {
+    let host = host();
+    let alone = host.status();
+    let _daemon = host.run();
+    let beside = host.status();
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&alone), names(&beside));
+}
+
+#[test]
+fn the_admin_listener_tells_and_takes_no_orders() {
+    let host = host().set("admin.listen", text("127.0.0.1:0"));
+    let log = host.path("log");
+    let mut command = host.command(&["run"]);
+    command.stderr(std::fs::File::create(&log).unwrap());
+    let _daemon = Daemon::start(&mut command);
+    let admin = || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        let at = text.split("metrics are at http://").nth(1)?;
+        Some(at.split('/').next()?.to_owned())
+    };
+    until("the admin address", || admin().is_some());
+    let admin = admin().unwrap();
+    assert_eq!(http::get(&admin, "/livez").text(), "ok\n");
+    assert_eq!(http::get(&admin, "/readyz").text(), "ready\n");
+    let status: Value = serde_json::from_str(&http::get(&admin, "/status").text()).unwrap();
+    assert_eq!(status["schemaVersion"], 1);
+    assert_eq!(http::get(&admin, "/orders").status, 404);
+    let order = json!({"verb": "rollback", "who": "stranger"}).to_string();
+    let request = format!(
+        "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{order}",
+        order.len()
+    );
+    assert!(http::raw(&admin, request.as_bytes()).starts_with(b"HTTP/1.1 404"));
+    assert!(
+        http::raw(&admin, b"POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .starts_with(b"HTTP/1.1 405")
+    );
+    assert_eq!(host.status()["hold"], Value::Null);
+    // Health by a listener, when the socket is out of reach.
+    host.ok(&["health"]);
+}
+
+#[test]
+fn metrics_follow_the_conventions_and_count_what_happens() {
+    let host = host();
+    let daemon = host.run();
+    until("the first look has ended", || host.status()["nextLook"].is_string());
+    for path in ["/", "/guide", "/no-such-page"] {
+        http::get(&daemon.address, path);
+    }
+    host.ok(&["hold"]);
+    host.put("bundle.zip", "<html>no bundle");
+    until("a refusal", || host.status()["lastAttempt"]["failures"] == 1);
+    let metrics = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    for line in [
+        "docwharf_sync_attempts_total{result=\"already_current\"} 1",
+        "docwharf_sync_attempts_total{result=\"failed\"} 1",
+        "docwharf_sync_duration_seconds_count 2",
+        "docwharf_consecutive_failures 1",
+        "docwharf_held 1",
+        "docwharf_ready 1",
+        "docwharf_store_versions 2",
+        "docwharf_http_requests_total{code=\"2xx\"} 2",
+        "docwharf_http_requests_total{code=\"4xx\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
+    let version = host.active().unwrap()[..12].to_owned();
+    assert!(metrics.contains(&format!("docwharf_active_version_info{{version=\"{version}\"}} 1")), "{metrics}");
+    for name in ["last_success_timestamp_seconds", "last_attempt_timestamp_seconds", "store_bytes", "build_info"] {
+        assert!(metrics.contains(&format!("\ndocwharf_{name}")), "{name} in {metrics}");
+    }
+    let body = &metrics[metrics.find("# HELP").unwrap()..];
+    for line in body.lines().filter(|line| !line.starts_with('#')) {
+        assert!(line.starts_with("docwharf_") && line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(metrics.trim_end().ends_with("# EOF"));
+}
+
+/// What the control socket answers.
+fn socket(host: &Host, request: &str) -> String {
+    let mut stream = UnixStream::connect(host.path("store/control.sock")).expect("the daemon listens");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
+    let host = host();
+    let mut daemon = host.run();
+    until("the socket", || host.path("store/control.sock").exists());
+    let mode = std::fs::metadata(host.path("store/control.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(
+        socket(&host, "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+            .starts_with("HTTP/1.1 400")
+    );
+    daemon.signal("KILL");
+    daemon.wait(std::time::Duration::from_secs(10));
+    // What is left of it neither keeps a verb from working nor the next daemon from listening.
+    host.ok(&["hold"]);
+    let _daemon = host.run();
+    until("the daemon is asked", || host.status()["daemon"].is_object());
+}
+
+#[test]
+fn a_store_far_down_is_reached() {
+    let host = host();
+    let deep = (0..12).fold(host.path("deep"), |path, n| path.join(format!("a-folder-with-a-long-name-{n}")));
+    let host = host.set("store.path", text(deep.to_str().unwrap()));
+    assert!(deep.as_os_str().len() > 300);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "second");
+    assert_eq!(host.status()["daemon"]["pid"], daemon.pid());
+    host.ok(&["hold"]);
+}
+
+#[test]
+fn health_tells_whether_there_is_something_to_serve() {
+    let upstream = Upstream::new(bundle("one"));
+    upstream.on(Call::Start).gives(answer(503));
+    let host = Host::new(&upstream);
+    assert!(host.ends(1, &["health"]).stderr.contains("docwharf run"));
+    let _daemon = host.run();
+    until("it lives", || finish(&mut host.command(&["health", "--live"])).code == Some(0));
+    assert!(host.ends(1, &["health"]).stderr.contains("no version yet"));
+    upstream.heal();
+    until("it is ready", || finish(&mut host.command(&["health"])).code == Some(0));
+}
+
+#[test]
+fn store_verify_finds_what_has_rotted_and_changes_nothing() {
+    let host = host();
+    let versions = host.ok(&["versions", "--json"]).json()["versions"].clone();
+    let labelled = |version: &&Value| version["labels"] == json!(["first"]);
+    let first = versions.as_array().unwrap().iter().find(labelled).unwrap()["id"].as_str().unwrap().to_owned();
+    rot(&host.path(&format!("store/versions/{first}/site.zip")));
+    let before = support::read_tree(&host.path("store"));
+    let ended = finish(&mut host.command(&["store", "verify", "--json"]));
+    assert_eq!(ended.code, Some(8), "{ended:?}");
+    assert_eq!(ended.json()["damaged"], json!([first]));
+    host.ok(&["store", "verify", "--active"]);
+    assert!(before == support::read_tree(&host.path("store")));
+}
+
+/// Changes a byte in the middle of a file.
+fn rot(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 0x55;
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn gc_removes_what_it_said_it_would() {
+    let host = host().set("sync.keep", "0");
+    for name in ["third.zip", "bundle.zip", "third.zip"] {
+        host.put("more.zip", bundle(&format!("{name} again {}", host.ok(&["versions"]).stdout.len())));
+        host.ok(&["import", host.path("more.zip").to_str().unwrap()]);
+    }
+    // Pruned as they came; what is labelled, active and previous stays.
+    assert_eq!(host.ok(&["gc", "--dry-run", "--json"]).json()["versions"].as_array().unwrap().len(), 0);
+    let host = host.set("sync.keep", "5");
+    for n in 0..3 {
+        host.put("more.zip", bundle(&format!("further {n}")));
+        host.ok(&["import", host.path("more.zip").to_str().unwrap()]);
+    }
+    let host = host.set("sync.keep", "0");
+    let said = host.ok(&["gc", "--dry-run", "--json"]).json();
+    assert!(!said["versions"].as_array().unwrap().is_empty());
+    let done = host.ok(&["gc", "--json"]).json();
+    assert_eq!(said["versions"], done["versions"]);
+    assert_eq!(host.ok(&["gc"]).stdout, "nothing to remove\n");
+}
