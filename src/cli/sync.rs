@@ -51,9 +51,7 @@ impl Sync {
                 let report = act::sync(&writer, &unhurried(&config), trigger, means)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
-            Hand::Daemon(daemon) => {
-                order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(())))
-            }
+            Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(()))),
         })??;
         tell(context, &told).and(published)
     }
