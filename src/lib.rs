@@ -9,7 +9,8 @@
 //! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
 //!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served. [`api`] (2)
 //!   speaks to the management API, [`fetch`] (2) downloads and never holds the key.
-//! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one.
+//! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one, [`publish`] (3) writes it out
+//!   as files for another server.
 //! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
 //!   bundles and hands them out.
 //! - [`admin`] (5) is what an operator asks of a running daemon: the control socket, health, status, metrics.
@@ -30,6 +31,7 @@ pub mod fetch;
 pub mod model;
 pub mod net;
 pub mod origin;
+pub mod publish;
 pub mod seal;
 pub mod serve;
 pub mod site;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: [(&str, u32); 19] = [
+const FLOORS: &[(&str, u32)] = &[
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -18,6 +18,7 @@ const FLOORS: [(&str, u32); 19] = [
     ("fetch", 2),
     ("seal", 3),
     ("serve", 3),
+    ("publish", 3),
     ("sync", 4),
     ("origin", 4),
     ("admin", 5),
@@ -60,7 +61,7 @@ fn rooms_named(text: &str) -> Vec<String> {
 
 #[test]
 fn every_file_imports_only_from_its_own_room_and_from_floors_below() {
-    let floors: BTreeMap<&str, u32> = FLOORS.into_iter().collect();
+    let floors: BTreeMap<&str, u32> = FLOORS.iter().copied().collect();
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     assert!(files.len() > 40, "only {} files found", files.len());

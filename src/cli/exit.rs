@@ -10,6 +10,7 @@ use crate::config::Problem;
 use crate::daemon::DaemonError;
 use crate::net::trouble::{Cause, Trouble};
 use crate::origin::{KeyError, OriginError};
+use crate::publish::PublishError;
 use crate::seal::SealError;
 use crate::store::StoreError;
 use crate::sync::SyncError;
@@ -46,6 +47,8 @@ pub enum Failure {
     Unhealthy(String),
     /// Something stored is not what it was.
     Damage(String),
+    /// What is active could not be published.
+    Publish(PublishError),
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
     /// A file or folder on this machine cannot be used.
@@ -92,7 +95,7 @@ impl Failure {
             Failure::Signal(number) => 128 + number,
             Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found(_) | Failure::Differs => 1,
             Failure::NotActive(_) => 7,
-            Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) => 8,
+            Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
         })
     }
 }
@@ -219,6 +222,7 @@ impl fmt::Display for Failure {
             Failure::Sync(error) => line(f, error),
             Failure::Daemon(error) => line(f, error),
             Failure::Origin(error) => line(f, error),
+            Failure::Publish(error) => line(f, error),
             Failure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
@@ -260,6 +264,12 @@ impl From<SyncError> for Failure {
 impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Failure {
         Failure::Daemon(error)
+    }
+}
+
+impl From<PublishError> for Failure {
+    fn from(error: PublishError) -> Failure {
+        Failure::Publish(error)
     }
 }
 

@@ -14,6 +14,7 @@ use crate::sync::settle::import;
 
 use super::attend::attended;
 use super::order::{Hand, hand, order, tell};
+use super::publish::published;
 use super::{Context, Failure, sync, who};
 
 #[derive(Debug, Args)]
@@ -35,12 +36,13 @@ impl Import {
         let config = context.config()?;
         let intent = sync::unhurried(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
-        let told = attended(context, move |means| match hand(&config.store, means)? {
+        let sources = context.sources();
+        let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
                 means.doing.tell("proving the bundle");
                 let meter = &means.doing.sealing;
                 let report = import(&writer, &intent, &self.path, &source, label.as_ref(), &who(), self.force, meter)?;
-                Ok(Told::of(&report))
+                Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => {
                 let deposit = Deposit::of(&self.path, &config.store, &intent.effort, means)?;
@@ -50,10 +52,10 @@ impl Import {
                     label: self.label,
                     force: self.force,
                 });
-                order(&daemon, &config.store, verb, None, means)
+                order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(())))
             }
         })??;
-        tell(context, &told)
+        tell(context, &told).and(published)
     }
 }
 

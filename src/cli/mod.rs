@@ -16,6 +16,7 @@ mod operate;
 mod order;
 mod origin;
 mod progress;
+mod publish;
 mod run;
 mod serve;
 mod stage;

@@ -13,6 +13,7 @@ use crate::sync::act::{Doing, Means};
 use crate::sync::{Intent, SyncError};
 
 use super::attend::attended;
+use super::publish::published;
 use super::{Context, Failure, PATIENCE, who};
 
 /// How often a store that is locked and a daemon that is not there yet are tried again.
@@ -76,14 +77,18 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Has something done that is done at once, and prints what it says.
     pub(super) fn at_once(self, context: &Context) -> Result<(), Failure> {
-        let told = attended(context, move |means| match hand(&self.store, means)? {
+        let sources = context.sources();
+        let (told, published) = attended(context, move |means| match hand(&self.store, means)? {
             Hand::Here(writer) => {
                 let done = perform(&writer, &self.intent, &self.verb, &who())?;
-                done.map(|(told, _)| told).ok_or(SyncError::Broken("this verb takes a sync".to_owned()).into())
+                let (told, _) = done.ok_or(SyncError::Broken("this verb takes a sync".to_owned()))?;
+                let moves = matches!(self.verb, Verb::Activate { .. } | Verb::Rollback | Verb::Release);
+                Ok((told, if moves { published(&sources, &writer) } else { Ok(()) }))
             }
-            Hand::Daemon(daemon) => order(&daemon, &self.store, self.verb, None, means),
+            // It publishes by itself, and says in its log what comes of that.
+            Hand::Daemon(daemon) => order(&daemon, &self.store, self.verb, None, means).map(|told| (told, Ok(()))),
         })??;
-        tell(context, &told)
+        tell(context, &told).and(published)
     }
 }
 

@@ -8,17 +8,22 @@ use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
-pub(super) struct Run {}
+pub(super) struct Run {
+    /// Listen nowhere: only bring versions and publish them (publish.directory)
+    #[arg(long)]
+    no_serve: bool,
+}
 
 impl Run {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
-        Ok(daemon::run(Start {
-            sources: context.sources().settled(),
-            config,
-            patience: PATIENCE,
-            hangup: Hangup::Reload,
-            describe,
-        })?)
+        if self.no_serve && config.publish.is_none() {
+            // It may be added while it runs.
+            let what = "--no-serve without publish.directory: versions are brought for nobody to see";
+            context.say(&format!("docwharf: warning: {what}"));
+        }
+        let sources = context.sources().settled();
+        let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
+        Ok(if self.no_serve { daemon::run_on(Vec::new(), start)? } else { daemon::run(start)? })
     }
 }

@@ -12,6 +12,7 @@ use crate::sync::{Intent, Outcome, act};
 
 use super::attend::attended;
 use super::order::{self, Hand, hand, order, tell};
+use super::publish::published;
 use super::{Context, Failure};
 
 #[derive(Debug, Args)]
@@ -48,14 +49,16 @@ impl Sync {
             return tell(context, &Told::of(&Report::of(Outcome::Disabled)));
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
-        let told = attended(context, move |means| match hand(&config.store, means)? {
+        let sources = context.sources();
+        let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
                 let means = Means { force: self.force, ..means.clone() };
-                Ok(Told::of(&act::sync(&writer, &unhurried(&config), trigger, &means)?))
+                let report = act::sync(&writer, &unhurried(&config), trigger, &means)?;
+                Ok((Told::of(&report), published(&sources, &writer)))
             }
-            Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means),
+            Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(()))),
         })??;
-        tell(context, &told)
+        tell(context, &told).and(published)
     }
 }
 

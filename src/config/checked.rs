@@ -9,6 +9,7 @@ use crate::model::digest::Digest;
 use crate::model::limits::Limits;
 use crate::model::version::Label;
 use crate::net::Network;
+use crate::publish;
 use crate::seal::Effort;
 use crate::serve::Settings;
 use crate::site::lookup::Addresses;
@@ -18,6 +19,7 @@ use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
 use super::gate::{check_gate, check_manual};
+use super::publish::check_publish;
 use super::raw::{Raw, Value};
 use super::space;
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
@@ -53,6 +55,8 @@ pub struct Config {
     pub settings: Settings,
     /// Where health, status and metrics are told, besides the control socket.
     pub admin: Vec<SocketAddr>,
+    /// Where it is put as files for another server.
+    pub publish: Option<publish::Settings>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Problem>,
 }
@@ -90,14 +94,25 @@ impl Sources {
         if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
             return None;
         }
-        let mut checker = Checker { raw: &raw, problems: Vec::new() };
+        self.alone(&raw, store_path)
+    }
+
+    /// Where the site of this store is published, as far as such a configuration tells.
+    pub fn publish(&self, store: &Path) -> Option<publish::Settings> {
+        let raw = self.read().ok()?;
+        self.alone(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
+    }
+
+    /// A part of the configuration, if nothing is wrong with that part.
+    fn alone<T>(&self, raw: &Raw, part: impl FnOnce(&mut Checker<'_>, &dyn Fn(&str) -> PathBuf) -> T) -> Option<T> {
+        let mut checker = Checker { raw, problems: Vec::new() };
         let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
         let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
             Some(Place::File(..)) => beside.clone(),
             _ => std::env::current_dir().unwrap_or_default(),
         };
-        let store = store_path(&mut checker, &base_of);
-        checker.problems.is_empty().then_some(store)
+        let found = part(&mut checker, &base_of);
+        checker.problems.is_empty().then_some(found)
     }
 
     /// Reads them while an earlier reading is in force: a file that has vanished or was emptied is a mistake then, not a
@@ -168,11 +183,12 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let store = store_path(&mut checker, &base_of);
     let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN]);
     let admin = check_listen(&mut checker, "admin.listen", &[]);
+    let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, admin, warnings })
+    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, admin, publish, warnings })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {

@@ -3,6 +3,7 @@
 pub mod checked;
 mod checker;
 mod gate;
+mod publish;
 pub mod raw;
 pub mod show;
 mod space;

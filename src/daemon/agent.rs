@@ -36,6 +36,7 @@ use crate::sync::{Bundle, Outcome, SyncError};
 use super::DaemonError;
 use super::notify::Notifier;
 use super::orders::{Describe, reply};
+use super::publisher::Publisher;
 use super::work::{Done, Running, Work};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -49,6 +50,7 @@ pub(super) struct Agent {
     /// What is wrong with a configuration that was to be taken over.
     pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
+    publisher: Publisher,
     pub(super) shown: Option<VersionId>,
     /// Failures in a row.
     pub(super) failures: u32,
@@ -110,12 +112,14 @@ impl Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
+        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site));
         let mut agent = Agent {
             writer,
             sources,
             config,
             config_error: None,
             site,
+            publisher,
             shown,
             failures: 0,
             watch,
@@ -344,6 +348,7 @@ impl Agent {
         };
         // The gate looks addresses up as they are served.
         self.config.intent.gate.addresses = addresses;
+        self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);
         }

@@ -1,11 +1,13 @@
 //! The life of `run`, `serve` and `origin`: serve what there is, then look for more, until told to stop.
 //!
 //! Async is for sockets, timers and signals; looking, proving and sealing happen on a thread of their own ([`work`]).
-//! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on.
+//! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on,
+//! [`publisher`] what makes files of what it serves.
 
 mod agent;
 mod notify;
 mod orders;
+mod publisher;
 mod sockets;
 mod start;
 mod work;

@@ -147,7 +147,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
 
 /// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can
 /// fail in a way that matters: it only costs politeness.
-fn step_back(threads: usize) {
+pub(super) fn step_back(threads: usize) {
     let me = gettid();
     let nice = getpriority_process(Some(me)).unwrap_or(0);
     if nice < NICE {

@@ -4,18 +4,14 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, mkdirat, openat};
-use rustix::io::Errno;
-
-use crate::codec::inflate::{Inflate, Status};
-use crate::model::site_path::{SitePath, components, file_name, is_hidden};
-use crate::site::index::{Coding, Entry};
+use crate::codec::inflate::Inflate;
+use crate::model::site_path::{SitePath, is_hidden};
 use crate::site::mapping;
+use crate::site::tree::{self, Tree};
 
 use super::{Effort, Meter, Proven, SealError, Sealing, Space, seal};
 
@@ -68,18 +64,18 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     let Sealing { proven, image, .. } = seal(from, &Space::Unlinked(beside.to_owned()), effort, meter)?;
     let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
     let image = mapping::map(image, proven.id).map_err(write_error(beside))?;
-    let root = File::open(tree.path()).map_err(write_error(tree.path()))?;
+    let mut made = Tree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
     if raw {
         for folder in &proven.folders {
-            open_folder(&root, folder.as_bytes()).map_err(|e| write_error(&shown(to, folder))(e.into()))?;
+            made.make_folder(folder).map_err(|e| write_error(&shown(to, folder))(e.into()))?;
         }
     }
     let mut inflate = Inflate::new();
     let files = if raw { &proven.raw_files } else { &proven.files };
     for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
         let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
-        let file = create(&root, path).map_err(|e| write_error(&shown(to, path))(e.into()))?;
-        write_file(file, coded, entry, &mut inflate).map_err(write_error(&shown(to, path)))?;
+        let mut file = made.create(path).map_err(|e| write_error(&shown(to, path))(e.into()))?;
+        tree::write(&mut file, coded, entry, &mut inflate).map_err(write_error(&shown(to, path)))?;
     }
     if exists {
         move_up(tree.path(), to)?;
@@ -99,49 +95,6 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
 /// A path for messages.
 fn shown(root: &Path, path: &SitePath) -> PathBuf {
     root.join(OsStr::from_bytes(path.as_bytes()))
-}
-
-/// The folder at `path` below `root`, made if need be. One component at a time: a legal path may be longer than what the
-/// kernel takes at once, and no link is followed on the way.
-fn open_folder(root: &File, path: &[u8]) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut folder = rustix::io::dup(root)?;
-    for name in components(path).filter(|name| !name.is_empty()) {
-        let name = OsStr::from_bytes(name);
-        folder = match openat(&folder, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => {
-                mkdirat(&folder, name, Mode::from_raw_mode(0o755))?;
-                openat(&folder, name, flags, Mode::empty())?
-            }
-            opened => opened?,
-        };
-    }
-    Ok(folder)
-}
-
-/// The one place where a judged path becomes a file.
-fn create(root: &File, path: &SitePath) -> rustix::io::Result<File> {
-    let path = path.as_bytes();
-    let name = file_name(path);
-    let folder = open_folder(root, &path[..path.len() - name.len()])?;
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    openat(&folder, OsStr::from_bytes(name), flags, Mode::from_raw_mode(0o644)).map(File::from)
-}
-
-fn write_file(mut file: File, coded: &[u8], entry: &Entry, inflate: &mut Inflate) -> io::Result<()> {
-    if entry.coding == Coding::Stored {
-        return file.write_all(coded);
-    }
-    inflate.reset();
-    let mut at = 0;
-    loop {
-        let step = inflate.run(&coded[at..], true).map_err(io::Error::other)?;
-        at += step.consumed;
-        file.write_all(inflate.output())?;
-        if step.status == Status::Done {
-            return Ok(());
-        }
-    }
 }
 
 /// Moves what is in `tree` into `to`, which is its parent and otherwise empty. It may be a mount point, so it cannot

@@ -97,7 +97,8 @@ impl Answer for Site {
     }
 }
 
-/// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`].
+/// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`]. Without a listener it
+/// only waits.
 pub async fn serve<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
@@ -110,9 +111,14 @@ pub async fn serve<A: Answer>(
 pub async fn serve_beating<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
-    stop: watch::Receiver<bool>,
+    mut stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
 ) -> io::Result<()> {
+    if listeners.is_empty() {
+        // Whoever could say stop has gone: that says it, too.
+        let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
+        return Ok(());
+    }
     let room = Arc::new(Semaphore::new(most_connections()));
     let mut acceptors = JoinSet::new();
     for listener in listeners {

@@ -21,6 +21,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
+use tokio::sync::Notify;
 
 use crate::model::digest::Digest;
 use crate::site::lookup::Slashes;
@@ -51,6 +52,7 @@ pub struct Site {
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
+    shown: Notify,
 }
 
 /// Classes of status codes, as requests are counted.
@@ -71,12 +73,19 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        Arc::new(Site { settings, current: ArcSwapOption::empty(), inflated, requests: Default::default() })
+        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
+        Arc::new(Site { settings, current, inflated, requests: Default::default(), shown })
     }
 
     /// Serves `version` from the next request on.
     pub fn show(&self, version: Sealed) {
         self.current.store(Some(Arc::new(version)));
+        self.shown.notify_one();
+    }
+
+    /// Waits until a version has been shown since the last call; meant for one who waits.
+    pub async fn shown(&self) {
+        self.shown.notified().await;
     }
 
     /// The version being served.

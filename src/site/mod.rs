@@ -10,4 +10,5 @@ pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;
 pub mod sealed;
+pub mod tree;
 pub mod types;

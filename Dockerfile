@@ -1,0 +1,43 @@
+# docwharf as a container: one static program on nothing but root certificates. `docker build -t docwharf .`
+#
+# It needs no shell, no /tmp and no writable root: `--read-only --cap-drop=ALL --security-opt=no-new-privileges` and any
+# user work. As process 1 it answers SIGTERM itself and ends with 0. Times in its log, and those of `sync.schedule`, are UTC.
+FROM docker.io/library/rust:1.95-bookworm AS build
+# musl-gcc compiles the one C library in it (ring), for a program that needs no library at all.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends ca-certificates musl-tools \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+# Each platform builds for itself (x86_64 or aarch64): other machines are emulated by the builder, not cross-compiled here.
+RUN target="$(uname -m)-unknown-linux-musl" \
+    && rustup target add "$target" \
+    && cargo build --release --locked --bin docwharf --target "$target" \
+    && mkdir -p /out/data \
+    && cp "target/$target/release/docwharf" /out/docwharf \
+    && /out/docwharf --version
+
+FROM scratch
+ARG SOURCE=unknown
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="docwharf" \
+      org.opencontainers.image.description="Proves, seals and serves static documentation bundles" \
+      org.opencontainers.image.source="$SOURCE" \
+      org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /out/docwharf /docwharf
+# A new volume takes owner and mode from this folder. Whoever is told to run the container (an arbitrary UID on OpenShift)
+# must be able to make the store in it, and nobody else is in here. Volumes of a pod get their group from `fsGroup`.
+COPY --from=build --chown=65532:65532 --chmod=1777 /out/data /data
+ENV DOCWHARF_STORE__PATH=/data \
+    DOCWHARF_SERVER__LISTEN=0.0.0.0:8080 \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+USER 65532:65532
+VOLUME /data
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/docwharf", "health"]
+ENTRYPOINT ["/docwharf"]
+CMD ["run"]

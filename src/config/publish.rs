@@ -1,0 +1,110 @@
+//! `[publish]`: where the site is put as files, and who may read them.
+
+use std::path::{Path, PathBuf};
+
+use crate::publish::Settings;
+use crate::site::tree::Modes;
+
+use super::Problem;
+use super::checker::Checker;
+use super::raw::Value;
+
+/// What the site's files get by default: another server has another user, so everybody may read.
+const MODE: u32 = 0o644;
+
+/// Proves the section. `store` is where the store is.
+pub(super) fn check_publish(
+    checker: &mut Checker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    store: &Path,
+    warnings: &mut Vec<Problem>,
+) -> Option<Settings> {
+    let mode = checker.value("publish.mode", |value| {
+        octal(value).filter(|mode| mode & !0o666 == 0 && mode & 0o400 != 0).ok_or_else(|| {
+            "a file mode in quotes such as \"0644\" is needed, under which the owner may read and nobody may execute"
+                .to_owned()
+        })
+    });
+    let umask = checker.value("publish.umask", |value| {
+        octal(value).filter(|umask| umask & !0o077 == 0).ok_or_else(|| {
+            "a umask in quotes such as \"0022\" is needed, which takes nothing from the owner".to_owned()
+        })
+    });
+    let raw = checker.raw;
+    if let (Some(_), Some(written)) = (raw.get("publish.mode"), raw.get("publish.umask")) {
+        let what = "publish.umask: publish.mode replaces it; remove one of them".to_owned();
+        warnings.push(Problem { place: written.place.clone(), what });
+    }
+    let directory = checker.parsed("publish.directory", |text| {
+        let directory = base_of("publish.directory").join(text);
+        // Links are looked at when it is published.
+        if directory.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(directory) }
+    })?;
+    let modes = match (mode, umask) {
+        (None, Some(umask)) => Modes::under(umask),
+        (mode, _) => Modes::of_files(mode.unwrap_or(MODE)),
+    };
+    Some(Settings { directory, store: store.to_owned(), modes })
+}
+
+/// Octal digits, as `chmod` takes them. A number of TOML would be a decimal one.
+fn octal(value: &Value) -> Option<u32> {
+    match value {
+        Value::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {
+            u32::from_str_radix(text, 8).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::raw::Raw;
+
+    fn checked(text: &str) -> (Option<Settings>, Vec<Problem>, Vec<Problem>) {
+        let mut raw = Raw::default();
+        raw.read_toml(&format!("[publish]\n{text}"), Path::new("/etc/c.toml"));
+        let mut checker = Checker { raw: &raw, problems: Vec::new() };
+        let mut warnings = Vec::new();
+        let settings = check_publish(&mut checker, &|_| "/etc".into(), Path::new("/store"), &mut warnings);
+        (settings, checker.problems, warnings)
+    }
+
+    fn modes(text: &str) -> (u32, u32) {
+        let (settings, problems, _) = checked(&format!("directory = \"www\"\n{text}"));
+        let settings = settings.unwrap_or_else(|| panic!("{problems:?}"));
+        assert_eq!(settings.directory, Path::new("/etc/www"));
+        (settings.modes.file, settings.modes.folder)
+    }
+
+    #[test]
+    fn a_mode_is_exact_and_a_umask_takes_away_from_everything() {
+        assert_eq!(modes(""), (0o644, 0o755));
+        assert_eq!(modes("mode = \"0440\""), (0o440, 0o750));
+        assert_eq!(modes("umask = \"0027\""), (0o640, 0o750));
+        assert_eq!(modes("umask = \"002\""), (0o664, 0o775));
+        assert_eq!(modes("mode = \"0600\"\numask = \"0022\""), (0o600, 0o700));
+        assert_eq!(checked("directory = \"www\"\nmode = \"0600\"\numask = \"0022\"").2.len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_a_mistake() {
+        for wrong in [
+            "mode = \"0755\"",
+            "mode = \"4644\"",
+            "mode = \"0066\"",
+            "mode = \"+644\"",
+            "mode = \"0648\"",
+            "mode = 644",
+            "umask = \"0222\"",
+            "umask = \"x\"",
+            "directory = \"/store\"",
+            "directory = \"/store/versions\"",
+        ] {
+            let (_, problems, _) = checked(wrong);
+            assert_eq!(problems.len(), 1, "{wrong}: {problems:?}");
+        }
+        assert!(checked("directory = \"/store2\"").0.is_some());
+    }
+}
