@@ -6,6 +6,8 @@
 mod support;
 
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -86,6 +88,15 @@ impl Host {
 
     fn active(&self) -> String {
         self.id("active")
+    }
+
+    /// What monitoring reads of the daemon.
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.path("store/control.sock")).expect("the daemon listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
     }
 
     fn history(&self, what: &str) -> Vec<Value> {
@@ -477,10 +488,12 @@ fn force_and_promotion_reach_a_running_daemon_which_serves_what_comes_of_them() 
     until("it is kept back", || host.history("kept back").len() == 1);
     let text = host.ok(&["status"]).stdout;
     assert!(text.contains("the gate refuses it: maxShrink: 6 pages instead of 10"), "{text}");
+    assert!(host.metrics().contains("\ndocwharf_gate_refused 1\n"));
     let refused = host.ends(7, &["sync"]);
     assert!(refused.stderr.contains("refused by the gate: maxShrink: "), "{}", refused.stderr);
     assert_eq!(host.ok(&["sync", "--force", "--json"]).json()["result"], "activated");
     assert_eq!(http::get(&daemon.address, "/").text(), "<h1>two</h1>");
+    assert!(host.metrics().contains("\ndocwharf_gate_refused 0\n"));
     // Once.
     host.put(&site(2, "three"));
     until("it is kept back", || host.history("kept back").len() == 2);

@@ -17,7 +17,7 @@ use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
-use super::gate::{check_gate, check_manual};
+use super::gate::{check_activation, check_gate};
 use super::raw::{Raw, Value};
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
@@ -229,7 +229,7 @@ fn check_intent(
         effort: Effort::new(check_limits(checker)),
         keep: checker.number("sync.keep", 0, 10_000).unwrap_or(3) as usize,
         gate: check_gate(checker, addresses),
-        manual: check_manual(checker),
+        activation: check_activation(checker),
     }
 }
 

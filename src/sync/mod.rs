@@ -71,8 +71,18 @@ pub struct Intent {
     pub keep: usize,
     /// What a version must be like to become active by itself.
     pub gate: Gate,
-    /// No version becomes active by itself: a person promotes it.
-    pub manual: bool,
+    /// Who makes a version active.
+    pub activation: Activation,
+}
+
+/// Who makes a version active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activation {
+    /// It becomes so by itself.
+    #[default]
+    Auto,
+    /// A person promotes it.
+    Manual,
 }
 
 /// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
@@ -94,7 +104,7 @@ impl Default for Intent {
             effort: Effort::new(Limits::default()),
             keep: usize::MAX,
             gate: Gate::default(),
-            manual: false,
+            activation: Activation::Auto,
         }
     }
 }
