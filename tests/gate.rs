@@ -124,10 +124,12 @@ fn broken(links: usize) -> String {
 
 const SHRINK: &str = "[gate]\nmaxShrink = \"30%\"\n";
 
+/// A rule, what is active before, what passes, what is refused, and the words of the refusal.
+type Case = (&str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &str);
+
 #[test]
 fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
-    // Rules, what is active before, what passes, what is refused, and the words of the refusal.
-    let cases: [(&str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &str); 7] = [
+    let cases: [Case; 7] = [
         ("minPages = 5", None, site(5, "a"), site(4, "b"), "minPages: 4 pages; at least 5 are demanded"),
         (
             "maxShrink = \"30%\"",
