@@ -57,8 +57,8 @@ pub enum Failure {
     },
     /// What was being read changed meanwhile.
     Changed(String),
-    /// Something was looked for and found.
-    Found(String),
+    /// What was looked for was found; what it is was printed.
+    Found,
     /// The result cannot be printed.
     Output(io::Error),
     /// A signal ended it: this one.
@@ -82,13 +82,13 @@ impl Failure {
                 DaemonError::NothingToServe { .. } => 2,
                 DaemonError::FirstSync(error) => sync_code(error),
                 DaemonError::Store(error) => store_code(error),
-                DaemonError::Bind { .. } | DaemonError::Start(_) => 8,
+                DaemonError::Bind { .. } | DaemonError::Passed { .. } | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),
             Failure::Remote { code, .. } => *code,
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found(_) => 1,
+            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) => 8,
         })
@@ -195,7 +195,6 @@ impl fmt::Display for Failure {
             Failure::Usage(what)
             | Failure::Changed(what)
             | Failure::Unhealthy(what)
-            | Failure::Found(what)
             | Failure::Damage(what)
             | Failure::Remote { message: what, .. } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
@@ -228,6 +227,7 @@ impl fmt::Display for Failure {
                     hint(source)
                 )
             }
+            Failure::Found => Ok(()),
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {}{}", words(error), hint(error))

@@ -5,6 +5,7 @@ mod bundle;
 mod completions;
 mod config;
 mod demo;
+mod diff;
 mod doctor;
 mod exit;
 mod export;
@@ -17,6 +18,7 @@ mod origin;
 mod progress;
 mod run;
 mod serve;
+mod stage;
 mod status;
 mod store;
 mod sync;
@@ -94,6 +96,10 @@ enum Command {
     Versions(status::Versions),
     /// Show who did what, and when
     History(status::History),
+    /// Show the version that waits to become active, and what is different in it
+    Stage(stage::Stage),
+    /// Show what differs between two versions; ends with 1 if something does
+    Diff(diff::DiffCommand),
     /// Serve this version and hold it
     Activate(operate::Activate),
     /// Serve the version before and hold it
@@ -188,6 +194,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Status(command) => command.run(&context),
         Command::Versions(command) => command.run(&context),
         Command::History(command) => command.run(&context),
+        Command::Stage(command) => command.run(&context),
+        Command::Diff(command) => command.run(&context),
         Command::Activate(command) => command.run(&context),
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),

@@ -5,6 +5,7 @@ use clap::Args;
 use crate::admin::wire::{Told, Verb};
 use crate::config::checked::Config;
 use crate::store::Store;
+use crate::sync::act::Means;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::{Intent, Outcome, act};
@@ -18,6 +19,9 @@ pub(super) struct Sync {
     /// Look at the source even if the pinned label is already there
     #[arg(long)]
     refresh: bool,
+    /// Activate what it brings, whatever the gate says; a hold stays
+    #[arg(long)]
+    force: bool,
 }
 
 impl Sync {
@@ -27,7 +31,7 @@ impl Sync {
         let config = if named { Some(context.config()?) } else { None };
         let question = config.as_ref().map(|config| config.intent.question());
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
-        let verb = Verb::Sync { refresh: self.refresh };
+        let verb = Verb::Sync { refresh: self.refresh, force: self.force };
         if let Some(daemon) = order::daemon_of(&store) {
             let told = attended(context, move |means| order(&daemon, &store, verb, question, means))??;
             return tell(context, &told);
@@ -45,7 +49,10 @@ impl Sync {
         }
         let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
         let told = attended(context, move |means| match hand(&config.store, means)? {
-            Hand::Here(writer) => Ok(Told::of(&act::sync(&writer, &unhurried(&config), trigger, means)?)),
+            Hand::Here(writer) => {
+                let means = Means { force: self.force, ..means.clone() };
+                Ok(Told::of(&act::sync(&writer, &unhurried(&config), trigger, &means)?))
+            }
             Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means),
         })??;
         tell(context, &told)

@@ -2,6 +2,7 @@
 
 pub mod checked;
 mod checker;
+mod gate;
 pub mod raw;
 pub mod show;
 mod space;

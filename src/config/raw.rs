@@ -58,6 +58,11 @@ pub const KEYS: &[Key] = &[
     key("limits.unpacked", "\"8GiB\""),
     key("limits.archive", "\"4GiB\""),
     key("limits.entry", "\"2GiB\""),
+    key("gate.require", ""),
+    key("gate.minPages", ""),
+    key("gate.maxShrink", ""),
+    key("gate.maxBrokenLinks", ""),
+    key("activate.mode", "\"auto\""),
     // Sections that mean something by being there.
     key("staticExport", ""),
     key("api", ""),

@@ -34,6 +34,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::work::{Done, Running, Work};
 
@@ -46,7 +47,7 @@ pub(super) struct Agent {
     sources: Sources,
     pub(super) config: Config,
     /// What is wrong with a configuration that was to be taken over.
-    config_error: Option<String>,
+    pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
     pub(super) shown: Option<VersionId>,
     /// Failures in a row.
@@ -56,6 +57,8 @@ pub(super) struct Agent {
     pub(super) running: Option<Running>,
     /// What is to be done next.
     pending: Option<Trigger>,
+    /// Whether what that brings passes the gate unasked.
+    pub(super) force: bool,
     /// Who waits for what comes of that.
     pub(super) waiting: Vec<Waiter>,
     /// What lies ready in the inbox.
@@ -73,6 +76,11 @@ pub(super) struct Agent {
     pub(super) live: Arc<Live>,
     metrics: Arc<Metrics>,
     pub(super) describe: Describe,
+    pub(super) notifier: Notifier,
+    /// Since when which version is shown, for [`Agent::tell_standing`].
+    pub(super) since: Option<(VersionId, Option<String>)>,
+    /// How the last sync failed, if it did.
+    pub(super) last_error: Option<String>,
 }
 
 /// Gets the answer to an order.
@@ -114,6 +122,7 @@ impl Agent {
             inbox,
             running: None,
             pending: None,
+            force: false,
             waiting: Vec::new(),
             imports: VecDeque::new(),
             orders: VecDeque::new(),
@@ -124,6 +133,9 @@ impl Agent {
             live,
             metrics,
             describe,
+            notifier: Notifier::none(),
+            since: None,
+            last_error: None,
         };
         // What has changed since the configuration was read and before it was watched.
         if let Ok(config) = agent.sources.load() {
@@ -132,6 +144,11 @@ impl Agent {
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
+    }
+
+    /// The same, telling this manager how it stands.
+    pub(super) fn telling(self, notifier: &Notifier) -> Agent {
+        Agent { notifier: notifier.clone(), ..self }
     }
 
     /// A restart goes on waiting where the one before left off, for the same question.
@@ -157,6 +174,7 @@ impl Agent {
     ) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
+            self.tell_standing();
             self.tell_live();
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
@@ -170,6 +188,7 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
+                    self.notifier.reloading();
                     // What is read now is what later changes are compared with.
                     if self.watch.compare().contains(&What::Inbox) {
                         self.glance = Some(Instant::now());
@@ -181,6 +200,7 @@ impl Agent {
                     }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
+                    self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
                 Woken::Done(done) => {
@@ -205,7 +225,7 @@ impl Agent {
         } else if let Some(path) = self.imports.pop_front() {
             (Work::Inbox(path), Vec::new())
         } else if let Some(trigger) = self.pending.take() {
-            (Work::Sync(trigger), std::mem::take(&mut self.waiting))
+            (Work::Sync(trigger, std::mem::take(&mut self.force)), std::mem::take(&mut self.waiting))
         } else {
             return Ok(());
         };
@@ -314,6 +334,7 @@ impl Agent {
             }
         }
         let inbox = config.inbox != self.config.inbox;
+        let addresses = self.config.intent.gate.addresses.clone();
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
@@ -321,6 +342,8 @@ impl Agent {
             settings: self.config.settings.clone(),
             ..config
         };
+        // The gate looks addresses up as they are served.
+        self.config.intent.gate.addresses = addresses;
         if inbox {
             self.inbox = open_inbox(&self.config);
         }
@@ -392,10 +415,11 @@ impl Agent {
                 reply(waiting, &done.result, self.describe);
                 Ok(())
             }
-            Work::Sync(trigger) => {
+            Work::Sync(trigger, force) => {
                 if let Err(SyncError::Interrupted) = done.result {
                     // It is not given up: whoever waits for it goes on waiting.
                     self.waiting.extend(waiting);
+                    self.force |= force;
                 } else {
                     self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
                     reply(waiting, &done.result, self.describe);
@@ -414,6 +438,7 @@ impl Agent {
             }
             Ok(report) => {
                 self.failures = 0;
+                self.last_error = None;
                 // A changed configuration that asked for nothing puts nothing off.
                 let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
                 if !asked_nothing || self.next.0 <= Instant::now() {
@@ -433,6 +458,7 @@ impl Agent {
                 if wait != every {
                     self.look_after(Some(wait));
                 }
+                self.last_error = Some(Chain(&error).to_string());
                 self.tell_failure(&error, wait);
             }
         }
@@ -524,8 +550,12 @@ fn tell(report: &Report) {
     }
     match &report.outcome {
         Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        Outcome::NotActive(id, why) if report.brought.is_some() => {
+        Outcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
             tracing::warn!("version {} is sealed but not active: {why}", id.short());
+        }
+        Outcome::Staged(id) if report.brought.is_some() => {
+            let id = id.short();
+            tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
         }
         _ => tracing::debug!("nothing new"),
     }

@@ -4,7 +4,9 @@
 //! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on.
 
 mod agent;
+mod notify;
 mod orders;
+mod sockets;
 mod start;
 mod work;
 
@@ -32,6 +34,17 @@ pub enum DaemonError {
         /// The address.
         address: std::net::SocketAddr,
         /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket was passed that is not what it should be.
+    #[error("cannot serve on descriptor {descriptor}, which was passed under the name {name:?}")]
+    Passed {
+        /// Its number.
+        descriptor: usize,
+        /// The name in `LISTEN_FDNAMES`, or nothing.
+        name: String,
+        /// What is wrong with it.
         #[source]
         source: io::Error,
     },

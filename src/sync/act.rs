@@ -92,6 +92,8 @@ pub struct Means {
     pub doing: Arc<Doing>,
     /// Who wants it, for receipts and history.
     pub who: String,
+    /// Whether what is due passes the gate unasked.
+    pub force: bool,
 }
 
 /// One sync on the real world.
@@ -343,7 +345,7 @@ impl World for Act<'_> {
         found: Option<VersionId>,
         brought: Option<Brought>,
     ) -> Result<Report, SyncError> {
-        settle(self.writer, record, intent, &self.means.who, found, brought)
+        settle(self.writer, record, intent, &self.means.who, self.means.force, found, brought)
     }
 }
 

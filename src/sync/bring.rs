@@ -81,6 +81,10 @@ pub fn bring(
     date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
     let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
+    if committed == Committed::Known && open::index(writer.store(), id).is_err() {
+        // The image is good, but what stands beside it is not: opening makes it again.
+        open::open(writer, id, &effort, false)?;
+    }
     let before = record.clone();
     let filed = file(writer, record, arrival, &sealing.proven, who, committed);
     if filed.is_err() {
