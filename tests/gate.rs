@@ -125,7 +125,7 @@ fn broken(links: usize) -> String {
 const SHRINK: &str = "[gate]\nmaxShrink = \"30%\"\n";
 
 /// A rule, what is active before, what passes, what is refused, and the words of the refusal.
-type Case = (&str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &str);
+type Case = (&'static str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &'static str);
 
 #[test]
 fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {

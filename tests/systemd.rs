@@ -257,7 +257,8 @@ fn run_on(host: &Host, socket: impl Into<OwnedFd>, names: &[&str]) -> Command {
 /// The same with sockets that are for the process `pid`; `$$` is the one that is started.
 fn run_as(pid: &str, host: &Host, socket: impl Into<OwnedFd>, names: &[&str]) -> Command {
     let plain = host.command(&["run"]);
-    let copies: String = (0..names.len()).map(|n| format!(" {}<&0", n + 3)).collect();
+    let copies: Vec<String> = (0..names.len()).map(|n| format!(" {}<&0", n + 3)).collect();
+    let copies = copies.concat();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("exec{copies} </dev/null; exec env LISTEN_PID={pid} \"$@\""), "sh"]);
     command.arg(format!("LISTEN_FDS={}", names.len()));

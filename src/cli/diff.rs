@@ -57,7 +57,7 @@ impl DiffCommand {
         } else {
             print(&as_text(from, to, &found, most))?;
         }
-        if found.is_empty() { Ok(()) } else { Err(Failure::Differs) }
+        if found.is_empty() { Ok(()) } else { Err(Failure::Found) }
     }
 }
 

@@ -7,7 +7,6 @@ use clap::Args;
 use serde_json::json;
 
 use crate::doctor::{Check, Verdict, examine};
-use crate::model::units::count;
 
 use super::{Context, Failure, wants_colour};
 
@@ -29,7 +28,7 @@ impl Doctor {
         let (errors, warnings) = (of(Verdict::Error), of(Verdict::Warning));
         let json = json!({ "schemaVersion": 1, "errors": errors, "warnings": warnings, "checks": checks });
         context.result(&json, &table(&checks, wants_colour(io::stdout().is_terminal())))?;
-        if errors > 0 { Err(Failure::Found(format!("{} found", count(errors, "error")))) } else { Ok(()) }
+        if errors > 0 { Err(Failure::Found) } else { Ok(()) }
     }
 }
 

@@ -60,10 +60,8 @@ pub enum Failure {
     },
     /// What was being read changed meanwhile.
     Changed(String),
-    /// Two things that were compared differ; how was printed.
-    Differs,
-    /// Something was looked for and found.
-    Found(String),
+    /// What was looked for was found; what it is was printed.
+    Found,
     /// The result cannot be printed.
     Output(io::Error),
     /// A signal ended it: this one.
@@ -93,7 +91,7 @@ impl Failure {
             Failure::Origin(error) => origin_code(error),
             Failure::Remote { code, .. } => *code,
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found(_) | Failure::Differs => 1,
+            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
         })
@@ -200,7 +198,6 @@ impl fmt::Display for Failure {
             Failure::Usage(what)
             | Failure::Changed(what)
             | Failure::Unhealthy(what)
-            | Failure::Found(what)
             | Failure::Damage(what)
             | Failure::Remote { message: what, .. } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
@@ -234,7 +231,7 @@ impl fmt::Display for Failure {
                     hint(source)
                 )
             }
-            Failure::Differs => Ok(()),
+            Failure::Found => Ok(()),
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
                 write!(f, "docwharf: cannot write to standard output: {}{}", words(error), hint(error))

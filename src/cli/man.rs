@@ -19,7 +19,7 @@ pub(super) struct Man {
 /// What each exit code says, as README.md has it too.
 const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done, already current, staged as configured, or disabled"),
-    ("1", "other; diff: something differs; doctor: an error was found"),
+    ("1", "other; diff: something differs; doctor: there is an error"),
     ("2", "usage or configuration; also 400 from the API"),
     ("3", "refused by the upstream: 401, 403"),
     (
@@ -28,7 +28,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ),
     ("5", "bundle rejected, or another than sha256 demands"),
     ("6", "the export job failed"),
-    ("7", "sealed but not activated: held or pinned"),
+    ("7", "sealed but not activated: held, pinned, or refused by the gate"),
     ("8", "local: disk, permission, lock, port"),
     ("130, 143", "ended by SIGINT, SIGTERM; run, serve, origin and demo end with 0"),
 ];
