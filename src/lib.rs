@@ -15,7 +15,7 @@
 //!   bundles and hands them out.
 //! - [`admin`] (5) is what an operator asks of a running daemon: the control socket, health, status, metrics.
 //! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run`, `serve` and `origin` together.
+//! - [`daemon`] (6) wires `run`, `serve` and `origin` together. [`doctor`] (6) looks for what is wrong and changes nothing.
 //! - [`cli`] (7): one file a command.
 
 pub mod admin;
@@ -26,6 +26,7 @@ pub mod cli;
 pub mod codec;
 pub mod config;
 pub mod daemon;
+pub mod doctor;
 pub mod fetch;
 pub mod model;
 pub mod net;

@@ -6,7 +6,10 @@ fn main() -> ExitCode {
     match docwharf::cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{}", docwharf::cli::painted(&failure));
+            let line = docwharf::cli::painted(&failure);
+            if !line.is_empty() {
+                eprintln!("{line}");
+            }
             failure.code()
         }
     }

@@ -24,6 +24,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("admin", 5),
     ("config", 5),
     ("daemon", 6),
+    ("doctor", 6),
     ("cli", 7),
     ("lib", 8),
 ];

@@ -11,6 +11,7 @@ use docwharf::model::limits::Limits;
 use docwharf::model::version::VersionId;
 use docwharf::seal::{Effort, Meter};
 use docwharf::site::lookup::Files;
+use docwharf::store::space::Allowance;
 use docwharf::store::writer::{Committed, Writer};
 use docwharf::sync::bring::{Arrival, Brought, bring};
 use docwharf::sync::open::open;
@@ -48,12 +49,14 @@ fn a_version_that_is_mapped_is_not_pruned() {
     let lease = open(&writer, old, &effort(), false).unwrap();
     put(&writer, dir.path(), "new");
     let record = writer.store().record().unwrap();
-    assert!(writer.prune(&record, 0).unwrap().is_empty());
+    let nothing = Allowance { keep: 0, max_bytes: Some(0), min_free: None };
+    assert!(writer.prune(&record, &Allowance::default()).unwrap().is_empty());
+    assert!(writer.prune(&record, &nothing).unwrap().is_empty());
     assert!(ids(&writer).contains(&old));
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
     drop(lease);
-    assert_eq!(writer.prune(&record, 0).unwrap()[0].id, old);
+    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
 }
 

@@ -17,7 +17,7 @@ use support::upstream::{Call, Upstream, answer};
 use support::{Daemon, http, until};
 
 /// Verb, then its exit code beside a daemon, alone, on a locked store, on one that is read-only.
-const TABLE: [(&[&str], [i32; 4]); 16] = [
+const TABLE: [(&[&str], [i32; 4]); 17] = [
     (&["status"], [0, 0, 0, 0]),
     (&["status", "--json"], [0, 0, 0, 0]),
     (&["history"], [0, 0, 0, 0]),
@@ -26,6 +26,7 @@ const TABLE: [(&[&str], [i32; 4]); 16] = [
     (&["store", "verify", "--active"], [0, 0, 0, 0]),
     (&["gc", "--dry-run"], [0, 0, 0, 0]),
     (&["health"], [0, 1, 1, 1]),
+    (&["doctor", "--offline"], [0, 0, 0, 1]),
     (&["activate", "first"], [0, 0, 8, 8]),
     (&["rollback"], [0, 0, 8, 8]),
     (&["hold", "--reason", "because"], [0, 0, 8, 8]),

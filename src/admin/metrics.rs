@@ -18,6 +18,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::model::units::{parse_time, unix_seconds};
 use crate::serve::{CLASSES, Site};
 use crate::store::Store;
+use crate::sync::staged::{Waits, staged};
 
 use super::live::Live;
 
@@ -41,6 +42,7 @@ pub struct Metrics {
     next_look: Seconds,
     failures: Gauge,
     held: Gauge,
+    gate_refused: Gauge,
     pinned: Gauge,
     ready: Gauge,
     config_ok: Gauge,
@@ -65,6 +67,7 @@ impl Metrics {
             next_look: Seconds::default(),
             failures: Gauge::default(),
             held: Gauge::default(),
+            gate_refused: Gauge::default(),
             pinned: Gauge::default(),
             ready: Gauge::default(),
             config_ok: Gauge::default(),
@@ -90,6 +93,7 @@ impl Metrics {
         for (name, help, gauge) in [
             ("consecutive_failures", "Looks in a row that failed", &metrics.failures),
             ("held", "Whether automatic activation is stopped", &metrics.held),
+            ("gate_refused", "Whether the gate keeps a version back", &metrics.gate_refused),
             ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
             ("ready", "Whether a version is served", &metrics.ready),
             ("config_reload_success", "Whether the configuration as it is now is in force", &metrics.config_ok),
@@ -100,7 +104,7 @@ impl Metrics {
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
         // Series that are there from the start can be summed and alerted on.
-        for result in ["activated", "already_current", "not_activated", "failed"] {
+        for result in ["activated", "already_current", "staged", "not_activated", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
             metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
         }
@@ -148,6 +152,8 @@ impl Metrics {
             self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
             self.last_success.set(time(record.last_good.as_deref()));
             self.held.set(i64::from(record.hold.is_some()));
+            let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
+            self.gate_refused.set(i64::from(matches!(waits, Some(Waits::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
         if let Ok(versions) = store.versions() {

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::base::chain::Chain;
 use crate::serve::Site;
 use crate::serve::listener::Answer;
+use crate::serve::pulse::Pulse;
 use crate::store::Store;
 
 use super::live::Live;
@@ -60,6 +61,8 @@ pub struct Admin {
     pub site: Arc<Site>,
     /// The way to the agent.
     pub orders: mpsc::Sender<Call>,
+    /// Whether the loops that accept turn.
+    pub pulse: Arc<Pulse>,
 }
 
 impl Answer for Admin {
@@ -88,8 +91,11 @@ impl Admin {
             return not_allowed("GET, HEAD");
         }
         match path {
-            // That this is answered at all shows that the loop turns.
-            "/livez" => answer(StatusCode::OK, TEXT, "ok\n"),
+            // That this is answered shows that this loop turns; what is asked is whether those of the readers do.
+            "/livez" if self.pulse.is_beating() => answer(StatusCode::OK, TEXT, "ok\n"),
+            "/livez" => {
+                answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the server does not accept connections any more\n")
+            }
             // Never fails because an upstream does: what was proved once is served.
             "/readyz" if self.site.current().is_some() => answer(StatusCode::OK, TEXT, "ready\n"),
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),

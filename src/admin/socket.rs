@@ -74,11 +74,15 @@ impl Control {
     /// Answers until `stop` turns true.
     pub async fn serve(self, admin: Arc<Admin>, mut stop: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
+        let mut heart = admin.pulse.heart();
         loop {
-            let accepted = tokio::select! {
-                accepted = self.listener.accept() => accepted,
-                _ = stop.wait_for(|&stop| stop) => break,
-            };
+            let accepted = heart.beside(async {
+                tokio::select! {
+                    accepted = self.listener.accept() => Some(accepted),
+                    _ = stop.wait_for(|&stop| stop) => None,
+                }
+            });
+            let Some(accepted) = accepted.await else { break };
             match accepted {
                 Ok((stream, _)) if is_trusted(&stream) => {
                     connections.spawn(connection(stream, Arc::clone(&admin)));
@@ -93,6 +97,7 @@ impl Control {
             }
             while connections.try_join_next().is_some() {}
         }
+        drop(heart);
         // Who waits for a sync learns from the end of the connection that there will be no answer.
         let _ = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
     }

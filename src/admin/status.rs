@@ -9,6 +9,7 @@ use crate::model::units::show_time;
 use crate::model::version::{Label, VersionId};
 use crate::store::record::{Attempt, Hold, Record};
 use crate::store::{Store, StoreError};
+use crate::sync::staged::{Waits, staged, way_out};
 use crate::sync::{ApiSource, Bundle, Intent};
 
 use super::live::Live;
@@ -37,6 +38,12 @@ pub struct Status {
     pub damaged: Option<VersionId>,
     /// Who stopped automatic activation.
     pub hold: Option<Hold>,
+    /// The version that waits to become active.
+    #[serde(default)]
+    pub staged: Option<Staged>,
+    /// What the gate said last.
+    #[serde(default)]
+    pub gate: Option<Gate>,
     /// The label that the configuration pins.
     pub pin: Option<String>,
     /// `staticExport.enabled`; none if the configuration has mistakes.
@@ -59,6 +66,34 @@ pub struct Status {
     pub config_error: Option<String>,
     /// The daemon; none if there is none.
     pub daemon: Option<Daemon>,
+}
+
+/// A version that waits to become active.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Staged {
+    /// Which.
+    pub version: VersionId,
+    /// For what: `manual`, `gate`, `hold` or `look`.
+    pub waits: String,
+    /// What can be done about it.
+    pub next: String,
+}
+
+/// What the gate said of a version.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gate {
+    /// Of which.
+    pub version: VersionId,
+    /// Which one was active then.
+    pub against: Option<VersionId>,
+    /// When.
+    pub time: String,
+    /// Whether it lets it through.
+    pub passed: bool,
+    /// Why not.
+    pub refused: Option<String>,
 }
 
 /// An export job of ours.
@@ -126,6 +161,18 @@ impl Status {
             source: intent.and_then(source),
             next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
             why: why(&record, intent),
+            staged: staged(&record, intent).map(|staged| Staged {
+                version: staged.version,
+                waits: staged.waits.name().to_owned(),
+                next: way_out(&staged),
+            }),
+            gate: record.gate.map(|verdict| Gate {
+                version: verdict.version,
+                against: verdict.against,
+                time: verdict.time,
+                passed: verdict.refused.is_none(),
+                refused: verdict.refused,
+            }),
             next_step: failed
                 .then(|| format!("{again}`docwharf doctor` checks what it needs, `docwharf sync` tries at once")),
             job: record.job.as_ref().map(|job| Job {
@@ -157,6 +204,13 @@ fn why(record: &Record, intent: Option<&Intent>) -> Option<String> {
         return Some(format!("{} has stopped activation ({}): `docwharf release` ends that", hold.who, hold.why));
     }
     let intent = intent?;
+    if let Some(waiting) = staged(record, Some(intent)).filter(|waiting| waiting.waits != Waits::Look) {
+        let id = waiting.version.short();
+        return Some(match &waiting.waits {
+            Waits::Gate(why) => format!("the gate keeps {id} back: {why}"),
+            _ => format!("{id} waits for a person (activate.mode)"),
+        });
+    }
     if !intent.enabled {
         return Some("staticExport.enabled is false: the source is not looked at".to_owned());
     }

@@ -4,12 +4,13 @@ use std::fmt::Write;
 
 use serde_json::json;
 
+use crate::base::chain::OneLine;
 use crate::model::units::{count, show_size};
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::store::{Store, Stored};
 use crate::sync::settle::read_record;
-use crate::sync::{Intent, SyncError, operator};
+use crate::sync::{Intent, Outcome, SyncError, operator};
 
 use super::wire::{Told, Verb};
 
@@ -23,12 +24,13 @@ pub fn perform(
 ) -> Result<Option<(Told, Option<Sealed>)>, SyncError> {
     let told = match verb {
         Verb::Activate { name } => {
-            let (id, sealed) = operator::activate(writer, name, who, &intent.effort)?;
-            return Ok(Some((Told::chosen("activated", id), Some(sealed))));
+            let (id, sealed) = operator::activate(writer, name, who, intent)?;
+            let held = writer.store().record()?.hold.is_some();
+            return Ok(Some((Told::chosen("activated", id, held), Some(sealed))));
         }
         Verb::Rollback => {
             let (id, sealed) = operator::rollback(writer, who, &intent.effort)?;
-            return Ok(Some((Told::chosen("rolled back to", id), Some(sealed))));
+            return Ok(Some((Told::chosen("rolled back to", id, true), Some(sealed))));
         }
         Verb::Hold { reason } => {
             operator::hold(writer, who, reason)?;
@@ -48,15 +50,20 @@ fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncErro
     let active = writer.store().record()?.active;
     let first = if was_held { "released" } else { "there was no hold" };
     let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
+    let not = match &report.outcome {
+        Outcome::NotActive(id, why) => format!("; {} is not: {}", id.short(), OneLine(why)),
+        Outcome::Staged(id) => format!("; {} is staged", id.short()),
+        _ => String::new(),
+    };
     let json = json!({
         "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
         "wasHeld": was_held,
     });
-    Ok(Told::plain(json, format!("{first}; {then}\n")))
+    Ok(Told::plain(json, format!("{first}; {then}{not}\n")))
 }
 
 fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
-    let gone = writer.prune(&read_record(writer)?, intent.keep)?;
+    let gone = writer.prune(&read_record(writer)?, &intent.allowance)?;
     for version in &gone {
         writer.note(who, "pruned", Some(version.id), None);
     }
@@ -65,7 +72,7 @@ fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
 
 /// What `gc` would remove; needs no lock.
 pub fn would_remove(store: &Store, intent: &Intent) -> Result<Told, SyncError> {
-    Ok(removed("would remove", &store.surplus(&store.record()?, intent.keep)?))
+    Ok(removed("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
 }
 
 fn removed(what: &str, gone: &[Stored]) -> Told {

@@ -17,7 +17,7 @@ pub const ORDERS: &str = "/orders";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "camelCase")]
 pub enum Verb {
-    /// Make this version active and hold it.
+    /// Make this version active and hold it, unless it is the one that waits for a person.
     Activate {
         /// A label, or the beginning of an id.
         name: String,
@@ -40,6 +40,9 @@ pub enum Verb {
     Sync {
         /// Even if the pinned label is there.
         refresh: bool,
+        /// Whatever the gate says.
+        #[serde(default)]
+        force: bool,
     },
     /// Bring this bundle.
     Import(Import),
@@ -54,6 +57,9 @@ pub struct Import {
     pub source: String,
     /// The label it gets.
     pub label: Option<String>,
+    /// Whether it passes the gate unasked.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// An order, and by whom.
@@ -103,10 +109,11 @@ impl Told {
         Told { json, text, warnings: Vec::new(), not_active: None }
     }
 
-    /// A version that was chosen by a person and is held.
-    pub fn chosen(what: &str, id: VersionId) -> Told {
-        let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": true });
-        Told::plain(json, format!("{what} {}; held until `docwharf release`\n", id.short()))
+    /// A version that was chosen by a person; `held` until a release, or not.
+    pub fn chosen(what: &str, id: VersionId, held: bool) -> Told {
+        let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": held });
+        let until = if held { "; held until `docwharf release`" } else { "" };
+        Told::plain(json, format!("{what} {}{until}\n", id.short()))
     }
 
     /// How a sync or an import ended.
@@ -119,6 +126,10 @@ impl Told {
             Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
             Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
             Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
+            Outcome::Staged(id) => {
+                let short = id.short();
+                (Some(id), format!("staged {short}{of}: `docwharf activate {short}` makes it active\n"))
+            }
             Outcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
         };
         let not_active = match &report.outcome {

@@ -26,6 +26,21 @@ const LARGEST: usize = 1024 * 1024;
 const ERROR_PAGE: usize = 64 * 1024;
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
+/// What the API says to a question that changes nothing.
+#[derive(Debug)]
+pub struct Greeting {
+    /// The status.
+    pub status: u16,
+    /// Whether the body is a JSON object, as all of the API's are.
+    pub is_api: bool,
+    /// Status and body in one line, without secrets.
+    pub said: String,
+    /// The head.
+    pub headers: HeaderMap,
+    /// The server's certificate in DER, if there was TLS.
+    pub certificate: Option<Vec<u8>>,
+}
+
 /// The API of one base URL, with its key.
 #[derive(Debug, Clone)]
 pub struct Api {
@@ -66,6 +81,33 @@ impl Api {
     pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
         let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], None).await?;
         wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// Asks for a job that does not exist: the API is there and takes the key if it says so. Starts nothing.
+    pub async fn greet(&self) -> Result<Greeting, Trouble> {
+        let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
+        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
+        let late = |_| Err(Trouble::new(Cause::Lost, format!("no answer within {}", crate::net::seconds(self.call))));
+        tokio::time::timeout(self.call, self.greeting(&url)).await.unwrap_or_else(late)
+    }
+
+    async fn greeting(&self, url: &SafeUrl) -> Result<Greeting, Trouble> {
+        let request = self.http.get(url.expose().clone()).header(ACCEPT, "application/json");
+        let request = request.header(AUTHORIZATION, self.bearer()?);
+        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, url))?;
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let tls = response.extensions().get::<reqwest::tls::TlsInfo>();
+        let certificate = tls.and_then(|tls| tls.peer_certificate()).map(<[u8]>::to_vec);
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_PAGE {
+                break;
+            }
+        }
+        let said = Trouble::from_answer(status, &headers, &body, &self.scrubber).to_string();
+        Ok(Greeting { status, is_api: Answer::read(&body).is_some(), said, headers, certificate })
     }
 
     /// POST /static-export/jobs/{jobId}/bundle: a fresh link; no body.

@@ -2,23 +2,35 @@
 
 use std::error::Error;
 use std::fmt::{self, Display, Write};
+use std::io;
 
 /// A line is never longer than this, so that a hostile name cannot flood a terminal or a log.
 const LONGEST: usize = 960;
 
 /// An error with all its causes on one line: control characters escaped, under 1,000 characters.
 #[derive(Debug, Clone, Copy)]
-pub struct Chain<'a>(pub &'a dyn Error);
+pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
 impl Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = self.0.to_string();
+        let mut text = words(self.0);
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            let _ = write!(text, ": {error}");
+            let _ = write!(text, ": {}", words(error));
             cause = error.source();
         }
         one_line(&text, f)
+    }
+}
+
+/// What one error says. A disk that is full says "no space" whatever the limit was that it ran into: that is what people,
+/// and what watches logs for them, look for.
+pub fn words(error: &(dyn Error + 'static)) -> String {
+    let text = error.to_string();
+    match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+        Some(io::ErrorKind::StorageFull) => text.replace("No space", "no space"),
+        Some(io::ErrorKind::QuotaExceeded) => format!("no space: {text}"),
+        _ => text,
     }
 }
 
@@ -99,6 +111,15 @@ mod tests {
     #[test]
     fn control_characters_and_quotes_in_a_name_are_escaped() {
         assert_eq!(Name(b"a\n\"\x1b[31m\xff").to_string(), "\"a\\n\\\"\\u{1b}[31m\\xff\"");
+    }
+
+    #[test]
+    fn a_full_disk_and_a_full_quota_both_say_no_space() {
+        for errno in [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT] {
+            let error = io::Error::from(errno);
+            assert!(words(&error).contains("no space") && Chain(&error).to_string().contains("no space"), "{error}");
+        }
+        assert_eq!(words(&io::Error::from(rustix::io::Errno::NOENT)), io::Error::from_raw_os_error(2).to_string());
     }
 
     #[test]

@@ -11,11 +11,18 @@ use rustix::fs::{FlockOperation, flock};
 /// Writes `bytes` so that after a crash `dir/name` holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, dir.join(name))?;
+    if let Err(error) = write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, dir.join(name))) {
+        // Half a file on a disk that is full takes the room that the next attempt needs.
+        let _ = std::fs::remove_file(&temporary);
+        return Err(error);
+    }
     sync_dir(dir)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
 }
 
 /// Makes the names in `dir` durable: without it a rename may not survive a power cut.

@@ -48,6 +48,17 @@ pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadErr
     Err(not_an_archive(head, "").into())
 }
 
+/// What a file seems to be, by its first bytes alone.
+pub fn guess(head: &[u8]) -> Option<Kind> {
+    if is_zip(head) {
+        Some(Kind::Zip)
+    } else if head.starts_with(&[0x1f, 0x8b]) {
+        Some(Kind::TarGz)
+    } else {
+        is_zstd(head).then_some(Kind::TarZst)
+    }
+}
+
 fn is_zip(head: &[u8]) -> bool {
     head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06")
 }

@@ -27,7 +27,8 @@ pub(super) fn attended<T: Send + 'static>(
     let runtime: Runtime = builder.worker_threads(1).enable_all().build().map_err(start)?;
     let (stop, stopped) = watch::channel(false);
     let doing = Arc::new(Doing::default());
-    let means = Means { runtime: runtime.handle().clone(), stop: stopped, doing: Arc::clone(&doing), who: who() };
+    let runs = runtime.handle().clone();
+    let means = Means { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false };
     let (send, mut done) = oneshot::channel();
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread

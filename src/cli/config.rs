@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::base::chain::OneLine;
 use crate::config::show::{as_json, as_toml, shown};
-use crate::sync::Bundle;
+use crate::doctor::configuration::doubts;
 
 use super::{Context, Failure, print};
 
@@ -62,25 +62,7 @@ fn check(context: &Context) -> Result<(), Failure> {
             warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.key.name()));
         }
     }
-    if let Some(Bundle::File(path)) = &intent.bundle
-        && let Err(error) = std::fs::metadata(path)
-    {
-        warnings.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
-    }
-    if let Some(path) = &intent.network.ca_file
-        && let Err(error) = std::fs::metadata(path)
-    {
-        warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
-    }
-    if intent.api.is_some() && intent.each_look && !intent.probes_said {
-        warnings.push(
-            "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
-        );
-    }
-    if !intent.has_source() && config.inbox.is_none() {
-        warnings
-            .push("there is no source: set staticExport.bundleUrl, [api] or sync.inbox, or import bundles".to_owned());
-    }
+    warnings.extend(doubts(&config));
     for warning in &warnings {
         context.say(&format!("docwharf: warning: {}", OneLine(warning)));
     }

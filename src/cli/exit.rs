@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::base::chain::Chain;
+use crate::base::chain::{Chain, words};
 use crate::config::Problem;
 use crate::daemon::DaemonError;
 use crate::net::trouble::{Cause, Trouble};
@@ -60,6 +60,10 @@ pub enum Failure {
     },
     /// What was being read changed meanwhile.
     Changed(String),
+    /// Two things that were compared differ; how was printed.
+    Differs,
+    /// Something was looked for and found.
+    Found(String),
     /// The result cannot be printed.
     Output(io::Error),
     /// A signal ended it: this one.
@@ -83,13 +87,13 @@ impl Failure {
                 DaemonError::NothingToServe { .. } => 2,
                 DaemonError::FirstSync(error) => sync_code(error),
                 DaemonError::Store(error) => store_code(error),
-                DaemonError::Bind { .. } | DaemonError::Start(_) => 8,
+                DaemonError::Bind { .. } | DaemonError::Passed { .. } | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),
             Failure::Remote { code, .. } => *code,
             Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) | Failure::Unhealthy(_) => 1,
+            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found(_) | Failure::Differs => 1,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
         })
@@ -109,7 +113,11 @@ fn store_code(error: &StoreError) -> u8 {
     match error {
         StoreError::Unknown(_) | StoreError::Ambiguous(_) => 2,
         StoreError::NoPrevious => 1,
-        StoreError::Io { .. } | StoreError::Locked { .. } | StoreError::Damaged { .. } => 8,
+        StoreError::Io { .. }
+        | StoreError::Locked { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::NoSpace { .. }
+        | StoreError::OverMost { .. } => 8,
     }
 }
 
@@ -192,6 +200,7 @@ impl fmt::Display for Failure {
             Failure::Usage(what)
             | Failure::Changed(what)
             | Failure::Unhealthy(what)
+            | Failure::Found(what)
             | Failure::Damage(what)
             | Failure::Remote { message: what, .. } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
@@ -218,11 +227,17 @@ impl fmt::Display for Failure {
                 write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
-                write!(f, "docwharf: {}{}", crate::base::chain::OneLine(&format!("{doing}: {source}")), hint(source))
+                write!(
+                    f,
+                    "docwharf: {}{}",
+                    crate::base::chain::OneLine(&format!("{doing}: {}", words(source))),
+                    hint(source)
+                )
             }
+            Failure::Differs => Ok(()),
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
-                write!(f, "docwharf: cannot write to standard output: {error}")
+                write!(f, "docwharf: cannot write to standard output: {}{}", words(error), hint(error))
             }
         }
     }

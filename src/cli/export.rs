@@ -17,7 +17,8 @@ use crate::model::units::show_size;
 use crate::model::version::Label;
 use crate::net::client::client;
 use crate::net::retry::{Attempts, Call};
-use crate::net::trouble::Trouble;
+use crate::net::trouble::{Cause, Trouble};
+use crate::store::space::free_bytes;
 use crate::sync::SyncError;
 use crate::sync::act::Means;
 use crate::sync::error::{Ask, FRESH_LINKS, is_dead_link};
@@ -202,11 +203,20 @@ impl<'a> Caller<'a> {
         let progress = std::sync::Arc::clone(&self.means.doing.fetching);
         let limit = self.config.intent.effort.limits.archive;
         let mut download = Download::new(self.http.clone(), network, progress, space.path(), id, limit, Vec::new());
+        let room = |_, more| match free_bytes(space.path()) {
+            Ok(Some(free)) if free < more => {
+                let what =
+                    format!("no space in {}: {} needed, {} free", parent.display(), show_size(more), show_size(free));
+                Err(Trouble::new(Cause::Disk, what))
+            }
+            // What cannot be told beforehand is told by writing.
+            _ => Ok(()),
+        };
         let mut attempts = Attempts::default();
         let mut links = 1;
         loop {
             self.means.doing.tell(&format!("downloading {}", link.url));
-            let trouble = match self.means.wait_for(download.attempt(&link.url))? {
+            let trouble = match self.means.wait_for(download.attempt(&link.url, &room))? {
                 Ok(Fetched::Whole(arrived)) => {
                     let write = |error| Failure::local(format!("cannot write {}", target.display()))(error);
                     let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();

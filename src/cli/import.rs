@@ -24,6 +24,9 @@ pub(super) struct Import {
     /// Give the version this label
     #[arg(long)]
     label: Option<String>,
+    /// Activate it whatever the gate says; a hold or a pin stays
+    #[arg(long)]
+    force: bool,
 }
 
 impl Import {
@@ -38,12 +41,17 @@ impl Import {
             Hand::Here(writer) => {
                 means.doing.tell("proving the bundle");
                 let meter = &means.doing.sealing;
-                let report = import(&writer, &intent, &self.path, &source, label.as_ref(), &who(), meter)?;
+                let report = import(&writer, &intent, &self.path, &source, label.as_ref(), &who(), self.force, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => {
                 let deposit = Deposit::of(&self.path, &config.store, &intent.effort, means)?;
-                let verb = Verb::Import(wire::Import { path: deposit.path.clone(), source, label: self.label });
+                let verb = Verb::Import(wire::Import {
+                    path: deposit.path.clone(),
+                    source,
+                    label: self.label,
+                    force: self.force,
+                });
                 order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(())))
             }
         })??;

@@ -2,12 +2,16 @@
 
 mod attend;
 mod bundle;
+mod completions;
 mod config;
 mod demo;
+mod diff;
+mod doctor;
 mod exit;
 mod export;
 mod health;
 mod import;
+mod man;
 mod operate;
 mod order;
 mod origin;
@@ -15,6 +19,7 @@ mod progress;
 mod publish;
 mod run;
 mod serve;
+mod stage;
 mod status;
 mod store;
 mod sync;
@@ -71,7 +76,7 @@ struct Global {
     /// Print more; twice for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// When to mark errors with colour
+    /// When to use colour
     #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto")]
     color: String,
 }
@@ -92,6 +97,10 @@ enum Command {
     Versions(status::Versions),
     /// Show who did what, and when
     History(status::History),
+    /// Show the version that waits to become active, and what is different in it
+    Stage(stage::Stage),
+    /// Show what differs between two versions; ends with 1 if something does
+    Diff(diff::DiffCommand),
     /// Serve this version and hold it
     Activate(operate::Activate),
     /// Serve the version before and hold it
@@ -120,6 +129,12 @@ enum Command {
     /// Look into bundles, unpack and make them
     #[command(subcommand)]
     Bundle(bundle::Bundle),
+    /// Look for what is wrong or will be: configuration, key, clock, network, disk, permissions, ports, limits
+    Doctor(doctor::Doctor),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+    /// Print the manual page, or write those of all commands
+    Man(man::Man),
 }
 
 impl Command {
@@ -139,12 +154,7 @@ static COLOR: OnceLock<String> = OnceLock::new();
 /// An error as it is printed: with the program's name in red where colour is wanted (`NO_COLOR`, `--color`).
 pub fn painted(failure: &Failure) -> String {
     let text = failure.to_string();
-    let wanted = match COLOR.get().map(String::as_str) {
-        Some("always") => true,
-        Some("never") => false,
-        _ => io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    };
-    if !wanted {
+    if !wants_colour(io::stderr().is_terminal()) {
         return text;
     }
     let paint = |line: &str| match line.strip_prefix("docwharf:") {
@@ -152,6 +162,15 @@ pub fn painted(failure: &Failure) -> String {
         None => line.to_owned(),
     };
     text.lines().map(paint).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether colour is wanted where it is shown (`NO_COLOR`, `--color`).
+fn wants_colour(on_terminal: bool) -> bool {
+    match COLOR.get().map(String::as_str) {
+        Some("always") => true,
+        Some("never") => false,
+        _ => on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
 }
 
 /// Runs the command line `arguments`, program name first.
@@ -176,6 +195,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Status(command) => command.run(&context),
         Command::Versions(command) => command.run(&context),
         Command::History(command) => command.run(&context),
+        Command::Stage(command) => command.run(&context),
+        Command::Diff(command) => command.run(&context),
         Command::Activate(command) => command.run(&context),
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),
@@ -188,6 +209,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Export(command) => command.run(&context),
         Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
+        Command::Doctor(command) => command.run(&context),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
     }
 }
 

@@ -51,7 +51,11 @@ fn configured(context: &Context, verb: Verb) -> Result<(), Failure> {
 
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        decided(context, Verb::Activate { name: self.name })
+        // Whether it is held depends on what the configuration says of activation; one with mistakes says nothing.
+        let store = context.store()?;
+        let effort = context.effort();
+        let intent = context.config().map_or_else(|_| Intent { effort, ..Intent::default() }, |config| config.intent);
+        Wanted { verb: Verb::Activate { name: self.name }, store, intent }.at_once(context)
     }
 }
 

@@ -24,6 +24,6 @@ impl Run {
         }
         let sources = context.sources().settled();
         let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
-        Ok(if self.no_serve { daemon::run_on(Vec::new(), start)? } else { daemon::run(start)? })
+        Ok(if self.no_serve { daemon::run_unseen(start)? } else { daemon::run(start)? })
     }
 }

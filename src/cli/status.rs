@@ -83,7 +83,15 @@ fn sheet(status: &status::Status) -> String {
     if let Some(id) = status.previous {
         line("previous", id.short());
     }
-    if let Some(id) = status.newest.filter(|_| status.newest != status.active) {
+    let waiting = status.staged.as_ref().filter(|staged| ["manual", "gate"].contains(&staged.waits.as_str()));
+    if let Some(staged) = waiting {
+        let id = staged.version;
+        let refused = status.gate.as_ref().filter(|gate| gate.version == id).and_then(|gate| gate.refused.as_ref());
+        let refused = refused.map_or_else(String::new, |why| format!(", the gate refuses it: {why}"));
+        line("staged", format!("{}{refused}; {}", id.short(), staged.next));
+    }
+    let told = waiting.map(|staged| staged.version);
+    if let Some(id) = status.newest.filter(|_| status.newest != status.active && status.newest != told) {
         line("newest", format!("{}, not active", id.short()));
     }
     if let Some(hold) = &status.hold {

@@ -5,6 +5,7 @@ use clap::Args;
 use crate::admin::wire::{Told, Verb};
 use crate::config::checked::Config;
 use crate::store::Store;
+use crate::sync::act::Means;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::{Intent, Outcome, act};
@@ -19,6 +20,9 @@ pub(super) struct Sync {
     /// Look at the source even if the pinned label is already there
     #[arg(long)]
     refresh: bool,
+    /// Activate what it brings, whatever the gate says; a hold stays
+    #[arg(long)]
+    force: bool,
 }
 
 impl Sync {
@@ -28,7 +32,7 @@ impl Sync {
         let config = if named { Some(context.config()?) } else { None };
         let question = config.as_ref().map(|config| config.intent.question());
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
-        let verb = Verb::Sync { refresh: self.refresh };
+        let verb = Verb::Sync { refresh: self.refresh, force: self.force };
         if let Some(daemon) = order::daemon_of(&store) {
             let told = attended(context, move |means| order(&daemon, &store, verb, question, means))??;
             return tell(context, &told);
@@ -48,7 +52,8 @@ impl Sync {
         let sources = context.sources();
         let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
-                let report = act::sync(&writer, &unhurried(&config), trigger, means)?;
+                let means = Means { force: self.force, ..means.clone() };
+                let report = act::sync(&writer, &unhurried(&config), trigger, &means)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(()))),

@@ -12,13 +12,16 @@ use crate::net::Network;
 use crate::publish;
 use crate::seal::Effort;
 use crate::serve::Settings;
+use crate::site::lookup::Addresses;
 use crate::sync::key::KeyPlace;
 use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
+use super::gate::{check_gate, check_manual};
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
+use super::space;
 use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
 use super::{Place, Problem};
 
@@ -168,7 +171,8 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         _ => std::env::current_dir().unwrap_or_default(),
     };
     let mut warnings = raw.warnings.clone();
-    let intent = check_intent(&mut checker, &base_of, &mut warnings);
+    let settings = check_settings(&mut checker);
+    let intent = check_intent(&mut checker, &base_of, &mut warnings, &settings);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -179,7 +183,6 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let store = store_path(&mut checker, &base_of);
     let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN]);
     let admin = check_listen(&mut checker, "admin.listen", &[]);
-    let settings = check_settings(&mut checker);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
@@ -198,7 +201,13 @@ fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> P
     }
 }
 
-fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, warnings: &mut Vec<Problem>) -> Intent {
+fn check_intent(
+    checker: &mut Checker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    warnings: &mut Vec<Problem>,
+    settings: &Settings,
+) -> Intent {
+    let addresses = Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes };
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -235,7 +244,9 @@ fn check_intent(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf, wa
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
         network,
         effort: Effort::new(check_limits(checker)),
-        keep: checker.number("sync.keep", 0, 10_000).unwrap_or(3) as usize,
+        allowance: space::check(checker),
+        gate: check_gate(checker, addresses),
+        manual: check_manual(checker),
     }
 }
 

@@ -2,9 +2,11 @@
 
 pub mod checked;
 mod checker;
+mod gate;
 mod publish;
 pub mod raw;
 pub mod show;
+mod space;
 pub mod values;
 
 use std::fmt;

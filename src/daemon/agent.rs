@@ -18,7 +18,7 @@ use crate::admin::metrics::Metrics;
 use crate::admin::routes::Call;
 use crate::admin::wire::{Import, Reply};
 use crate::base::backoff;
-use crate::base::chain::{Chain, OneLine};
+use crate::base::chain::{Chain, OneLine, words};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::model::units::{parse_time, unix_seconds};
@@ -34,6 +34,7 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Bundle, Outcome, SyncError};
 
 use super::DaemonError;
+use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::work::{Done, Running, Work};
@@ -47,7 +48,7 @@ pub(super) struct Agent {
     sources: Sources,
     pub(super) config: Config,
     /// What is wrong with a configuration that was to be taken over.
-    config_error: Option<String>,
+    pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
     publisher: Publisher,
     pub(super) shown: Option<VersionId>,
@@ -58,6 +59,8 @@ pub(super) struct Agent {
     pub(super) running: Option<Running>,
     /// What is to be done next.
     pending: Option<Trigger>,
+    /// Whether what that brings passes the gate unasked.
+    pub(super) force: bool,
     /// Who waits for what comes of that.
     pub(super) waiting: Vec<Waiter>,
     /// What lies ready in the inbox.
@@ -75,6 +78,11 @@ pub(super) struct Agent {
     pub(super) live: Arc<Live>,
     metrics: Arc<Metrics>,
     pub(super) describe: Describe,
+    pub(super) notifier: Notifier,
+    /// Since when which version is shown, for [`Agent::tell_standing`].
+    pub(super) since: Option<(VersionId, Option<String>)>,
+    /// How the last sync failed, if it did.
+    pub(super) last_error: Option<String>,
 }
 
 /// Gets the answer to an order.
@@ -118,6 +126,7 @@ impl Agent {
             inbox,
             running: None,
             pending: None,
+            force: false,
             waiting: Vec::new(),
             imports: VecDeque::new(),
             orders: VecDeque::new(),
@@ -128,6 +137,9 @@ impl Agent {
             live,
             metrics,
             describe,
+            notifier: Notifier::none(),
+            since: None,
+            last_error: None,
         };
         // What has changed since the configuration was read and before it was watched.
         if let Ok(config) = agent.sources.load() {
@@ -136,6 +148,11 @@ impl Agent {
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
+    }
+
+    /// The same, telling this manager how it stands.
+    pub(super) fn telling(self, notifier: &Notifier) -> Agent {
+        Agent { notifier: notifier.clone(), ..self }
     }
 
     /// A restart goes on waiting where the one before left off, for the same question.
@@ -161,6 +178,7 @@ impl Agent {
     ) -> Result<(), DaemonError> {
         loop {
             self.begin()?;
+            self.tell_standing();
             self.tell_live();
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
@@ -174,6 +192,7 @@ impl Agent {
             };
             match woken {
                 Woken::Hangup => {
+                    self.notifier.reloading();
                     // What is read now is what later changes are compared with.
                     if self.watch.compare().contains(&What::Inbox) {
                         self.glance = Some(Instant::now());
@@ -185,6 +204,7 @@ impl Agent {
                     }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
+                    self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
                 Woken::Done(done) => {
@@ -209,7 +229,7 @@ impl Agent {
         } else if let Some(path) = self.imports.pop_front() {
             (Work::Inbox(path), Vec::new())
         } else if let Some(trigger) = self.pending.take() {
-            (Work::Sync(trigger), std::mem::take(&mut self.waiting))
+            (Work::Sync(trigger, std::mem::take(&mut self.force)), std::mem::take(&mut self.waiting))
         } else {
             return Ok(());
         };
@@ -318,6 +338,7 @@ impl Agent {
             }
         }
         let inbox = config.inbox != self.config.inbox;
+        let addresses = self.config.intent.gate.addresses.clone();
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
@@ -325,6 +346,8 @@ impl Agent {
             settings: self.config.settings.clone(),
             ..config
         };
+        // The gate looks addresses up as they are served.
+        self.config.intent.gate.addresses = addresses;
         self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);
@@ -397,10 +420,11 @@ impl Agent {
                 reply(waiting, &done.result, self.describe);
                 Ok(())
             }
-            Work::Sync(trigger) => {
+            Work::Sync(trigger, force) => {
                 if let Err(SyncError::Interrupted) = done.result {
                     // It is not given up: whoever waits for it goes on waiting.
                     self.waiting.extend(waiting);
+                    self.force |= force;
                 } else {
                     self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
                     reply(waiting, &done.result, self.describe);
@@ -419,6 +443,7 @@ impl Agent {
             }
             Ok(report) => {
                 self.failures = 0;
+                self.last_error = None;
                 // A changed configuration that asked for nothing puts nothing off.
                 let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
                 if !asked_nothing || self.next.0 <= Instant::now() {
@@ -438,6 +463,7 @@ impl Agent {
                 if wait != every {
                     self.look_after(Some(wait));
                 }
+                self.last_error = Some(Chain(&error).to_string());
                 self.tell_failure(&error, wait);
             }
         }
@@ -478,8 +504,9 @@ impl Agent {
         }
         if let Err(error) = inbox.put_away(path, reason.as_deref()) {
             tracing::warn!(
-                "cannot move {} out of the inbox: {error}; it is left alone until it changes",
-                path.display()
+                "cannot move {} out of the inbox: {}; it is left alone until it changes",
+                path.display(),
+                words(&error)
             );
         }
     }
@@ -528,8 +555,12 @@ fn tell(report: &Report) {
     }
     match &report.outcome {
         Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        Outcome::NotActive(id, why) if report.brought.is_some() => {
+        Outcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
             tracing::warn!("version {} is sealed but not active: {why}", id.short());
+        }
+        Outcome::Staged(id) if report.brought.is_some() => {
+            let id = id.short();
+            tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
         }
         _ => tracing::debug!("nothing new"),
     }

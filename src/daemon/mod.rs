@@ -5,8 +5,10 @@
 //! [`publisher`] what makes files of what it serves.
 
 mod agent;
+mod notify;
 mod orders;
 mod publisher;
+mod sockets;
 mod start;
 mod work;
 
@@ -23,7 +25,7 @@ use crate::store::StoreError;
 use crate::sync::SyncError;
 
 pub use orders::Describe;
-pub use start::{Hangup, Start, run, run_on};
+pub use start::{Hangup, Start, run, run_on, run_unseen};
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,17 @@ pub enum DaemonError {
         /// The address.
         address: std::net::SocketAddr,
         /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket was passed that is not what it should be.
+    #[error("cannot serve on descriptor {descriptor}, which was passed under the name {name:?}")]
+    Passed {
+        /// Its number.
+        descriptor: usize,
+        /// The name in `LISTEN_FDNAMES`, or nothing.
+        name: String,
+        /// What is wrong with it.
         #[source]
         source: io::Error,
     },

@@ -56,12 +56,13 @@ impl Agent {
             return;
         }
         match order.verb {
-            Verb::Sync { refresh } => {
+            Verb::Sync { refresh, force } => {
                 // One that looks for reasons of its own makes room; nothing of it is lost.
                 if self.running.as_ref().is_some_and(|running| running.gives_way) {
                     self.call_off();
                 }
                 self.failures = 0;
+                self.force |= force;
                 self.waiting.push(reply);
                 self.wake(if refresh { Trigger::Refresh } else { Trigger::Asked });
             }

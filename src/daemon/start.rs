@@ -15,6 +15,7 @@ use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
+use crate::serve::pulse::{EVERY, Pulse};
 use crate::serve::{Site, listener};
 use crate::site::mapping;
 use crate::store::writer::Writer;
@@ -23,8 +24,9 @@ use crate::sync::settle::{candidates, read_record};
 use crate::sync::{SyncError, open};
 
 use super::agent::Agent;
+use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, finish, runtime};
+use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -55,20 +57,45 @@ pub struct Start {
 
 /// The daemon, until a signal says stop.
 pub fn run(start: Start) -> Result<(), DaemonError> {
-    let listeners = bind(&start.config.listen)?;
-    run_on(listeners, start)
+    run_as_service(start, true)
 }
 
-/// The same on sockets that are bound already.
+/// The same without a public listener: it brings versions and publishes them.
+pub fn run_unseen(start: Start) -> Result<(), DaemonError> {
+    run_as_service(start, false)
+}
+
+fn run_as_service(start: Start, is_public: bool) -> Result<(), DaemonError> {
+    let passed = sockets::passed()?;
+    let public = match (is_public, passed.public) {
+        (false, _) => Vec::new(),
+        (true, none) if none.is_empty() => bind(&start.config.listen)?,
+        (true, public) => public,
+    };
+    let admin = if passed.admin.is_empty() { bind(&start.config.admin)? } else { passed.admin };
+    // Only a service has a manager: the demonstration has none, whatever it was started from.
+    begin(public, admin, start, &Notifier::from_env())
+}
+
+/// The same on sockets that are bound already, for nobody's manager.
 pub fn run_on(listeners: Vec<std::net::TcpListener>, start: Start) -> Result<(), DaemonError> {
+    let admin = bind(&start.config.admin)?;
+    begin(listeners, admin, start, &Notifier::none())
+}
+
+fn begin(
+    listeners: Vec<std::net::TcpListener>,
+    admin: Vec<std::net::TcpListener>,
+    start: Start,
+    notifier: &Notifier,
+) -> Result<(), DaemonError> {
     let config = &start.config;
-    let admin = bind(&config.admin)?;
     // Before a store is made for nothing.
     if !has_origin(config) && Store::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(live(start, listeners, admin));
+    let result = runtime.block_on(live(start, listeners, admin, notifier));
     // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
     runtime.shutdown_background();
     result
@@ -78,6 +105,7 @@ async fn live(
     start: Start,
     listeners: Vec<std::net::TcpListener>,
     admin_listeners: Vec<std::net::TcpListener>,
+    notifier: &Notifier,
 ) -> Result<(), DaemonError> {
     let Start { sources, config, patience, hangup: on_hangup, describe } = start;
     // Before anybody can know that we are there; the store may keep us waiting.
@@ -88,15 +116,23 @@ async fn live(
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
     };
+    notifier.status("opening the store");
     let (writer, shown) = tokio::select! {
         opened = opening => opened.map_err(|panic| DaemonError::Died(io::Error::other(panic)))??,
         () = signals.stop() => return Ok(()),
+        // The lock is waited for, and a lost index is made again.
+        never = notifier.ask_for_time() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
     let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
     let live = Arc::new(Live::new(addresses.map(|address| format!("http://{address}/")).collect()));
+    let pulse = pulse(notifier);
     announce(&listeners);
-    let mut server = tokio::spawn(listener::serve(listeners, Arc::clone(&site), stopped.clone()));
+    notifier.ready();
+    let mut server = tokio::spawn({
+        let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
+        async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
+    });
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new());
     let admin = Arc::new(Admin {
@@ -105,13 +141,17 @@ async fn live(
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
         orders: send,
+        pulse,
     });
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
-    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe);
+    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe).telling(notifier);
     tokio::select! {
         ended = &mut server => return finish(ended),
-        () = signals.stop() => {}
-        ended = agent.live(hangup, orders) => return ended,
+        () = signals.stop() => notifier.stopping(),
+        ended = agent.live(hangup, orders) => {
+            notifier.stopping();
+            return ended;
+        }
     }
     agent.call_off();
     stop.send_replace(true);
@@ -151,6 +191,18 @@ fn serve_admin(
     serving
 }
 
+/// The pulse of the loops that accept: the manager hears it at least three times in the time in which it must.
+fn pulse(notifier: &Notifier) -> Arc<Pulse> {
+    let watchdog = notify::watchdog();
+    let every = watchdog.map_or(EVERY, |period| EVERY.min(period / 3));
+    let notifier = notifier.clone();
+    Pulse::new(every, move || {
+        if watchdog.is_some() {
+            notifier.beat();
+        }
+    })
+}
+
 /// Takes the store and shows the best that it has.
 fn open_store(
     config: &Config,
@@ -179,7 +231,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     let suspect = writer.store().suspect();
     let stored = writer.store().versions()?;
     let mut shown = None;
-    for id in candidates(&record, stored.iter().map(|version| version.id)) {
+    for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
                 site.show(version);

@@ -27,8 +27,8 @@ const NICE: i32 = 10;
 /// What there is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
-    /// A sync, and what woke it.
-    Sync(Trigger),
+    /// A sync, what woke it, and whether what it brings passes the gate unasked.
+    Sync(Trigger, bool),
     /// A file from the inbox.
     Inbox(PathBuf),
     /// A bundle that a person brings.
@@ -49,6 +49,8 @@ pub(super) struct Done {
 pub(super) struct Running {
     /// Resolves when it is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<Done>,
+    /// Whether a file is being imported.
+    pub(super) is_import: bool,
     stop: watch::Sender<bool>,
     /// How far it is.
     pub(super) doing: Arc<Doing>,
@@ -72,7 +74,8 @@ impl Running {
     ) -> io::Result<Running> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
-        let gives_way = matches!(work, Work::Sync(trigger) if trigger < Trigger::Asked);
+        let is_import = !matches!(work, Work::Sync(..));
+        let gives_way = matches!(work, Work::Sync(trigger, _) if trigger < Trigger::Asked);
         let doing = Arc::new(Doing::default());
         let told = Arc::clone(&doing);
         let (writer, mut intent) = (Arc::clone(writer), intent.clone());
@@ -80,18 +83,23 @@ impl Running {
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
             step_back(threads);
             let who = match &work {
-                Work::Sync(_) => "docwharf run",
+                Work::Sync(..) => "docwharf run",
                 Work::Inbox(_) => "inbox",
                 Work::Import(_, who) => who,
             };
-            let means = Means { runtime, stop: stopped, doing: told, who: who.to_owned() };
+            let force = match &work {
+                Work::Sync(_, force) => *force,
+                Work::Inbox(_) => false,
+                Work::Import(one, _) => one.force,
+            };
+            let means = Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force };
             // A mistake of ours must not take the site down: what is served does not depend on it.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
-        Ok(Running { done, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
+        Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
     }
 
     /// The same, with people who wait for what comes of it.
@@ -115,14 +123,14 @@ fn act(
     means: &Means,
 ) -> (Result<Report, SyncError>, Opened) {
     let result = match work {
-        Work::Sync(trigger) => act::sync(writer, intent, *trigger, means),
+        Work::Sync(trigger, _) => act::sync(writer, intent, *trigger, means),
         Work::Inbox(path) => {
             let source = path.display().to_string();
-            import(writer, intent, path, &source, None, &means.who, &means.doing.sealing)
+            import(writer, intent, path, &source, None, &means.who, means.force, &means.doing.sealing)
         }
         Work::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
-            import(writer, intent, &one.path, &one.source, label.as_ref(), who, &means.doing.sealing)
+            import(writer, intent, &one.path, &one.source, label.as_ref(), who, means.force, &means.doing.sealing)
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

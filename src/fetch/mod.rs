@@ -19,6 +19,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
+use crate::base::chain::words;
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::net::trouble::{Cause, Trouble};
 use crate::net::{Network, seconds};
@@ -29,6 +30,8 @@ use range::ContentRange;
 
 /// Progress worth so much makes attempts count anew.
 const PROGRESS: u64 = 1024 * 1024;
+/// After so many bytes of a bundle that does not say how many they will be, its room is looked at again.
+const UNANNOUNCED: u64 = 4 * 1024 * 1024;
 /// An error page is read this far.
 const ERROR_PAGE: usize = 64 * 1024;
 
@@ -81,6 +84,10 @@ pub struct Arrived {
     /// Whether the server named a content coding though none was asked for.
     pub encoded: bool,
 }
+
+/// Sees to it that there is room for a bundle: how many bytes it has, and how many of them are still to come; 0 where
+/// nobody says.
+pub type Room<'a> = &'a dyn Fn(u64, u64) -> Result<(), Trouble>;
 
 /// One bundle that is wanted.
 #[derive(Debug)]
@@ -135,14 +142,19 @@ impl Download {
         self.partial.discard();
     }
 
-    /// Asks `url` once and takes what it gives.
-    pub async fn attempt(&mut self, url: &SafeUrl) -> Result<Fetched, Trouble> {
+    /// Bytes received so far.
+    pub fn received(&self) -> u64 {
+        self.partial.len()
+    }
+
+    /// Asks `url` once and takes what it gives, as far as there is `room` for it.
+    pub async fn attempt(&mut self, url: &SafeUrl, room: Room<'_>) -> Result<Fetched, Trouble> {
         let mut scrubber = Scrubber::default();
         scrubber.hide_url(url);
         let began = std::time::Instant::now();
         let result = match self.ask(url, &mut scrubber).await {
             Ok(Answer::Unchanged(known)) => Ok(Fetched::Unchanged(known)),
-            Ok(Answer::Body(response)) => self.take(response, url).await,
+            Ok(Answer::Body(response)) => self.take(response, url, room).await,
             Err(trouble) => Err(trouble),
         };
         let took = began.elapsed().as_millis();
@@ -254,7 +266,21 @@ impl Download {
         Trouble::new(Cause::TooLarge, what)
     }
 
-    async fn take(&mut self, mut response: reqwest::Response, url: &SafeUrl) -> Result<Fetched, Trouble> {
+    async fn take(
+        &mut self,
+        mut response: reqwest::Response,
+        url: &SafeUrl,
+        room: Room<'_>,
+    ) -> Result<Fetched, Trouble> {
+        if let Some(total) = self.partial.total()
+            && let Err(trouble) = room(total, total.saturating_sub(self.partial.len()))
+        {
+            if self.partial.resumable().is_none() {
+                self.partial.discard();
+            }
+            return Err(trouble);
+        }
+        let mut asked = self.partial.len();
         self.progress.total.store(self.partial.total().unwrap_or(0), Ordering::Relaxed);
         let mut file = self.partial.append().map_err(|error| broken(&error))?;
         let idle = self.network.idle;
@@ -272,6 +298,10 @@ impl Download {
             }
             file.write_all(&chunk).map_err(|error| broken(&error))?;
             self.partial.grow(chunk.len() as u64);
+            if self.partial.total().is_none() && self.partial.len() - asked >= UNANNOUNCED {
+                asked = self.partial.len();
+                room(asked, 0)?;
+            }
             self.furthest = self.furthest.max(self.partial.len());
         }
         if let Some(total) = self.partial.total()
@@ -291,7 +321,7 @@ impl Download {
 
 /// The disk failed, not the upstream.
 fn broken(error: &std::io::Error) -> Trouble {
-    Trouble::new(Cause::Disk, format!("cannot keep what was received: {error}"))
+    Trouble::new(Cause::Disk, format!("cannot keep what was received: {}", words(error)))
 }
 
 fn header(text: &str) -> Result<HeaderValue, Trouble> {

@@ -50,6 +50,8 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
     let builder = if network.direct || none { builder.no_proxy() } else { builder };
     builder
         .tls_backend_preconfigured(tls)
+        // Answers carry the server's certificate, so that its end can be told of.
+        .tls_info(true)
         .redirect(Policy::none())
         .referer(false)
         .connect_timeout(network.connect)

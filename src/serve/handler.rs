@@ -15,7 +15,7 @@ use crate::codec::gzip;
 use crate::model::digest::hex;
 use crate::model::site_path::is_page;
 use crate::site::index::{Coding, Entry};
-use crate::site::lookup::{Found, resolve};
+use crate::site::lookup::{Found, Place, place, resolve};
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
@@ -75,12 +75,11 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
         return reply::no_version(head);
     };
     let query = request.uri().query();
-    let base = site.settings.base_path.as_bytes();
-    let Some(address) = decoded.strip_prefix(base) else {
-        if decoded.as_ref() == b"/" || decoded.as_ref() == &base[..base.len() - 1] {
-            return reply::redirect(&with_query(&site.settings.base_path, query), head);
-        }
-        return if asks_for_page(&decoded) { reply::page_not_found(head) } else { reply::file_not_found(head) };
+    let address = match place(&site.settings.base_path, &decoded) {
+        Place::Inside(address) => address,
+        Place::Above => return reply::redirect(&with_query(&site.settings.base_path, query), head),
+        Place::Outside if asks_for_page(&decoded) => return reply::page_not_found(head),
+        Place::Outside => return reply::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     match resolve(&*version, address, slashes) {

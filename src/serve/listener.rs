@@ -19,17 +19,20 @@ use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Site;
 use super::body::Body;
 use super::guard::Guarded;
 use super::handler::handle;
+use super::pulse::{EVERY, Heart, Pulse};
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
 const FIRST_REQUEST: Duration = Duration::from_secs(35);
+/// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
+const LAST_REQUEST: Duration = Duration::from_millis(500);
 /// A client that takes nothing for this long has gone.
 const STALLED: Duration = Duration::from_mins(1);
 /// Connections that are still busy when the server stops are cut after this.
@@ -99,18 +102,29 @@ impl Answer for Site {
 pub async fn serve<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    serve_beating(listeners, answerer, stop, &Pulse::new(EVERY, || {})).await
+}
+
+/// The same, for somebody who wants to know whether it still accepts: each listener's loop beats.
+pub async fn serve_beating<A: Answer>(
+    listeners: Vec<std::net::TcpListener>,
+    answerer: Arc<A>,
     mut stop: watch::Receiver<bool>,
+    pulse: &Arc<Pulse>,
 ) -> io::Result<()> {
     if listeners.is_empty() {
-        // Whoever could say stop has gone: that says it, too.
-        let _ = stop.wait_for(|&stop| stop).await;
+        // The loop that waits beats as one that accepts would. Whoever could say stop has gone: that says it, too.
+        let waiting = async { drop(stop.wait_for(|&stop| stop).await) };
+        pulse.heart().beside(waiting).await;
         return Ok(());
     }
     let room = Arc::new(Semaphore::new(most_connections()));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         let listener = TcpListener::from_std(listener)?;
-        acceptors.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&room), stop.clone()));
+        acceptors.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
     }
     while let Some(ended) = acceptors.join_next().await {
         ended.map_err(io::Error::other)?;
@@ -123,26 +137,30 @@ async fn accept<A: Answer>(
     answerer: Arc<A>,
     room: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
+    mut heart: Heart,
 ) {
     let mut connections = JoinSet::new();
     loop {
-        // Beyond the limit new connections wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else {
+        // Beyond the limit new connections wait in the kernel's queue. A full house is no hang.
+        let Ok(place) = heart.beside(Arc::clone(&room).acquire_owned()).await else {
             break;
         };
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|&stop| stop) => break,
-        };
-        match accepted {
-            Ok((stream, _)) => {
+        let accepted = heart.beside(async {
+            tokio::select! {
+                accepted = listener.accept() => Some(accepted),
+                _ = stop.wait_for(|&stop| stop) => None,
+            }
+        });
+        match accepted.await {
+            None => break,
+            Some(Ok((stream, _))) => {
                 let (answerer, stop) = (Arc::clone(&answerer), stop.clone());
                 connections.spawn(async move {
                     connection(stream, answerer, stop).await;
                     drop(place);
                 });
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 // Out of descriptors or memory: asking again at once would only burn the processor.
                 tracing::warn!("cannot accept a connection: {error}; trying again in a moment");
                 sleep(Duration::from_millis(50)).await;
@@ -150,7 +168,7 @@ async fn accept<A: Answer>(
         }
         while connections.try_join_next().is_some() {}
     }
-    drop(listener);
+    drop((listener, heart));
     let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         tracing::warn!(
@@ -198,14 +216,17 @@ async fn connection<A: Answer>(stream: TcpStream, answerer: Arc<A>, mut stop: wa
                     return;
                 }
                 waiting = false;
+                if stopping {
+                    serving.as_mut().graceful_shutdown();
+                }
             }
             _ = stop.wait_for(|&stop| stop), if !stopping => {
-                if !begun.load(Ordering::Relaxed) {
-                    // Nothing was asked on it: nobody waits for an answer.
-                    return;
-                }
                 stopping = true;
-                serving.as_mut().graceful_shutdown();
+                if begun.load(Ordering::Relaxed) {
+                    serving.as_mut().graceful_shutdown();
+                } else {
+                    first.as_mut().reset(Instant::now() + LAST_REQUEST);
+                }
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod guard;
 pub mod handler;
 pub mod listener;
 pub mod negotiate;
+pub mod pulse;
 pub mod range;
 pub mod reply;
 

@@ -28,6 +28,61 @@ pub enum Found {
     Nothing,
 }
 
+/// How addresses are understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// Where the site begins: `/` or `/docs/`.
+    pub base_path: String,
+    /// What is done about several addresses of one page; `None` decides by the site.
+    pub slashes: Option<Slashes>,
+}
+
+impl Default for Addresses {
+    fn default() -> Addresses {
+        Addresses { base_path: "/".to_owned(), slashes: None }
+    }
+}
+
+/// Where a decoded address stands to the place where the site begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// Within the site, at this address without its leading slash.
+    Inside(&'a [u8]),
+    /// Before it: the reader is led to its beginning.
+    Above,
+    /// Elsewhere.
+    Outside,
+}
+
+/// Sees whether an address with its leading slash is of the site that begins at `base_path`.
+pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
+    let base = base_path.as_bytes();
+    match address.strip_prefix(base) {
+        Some(inside) => Place::Inside(inside),
+        None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
+        None => Place::Outside,
+    }
+}
+
+/// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site sends its reader.
+pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
+    // The server takes none of these for an address.
+    if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
+        return false;
+    }
+    let inside = match place(&addresses.base_path, address) {
+        Place::Inside(inside) => inside,
+        Place::Above => b"",
+        Place::Outside => return false,
+    };
+    match resolve(site, inside, slashes) {
+        Found::File(_) => true,
+        // One step is enough: a page's own address is never sent on.
+        Found::Redirect(to) => matches!(resolve(site, &to, slashes), Found::File(_)),
+        Found::Nothing => false,
+    }
+}
+
 /// The folder of reserved addresses at the root; such paths in a bundle are not served.
 pub const RESERVED: &[u8] = b"_docwharf";
 
@@ -126,6 +181,22 @@ mod tests {
             for address in ["", "index.html", "index"] {
                 assert_eq!(lookup(&files, address, Slashes::Serve), "index.html", "{address}");
             }
+        }
+    }
+
+    #[test]
+    fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
+        let site = Site(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
+        for slashes in [Slashes::Serve, Slashes::Redirect] {
+            let docs = Addresses { base_path: "/docs/".to_owned(), slashes: None };
+            for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
+                assert!(answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+            }
+            for address in ["", "/x", "/doc", "/docs/z", "/docs/a", "/docs/.git/x", "/docs/x\n", "/docs//"] {
+                assert!(!answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+            }
+            assert!(answers(&site, &Addresses::default(), slashes, b"/y"));
+            assert!(!answers(&site, &Addresses::default(), slashes, b"y"));
         }
     }
 

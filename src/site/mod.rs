@@ -1,7 +1,11 @@
-//! A version as a file: the sealed image, its index, its mapping into memory, and where an address leads.
+//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads, which links lead
+//! nowhere, and what differs from another version.
 
+pub mod broken;
+pub mod diff;
 pub mod image;
 pub mod index;
+pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;

@@ -16,8 +16,10 @@
 //! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
 //! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
 
+mod owner;
 pub mod prune;
 pub mod record;
+pub mod space;
 pub mod writer;
 
 use std::fs::File;
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
 use record::Record;
@@ -64,6 +67,30 @@ pub enum StoreError {
     /// Several do.
     #[error("{0:?} begins the ids of several versions; give more digits")]
     Ambiguous(String),
+    /// The file system has less room than is needed, or than it must keep.
+    #[error("no space in the store {}: {} needed, {} free{}; free some{}", path.display(), show_size(*.needed), show_size(*.free), kept(*.min_free), or_lower(*.min_free))]
+    NoSpace {
+        /// The store.
+        path: PathBuf,
+        /// Bytes that are still to be written.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that must stay free; 0 if nobody says so.
+        min_free: u64,
+    },
+    /// The bundle and what must stay are more than the store may hold.
+    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or take away labels or a hold that are not needed", path.display(), show_size(*.needed), show_size(*.held), show_size(*.most))]
+    OverMost {
+        /// The store.
+        path: PathBuf,
+        /// Size of the bundle in bytes.
+        needed: u64,
+        /// Bytes of versions that cannot be pruned once it is there.
+        held: u64,
+        /// `store.maxBytes`
+        most: u64,
+    },
     /// There is nothing to go back to.
     #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
     NoPrevious,
@@ -250,6 +277,18 @@ impl Store {
     pub fn suspect(&self) -> Option<VersionId> {
         std::fs::read_to_string(self.root.join(writer::SUSPECT)).ok()?.lines().next()?.parse().ok()
     }
+}
+
+fn kept(min_free: u64) -> String {
+    if min_free == 0 {
+        String::new()
+    } else {
+        format!(", of which {} must stay so (store.minFree)", show_size(min_free))
+    }
+}
+
+fn or_lower(min_free: u64) -> &'static str {
+    if min_free == 0 { " and try again" } else { ", or lower store.minFree" }
 }
 
 fn arrival(version: &Stored) -> &str {

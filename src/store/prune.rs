@@ -4,36 +4,47 @@ use std::fs::{self, File};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::record::Record;
-use super::writer::Writer;
-use super::{IMAGE, Store, StoreError, Stored};
+use crate::model::version::VersionId;
 
-impl Store {
-    /// The versions beyond `keep` unprotected ones, the newest arrivals first.
-    pub fn surplus(&self, record: &Record, keep: usize) -> Result<Vec<Stored>, StoreError> {
-        let versions = self.versions()?;
-        Ok(versions.into_iter().filter(|v| !record.protects(v.id)).skip(keep).collect())
-    }
-}
+use super::record::Record;
+use super::space::Allowance;
+use super::writer::Writer;
+use super::{IMAGE, StoreError, Stored};
 
 impl Writer {
-    /// Removes what is surplus; gives those removed. A version that somebody has mapped (a shared lock on its image) is passed by.
-    pub fn prune(&self, record: &Record, keep: usize) -> Result<Vec<Stored>, StoreError> {
+    /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
+    /// somebody has mapped (a shared lock on its image) is passed by.
+    pub fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
         let mut removed = Vec::new();
-        for version in self.store().surplus(record, keep)? {
-            let dir = self.store().version_dir(version.id);
-            let image = dir.join(IMAGE);
-            let Ok(lease) = File::open(&image) else {
-                continue;
-            };
-            if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
-                continue;
+        for version in self.store().surplus(record, allowance)? {
+            if self.remove(version.id)? {
+                removed.push(version);
             }
-            let stage = self.stage()?;
-            fs::rename(&dir, stage.dir().join("version")).map_err(StoreError::io("remove", &dir))?;
-            let _ = fs::remove_dir_all(self.store().root().join("receipts").join(version.id.to_string()));
-            removed.push(version);
         }
         Ok(removed)
+    }
+
+    /// Removes one version, unless somebody has it mapped.
+    pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+        let dir = self.store().version_dir(id);
+        let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
+        if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return Ok(false);
+        }
+        self.withdraw(id)?;
+        Ok(true)
+    }
+
+    /// Takes a version out of the store, whoever has it mapped. Out of sight first, in one step that needs no room; the
+    /// next start sweeps what a crash leaves of it.
+    pub fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+        let dir = self.store().version_dir(id);
+        let aside = self.store().root().join("staging").join(id.to_string());
+        fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;
+        let _ = fs::remove_dir_all(&aside);
+        for kind in ["receipts", "derived"] {
+            let _ = fs::remove_dir_all(self.store().root().join(kind).join(id.to_string()));
+        }
+        Ok(())
     }
 }

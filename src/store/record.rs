@@ -60,6 +60,9 @@ pub struct Record {
     /// What is wrong with the configuration that was to be taken over; the one before is in force.
     #[serde(default)]
     pub config_error: Option<String>,
+    /// What the gate said last.
+    #[serde(default)]
+    pub gate: Option<Verdict>,
 }
 
 impl Default for Record {
@@ -81,8 +84,33 @@ impl Default for Record {
             probed: None,
             tried_link: None,
             config_error: None,
+            gate: None,
         }
     }
+}
+
+/// What the gate said of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Of which.
+    pub version: VersionId,
+    /// Which one was active then.
+    #[serde(default)]
+    pub against: Option<VersionId>,
+    /// A digest of the rules it was judged by.
+    pub rules: String,
+    /// Why it does not become active by itself; none if it may.
+    #[serde(default)]
+    pub refused: Option<String>,
+    /// When, RFC 3339.
+    pub time: String,
+    /// A digest of what addresses meant when links were counted.
+    #[serde(default)]
+    pub addresses: String,
+    /// Broken links of the versions whose links were counted.
+    #[serde(default)]
+    pub links: BTreeMap<VersionId, u64>,
 }
 
 /// A stop of automatic activation.
@@ -236,6 +264,16 @@ impl Record {
         }
     }
 
+    /// The version that is to be active next, if it is not: what the pin names, else the newest accepted. A hold keeps it
+    /// waiting.
+    pub fn waiting(&self, pin: Option<&str>) -> Option<VersionId> {
+        let next = match pin {
+            Some(label) => self.labels.get(label).map(|labelled| labelled.version),
+            None => self.newest,
+        };
+        next.filter(|&id| self.active != Some(id))
+    }
+
     /// Takes over what people, and the daemon for them, may change while a sync is under way.
     pub fn take_over_from_people(&mut self, now: &Record) {
         self.active = now.active;
@@ -275,6 +313,21 @@ mod tests {
         assert_eq!(record.due(Some("L")), Some(id(3)));
         record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn what_waits_is_what_would_be_active_without_a_hold() {
+        let mut record = Record { newest: Some(id(2)), ..Record::default() };
+        assert_eq!(record.waiting(None), Some(id(2)), "nothing is active yet");
+        record.activate(id(1), "t");
+        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.waiting(None), Some(id(2)));
+        assert_eq!(record.waiting(Some("L")), None, "until the label is there, nothing waits");
+        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.waiting(Some("L")), Some(id(3)));
+        record.activate(id(2), "t");
+        assert_eq!(record.waiting(None), None);
     }
 
     #[test]

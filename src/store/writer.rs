@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::base::chain::words;
 use crate::base::durable::{self, Lock};
 use crate::model::units::now;
 use crate::model::version::VersionId;
 
 use super::record::{self, Record};
-use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError};
+use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, owner};
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
@@ -45,6 +46,13 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // What is left after a failure is swept at the next start as well.
         let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // While the lock is still held: nobody else writes.
+        self.hand_over();
     }
 }
 
@@ -124,6 +132,13 @@ impl Writer {
         Ok(())
     }
 
+    /// What root writes into another user's store becomes that user's.
+    fn hand_over(&self) {
+        if let Err(error) = owner::hand_over(&self.store.root) {
+            tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
+        }
+    }
+
     /// A new folder for unfinished work.
     pub fn stage(&self) -> Result<Stage, StoreError> {
         let parent = self.store.root.join("staging");
@@ -131,7 +146,11 @@ impl Writer {
         loop {
             let dir = parent.join(n.to_string());
             match fs::create_dir(&dir) {
-                Ok(()) => return Ok(Stage { dir }),
+                Ok(()) => {
+                    // Already now: whoever sweeps it after a kill may not be root.
+                    self.hand_over();
+                    return Ok(Stage { dir });
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => n += 1,
                 Err(source) => {
                     return Err(StoreError::Io { doing: "make", path: dir, source });
@@ -247,7 +266,7 @@ impl Writer {
             file.sync_data()
         });
         if let Err(error) = result {
-            tracing::warn!("cannot write {}: {error}", path.display());
+            tracing::warn!("cannot write {}: {}", path.display(), words(&error));
         }
     }
 

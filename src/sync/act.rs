@@ -3,6 +3,7 @@
 //! A sync runs on a thread of its own and waits there; sockets and timers belong to the runtime it is lent. Whoever has
 //! started it may call it off at any wait.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use crate::api::Api;
 use crate::api::wire::{Job, Link};
 use crate::base::backoff;
-use crate::base::chain::OneLine;
+use crate::base::chain::{Chain, OneLine};
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::fetch::{self, Arrived, Download, Fetched, Known, Progress};
 use crate::model::digest::{Digest, Hasher};
@@ -26,13 +27,14 @@ use crate::net::trouble::{Cause, Trouble};
 use crate::seal::{Effort, Meter};
 use crate::store::StoreError;
 use crate::store::record::{Probe, Record};
+use crate::store::space::Wanted;
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
 use super::plan::{Seen, Trigger};
 use super::settle::{Report, read_record, settle};
 use super::world::{Asked, KnownBundle, World};
-use super::{Intent, SyncError, run};
+use super::{Intent, SyncError, room, run};
 
 /// A probe larger than this is none.
 const PROBE: usize = 8 * 1024 * 1024;
@@ -90,6 +92,8 @@ pub struct Means {
     pub doing: Arc<Doing>,
     /// Who wants it, for receipts and history.
     pub who: String,
+    /// Whether what is due passes the gate unasked.
+    pub force: bool,
 }
 
 /// One sync on the real world.
@@ -289,9 +293,28 @@ impl World for Act<'_> {
         Ok(())
     }
 
-    fn fetch(&mut self, url: &SafeUrl) -> Asked<Fetched> {
+    fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError> {
+        let here = self.download.as_ref().map_or(0, Download::received);
+        let wanted = Wanted { whole: size, more: size.saturating_sub(here) };
+        Ok(room::make(self.writer, record, self.intent, wanted, &self.means.who)?)
+    }
+
+    fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched> {
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
-        self.means.wait_for(download.attempt(url))
+        let lacking = Cell::new(None);
+        let room = |whole, more| {
+            let made = room::make(self.writer, record, self.intent, Wanted { whole, more }, &self.means.who);
+            made.map_err(|error| {
+                let trouble = Trouble::new(Cause::Disk, Chain(&error).to_string());
+                lacking.set(Some(error));
+                trouble
+            })
+        };
+        let result = self.means.wait_for(download.attempt(url, &room))?;
+        match lacking.into_inner() {
+            Some(error) => Err(error.into()),
+            None => Ok(result),
+        }
     }
 
     fn has_moved(&mut self) -> bool {
@@ -310,6 +333,7 @@ impl World for Act<'_> {
     }
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
+        room::make(self.writer, record, self.intent, room::to_seal(arrival.path, ours), &self.means.who)?;
         let effort = Effort { take: ours, ..self.intent.effort };
         bring(self.writer, record, arrival, &effort, &self.means.who, &self.means.doing.sealing)
     }
@@ -321,7 +345,7 @@ impl World for Act<'_> {
         found: Option<VersionId>,
         brought: Option<Brought>,
     ) -> Result<Report, SyncError> {
-        settle(self.writer, record, intent, &self.means.who, found, brought)
+        settle(self.writer, record, intent, &self.means.who, self.means.force, found, brought)
     }
 }
 

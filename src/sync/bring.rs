@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use crate::base::chain::Chain;
 use crate::fetch::Known;
 use crate::model::digest::Digest;
 use crate::model::units::{now, unix_seconds};
@@ -80,11 +81,45 @@ pub fn bring(
     date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
     let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
+    if committed == Committed::Known && open::index(writer.store(), id).is_err() {
+        // The image is good, but what stands beside it is not: opening makes it again.
+        open::open(writer, id, &effort, false)?;
+    }
+    let before = record.clone();
+    let filed = file(writer, record, arrival, &sealing.proven, who, committed);
+    if filed.is_err() {
+        *record = before;
+        if committed == Committed::New
+            && let Err(error) = writer.withdraw(id)
+        {
+            // What no record names is used when its content arrives again, and pruned otherwise.
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+    let moved_label = filed?;
+    Ok(Brought {
+        id,
+        sha256: sealing.proven.archive.map(|(digest, _)| digest),
+        committed,
+        pages: sealing.proven.flavor.pages,
+        bytes: sealing.proven.content_len(),
+        warnings: sealing.proven.warnings.into_iter().chain(moved_label).collect(),
+    })
+}
 
+/// Receipt, record and history of a version that has been committed; says so if a label has moved.
+fn file(
+    writer: &Writer,
+    record: &mut Record,
+    arrival: &Arrival<'_>,
+    proven: &Proven,
+    who: &str,
+    committed: Committed,
+) -> Result<Option<String>, SyncError> {
+    let id = proven.id;
     if committed != Committed::Known && writer.store().suspect() == Some(id) {
         writer.clear_suspect()?;
     }
-    let proven = &sealing.proven;
     let time = now();
     writer.receive(
         id,
@@ -115,14 +150,7 @@ pub fn bring(
     }
     writer.save(record)?;
     writer.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
-    Ok(Brought {
-        id,
-        sha256: proven.archive.map(|(digest, _)| digest),
-        committed,
-        pages: proven.flavor.pages,
-        bytes: proven.content_len(),
-        warnings: sealing.proven.warnings.into_iter().chain(moved_label).collect(),
-    })
+    Ok(moved_label)
 }
 
 /// Last-Modified: a file that the active version has with the same content keeps its date, any other gets the date of

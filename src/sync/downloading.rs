@@ -45,7 +45,7 @@ impl<W: World> Sync<'_, W> {
         let mut links = 1;
         loop {
             self.world.tell(&format!("downloading {url}"));
-            let trouble = match self.world.fetch(&url)? {
+            let trouble = match self.world.fetch(self.record, &url)? {
                 Ok(Fetched::Unchanged(same)) => {
                     self.world.tell("the bundle is the one that is known");
                     return self.unchanged(wish, source, known, &same);

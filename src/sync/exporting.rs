@@ -17,7 +17,7 @@ use super::error::Ask;
 use super::plan::{self, Begin, Pace, Wish};
 use super::run::{Found, Sync};
 use super::settle::Report;
-use super::world::World;
+use super::world::{KnownBundle, World};
 
 /// A start of the daemon starts no job within this many seconds of the last one.
 const QUIET: u64 = 600;
@@ -218,6 +218,16 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
+    /// Room for a bundle of the size that the API names; it is a hint, and of no use where it is beyond the limit or where
+    /// the bundle may be one that need not be downloaded.
+    fn reserve(&mut self, size: Option<u64>, known: &[KnownBundle]) -> Result<(), SyncError> {
+        let believed = size.filter(|&size| size <= self.intent.effort.limits.archive);
+        match believed.filter(|&size| !known.iter().any(|(known, _)| known.size == size)) {
+            Some(size) => self.world.reserve(self.record, size),
+            None => Ok(()),
+        }
+    }
+
     /// The bundle of a completed job.
     fn bundle_of(&mut self, wish: &Wish<'_>, source: &str, job: &JobRecord) -> Result<Found, SyncError> {
         let known = self.begin_download(source)?;
@@ -232,6 +242,7 @@ impl<W: World> Sync<'_, W> {
                         .as_deref()
                         .map_or_else(String::new, |time| format!(", until {}", OneLine(time)));
                     sync.world.tell(&format!("link {}{size}{until}", link.url));
+                    sync.reserve(link.size, &known)?;
                     Ok(link.url)
                 }
                 Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {

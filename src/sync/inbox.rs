@@ -7,10 +7,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::base::chain::words;
+
 /// A file that has not changed for so long is wholly written.
 const QUIET: Duration = Duration::from_secs(2);
 /// One that turned out to be cut short gets so long: copying over a slow line may have paused.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Folders for what has been judged.
+const OURS: [&str; 2] = ["accepted", "rejected"];
 
 /// What a file is like from outside.
 type Shape = (u64, Option<SystemTime>);
@@ -42,6 +47,11 @@ impl Inbox {
     /// The inbox at `dir`, which is made if it is not there.
     pub fn open(dir: &Path) -> io::Result<Inbox> {
         std::fs::create_dir_all(dir)?;
+        for name in OURS {
+            // Now, because a disk that is full later takes no new folder, but still a rename into this one. A stick that
+            // is read-only takes neither, and is told of then.
+            let _ = std::fs::create_dir(dir.join(name));
+        }
         Ok(Inbox {
             dir: dir.to_owned(),
             growing: HashMap::new(),
@@ -101,7 +111,7 @@ impl Inbox {
     }
 
     fn tell_of_folder(&mut self, path: &Path) {
-        let ours = ["accepted", "rejected"].iter().any(|name| *path == self.dir.join(name));
+        let ours = OURS.iter().any(|name| *path == self.dir.join(name));
         if !ours && !is_unfinished(path) && self.folders.insert(path.to_owned()) {
             tracing::warn!("{}: the inbox takes archives, not folders; `docwharf import` does", path.display());
         }
@@ -113,8 +123,8 @@ impl Inbox {
         self.growing.get(path).map(|(shape, _)| *shape) == shape
     }
 
-    /// Puts a judged file away; `reason` says why it was refused. One that cannot be moved (a read-only stick) stays, and
-    /// is not judged again until it changes.
+    /// Puts a judged file away; `reason` says why it was refused. One that cannot be moved (a read-only stick, a disk that
+    /// is full) stays, and is not judged again until it changes.
     pub fn put_away(&mut self, path: &Path, reason: Option<&str>) -> io::Result<()> {
         let result = self.moved(path, reason);
         if let (Err(_), Some((shape, _))) = (&result, self.growing.get(path)) {
@@ -125,7 +135,8 @@ impl Inbox {
     }
 
     fn moved(&self, path: &Path, reason: Option<&str>) -> io::Result<()> {
-        let folder = self.dir.join(if reason.is_some() { "rejected" } else { "accepted" });
+        let [accepted, rejected] = OURS;
+        let folder = self.dir.join(if reason.is_some() { rejected } else { accepted });
         std::fs::create_dir_all(&folder)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut target = folder.join(&name);
@@ -137,7 +148,12 @@ impl Inbox {
         if let Some(reason) = reason {
             let mut beside = target.clone().into_os_string();
             beside.push(".reason.txt");
-            std::fs::write(beside, format!("{reason}\n"))?;
+            let beside = PathBuf::from(beside);
+            if let Err(error) = std::fs::write(&beside, format!("{reason}\n")) {
+                // On a disk that is full the file itself can still be moved; log and history have the reason, too.
+                let _ = std::fs::remove_file(&beside);
+                tracing::warn!("cannot write {}: {}", beside.display(), words(&error));
+            }
         }
         std::fs::rename(path, target)
     }

@@ -1,23 +1,29 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits; [`settle`] activates what is due;
-//! [`operator`] is what a person may do; [`open`] makes a stored version ready to be served. What wakes a sync:
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits,
+//! and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
+//! [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready
+//! to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
 pub mod bring;
+mod decide;
 mod downloading;
 pub mod error;
 mod exporting;
+pub mod gate;
 pub mod inbox;
 pub mod key;
 pub mod open;
 pub mod operator;
 pub mod plan;
+mod room;
 pub mod run;
 pub mod schedule;
 pub mod settle;
+pub mod staged;
 pub mod watch;
 pub mod world;
 
@@ -30,8 +36,10 @@ use crate::model::limits::Limits;
 use crate::model::version::{Label, VersionId};
 use crate::net::Network;
 use crate::seal::Effort;
+use crate::store::space::Allowance;
 
 pub use error::SyncError;
+use gate::Gate;
 use key::KeyPlace;
 
 /// What the configuration asks of a sync.
@@ -63,8 +71,12 @@ pub struct Intent {
     pub network: Network,
     /// What sealing may cost.
     pub effort: Effort,
-    /// Unprotected versions to keep.
-    pub keep: usize,
+    /// What the store may hold and must leave.
+    pub allowance: Allowance,
+    /// What a version must be like to become active by itself.
+    pub gate: Gate,
+    /// No version becomes active by itself: a person promotes it.
+    pub manual: bool,
 }
 
 /// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
@@ -84,7 +96,9 @@ impl Default for Intent {
             job_timeout: Duration::MAX,
             network: Network::default(),
             effort: Effort::new(Limits::default()),
-            keep: usize::MAX,
+            allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
+            gate: Gate::default(),
+            manual: false,
         }
     }
 }
@@ -156,17 +170,25 @@ pub enum Outcome {
     Current(Option<VersionId>),
     /// This version is active now.
     Activated(VersionId),
+    /// This version is sealed and waits for a person, as it is configured.
+    Staged(VersionId),
     /// This version is sealed but not active, for this reason.
     NotActive(VersionId, String),
 }
 
 impl Outcome {
+    /// Whether it says what has become of this version.
+    fn is_about(&self, id: VersionId) -> bool {
+        matches!(self, Outcome::Activated(of) | Outcome::Staged(of) | Outcome::NotActive(of, _) if *of == id)
+    }
+
     /// The words that status and `--json` use.
     pub fn name(&self) -> &'static str {
         match self {
             Outcome::Disabled => "disabled",
             Outcome::Current(_) => "already current",
             Outcome::Activated(_) => "activated",
+            Outcome::Staged(_) => "staged",
             Outcome::NotActive(..) => "not activated",
         }
     }

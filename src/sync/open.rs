@@ -22,6 +22,13 @@ pub fn index(store: &Store, id: VersionId) -> io::Result<Index> {
     Index::decode(std::fs::read(dir.join(INDEX))?, length, id).map_err(io::Error::other)
 }
 
+/// A version as it lies there; nothing is mended, nothing is written.
+pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
+    let index = index(store, id)?;
+    let image = mapping::open(&store.version_dir(id).join(IMAGE), id)?;
+    Ok(Sealed::new(id, image, index))
+}
+
 /// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`
 /// does so in any case.
 pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {

@@ -8,16 +8,28 @@ use crate::store::StoreError;
 use crate::store::record::Hold;
 use crate::store::writer::Writer;
 
-use super::settle::{Report, flip, read_record};
-use super::{Intent, Outcome, SyncError, open};
+use super::decide::{decide, outcome, tell_history};
+use super::settle::{Report, read_record};
+use super::staged::{Waits, staged};
+use super::{Intent, SyncError, open};
 
 /// A version that a person has chosen, ready to be served.
 pub type Chosen = (VersionId, Sealed);
 
-/// Makes the version called `name` active and holds it.
-pub fn activate(writer: &Writer, name: &str, who: &str, effort: &Effort) -> Result<Chosen, SyncError> {
-    read_record(writer)?;
+/// Makes the version called `name` active and holds it. Where a person promotes each version (`activate.mode` is
+/// "manual"), the one that waits becomes active without a hold: otherwise nothing newer would be exported.
+pub fn activate(writer: &Writer, name: &str, who: &str, intent: &Intent) -> Result<Chosen, SyncError> {
+    let effort = &intent.effort;
+    let record = read_record(writer)?;
     let id = writer.store().named(name)?;
+    let waits =
+        staged(&record, Some(intent)).filter(|staged| staged.waits == Waits::Person).map(|staged| staged.version);
+    if waits == Some(id) {
+        let sealed = opened(writer, id, effort)?;
+        writer.change(|record| record.activate(id, &now()))?;
+        writer.note(who, "activated", Some(id), Some("promoted".to_owned()));
+        return Ok((id, sealed));
+    }
     hold_at(writer, id, who, effort, "activated", format!("activated {name} by hand"))
 }
 
@@ -29,6 +41,10 @@ pub fn rollback(writer: &Writer, who: &str, effort: &Effort) -> Result<Chosen, S
 }
 
 /// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
+fn opened(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
+    open::open(writer, id, effort, writer.store().suspect() == Some(id))
+}
+
 fn hold_at(
     writer: &Writer,
     id: VersionId,
@@ -37,7 +53,7 @@ fn hold_at(
     what: &str,
     why: String,
 ) -> Result<Chosen, SyncError> {
-    let sealed = open::open(writer, id, effort, writer.store().suspect() == Some(id))?;
+    let sealed = opened(writer, id, effort)?;
     writer.change(|record| {
         let when = now();
         record.activate(id, &when);
@@ -58,19 +74,15 @@ pub fn hold(writer: &Writer, who: &str, why: &str) -> Result<Option<VersionId>, 
     Ok(active)
 }
 
-/// Ends a hold and goes at once to what the pin or the newest version asks for. `false` if there was none.
+/// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
+/// none.
 pub fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
     read_record(writer)?;
-    let (was_held, stayed, changed) = writer.change(|record| {
-        let (was_held, stayed) = (record.hold.take().is_some(), record.active);
-        (was_held, stayed, flip(writer, record, intent))
-    })?;
+    let (was_held, stayed) = writer.change(|record| (record.hold.take().is_some(), record.active))?;
     if was_held {
         writer.note(who, "released", stayed, None);
     }
-    if let Some(id) = changed {
-        writer.note(who, "activated", Some(id), None);
-    }
-    let outcome = changed.map_or(Outcome::Current(stayed), Outcome::Activated);
-    Ok((was_held, Report::of(outcome)))
+    let decided = decide(writer, intent, false, |step| Ok(writer.change(step)?))?;
+    tell_history(writer, who, &decided);
+    Ok((was_held, Report::of(outcome(decided, stayed))))
 }

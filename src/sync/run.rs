@@ -18,7 +18,7 @@ use super::error::Ask;
 use super::plan::{self, First, Then, Trigger, Wish};
 use super::settle::Report;
 use super::world::{Asked, World};
-use super::{ApiSource, Bundle, Intent, SyncError};
+use super::{ApiSource, Bundle, Intent, Outcome, SyncError};
 
 /// Looks, brings, activates; the attempt is recorded whatever comes of it.
 pub fn sync<W: World>(
@@ -30,7 +30,7 @@ pub fn sync<W: World>(
     let result = Sync { world, record, intent, trigger }.look();
     let (name, error) = match &result {
         // None of these is an attempt.
-        Ok(Report { too_early: Some(_), .. } | Report { outcome: super::Outcome::Disabled, .. })
+        Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled, .. })
         | Err(SyncError::Interrupted) => return result,
         Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
@@ -113,7 +113,12 @@ impl<W: World> Sync<'_, W> {
             sha256: demanded.as_deref(),
         };
         match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            First::Disabled => Ok(Report::of(super::Outcome::Disabled)),
+            First::Disabled if !self.intent.enabled => Ok(Report::of(Outcome::Disabled)),
+            // There is nothing to look at; what was imported may be due all the same, such as by a rule that has gone.
+            First::Disabled => {
+                let report = self.settle(None)?;
+                Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::Disabled) } else { report })
+            }
             First::Settle => self.settle_seeing("the label that is pinned is in the store: nothing is asked"),
             First::Look => self.source(&wish),
         }

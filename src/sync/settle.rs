@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::base::chain::Chain;
-use crate::model::units::now;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
 use crate::store::Store;
@@ -13,7 +12,9 @@ use crate::store::record::{Hold, Labelled, Record};
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
-use super::{Intent, Outcome, SyncError};
+use super::decide::{Decided, decide, outcome, tell_history};
+use super::staged::{Waits, staged};
+use super::{Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
 #[derive(Debug)]
@@ -28,12 +29,14 @@ pub struct Report {
     pub blind: Option<String>,
     /// What the look saw, in a few words.
     pub saw: Option<String>,
+    /// The gate has kept a version back, and has not said so before.
+    pub refused_now: bool,
 }
 
 impl Report {
     /// One that says how it ended and nothing else.
     pub fn of(outcome: Outcome) -> Report {
-        Report { outcome, brought: None, too_early: None, blind: None, saw: None }
+        Report { outcome, brought: None, too_early: None, blind: None, saw: None, refused_now: false }
     }
 }
 
@@ -56,7 +59,10 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
     let mut record = Record::default();
     let versions = store.versions()?;
     record.newest = versions.first().map(|version| version.id);
-    record.active = record.newest;
+    let history = store.history()?;
+    // Not every version is meant to be active: what was so last is told by history.
+    let last = history.iter().rev().filter(|event| matches!(event.what.as_str(), "activated" | "rolled back"));
+    record.active = last.filter_map(|event| event.version).find(|&id| store.has(id)).or(record.newest);
     // The newest arrival comes first, so the first to claim a label has it.
     for version in &versions {
         for receipt in version.receipts.iter().rev() {
@@ -70,7 +76,6 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
         }
     }
     // The operator's last word outlives the record.
-    let history = store.history()?;
     let last = history.iter().rev().find(|event| matches!(event.what.as_str(), "held" | "rolled back" | "released"));
     if let Some(event) = last.filter(|event| event.what != "released") {
         record.active = event.version.filter(|&id| store.has(id)).or(record.active);
@@ -80,35 +85,34 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
     Ok(record)
 }
 
-/// Activates what is due and prunes. `found` is what the source holds.
+/// Activates what is due and prunes. `found` is what the source holds; `force` lets what is due through the gate.
 pub(super) fn settle(
     writer: &Writer,
     record: &mut Record,
     intent: &Intent,
     who: &str,
+    force: bool,
     found: Option<VersionId>,
     brought: Option<Brought>,
 ) -> Result<Report, SyncError> {
-    let changed = writer.decide(record, |record| flip(writer, record, intent))?;
-    if let Some(id) = changed {
-        writer.note(who, "activated", Some(id), None);
-    }
+    let decided = decide(writer, intent, force, |step| Ok(writer.decide(record, step)?))?;
+    tell_history(writer, who, &decided);
     if brought.is_some() {
         prune(writer, record, intent, who);
     }
-    let outcome = match (found, changed) {
-        (Some(found), _) if record.active != Some(found) => Outcome::NotActive(found, why_not_active(record, intent)),
-        (_, Some(id)) => Outcome::Activated(id),
-        (_, None) => Outcome::Current(record.active),
+    let refused_now = matches!(decided, Decided::Refused(_, _, true));
+    let outcome = match (found, outcome(decided, record.active)) {
+        // What the source holds is what is told of, if it is not what was decided about.
+        (Some(found), outcome) if record.active != Some(found) && !outcome.is_about(found) => {
+            Outcome::NotActive(found, why_not_active(record, intent))
+        }
+        // The source holds what is active: that another version waits is no failure of this look.
+        (Some(found), Outcome::NotActive(..) | Outcome::Staged(_)) if record.active == Some(found) => {
+            Outcome::Current(record.active)
+        }
+        (_, outcome) => outcome,
     };
-    Ok(Report { brought, ..Report::of(outcome) })
-}
-
-/// Makes the version that is due the active one; gives it if it was not.
-pub(super) fn flip(writer: &Writer, record: &mut Record, intent: &Intent) -> Option<VersionId> {
-    let due = record.due(intent.pin.as_ref().map(Label::as_str));
-    let due = due.filter(|&id| record.active != Some(id) && writer.store().has(id));
-    due.inspect(|&id| record.activate(id, &now()))
+    Ok(Report { brought, refused_now, ..Report::of(outcome) })
 }
 
 fn why_not_active(record: &Record, intent: &Intent) -> String {
@@ -123,18 +127,19 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 
 /// Failing to prune is no failure of the sync: it is tried again after the next one.
 fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
-    match writer.prune(record, intent.keep) {
+    match writer.prune(record, &intent.allowance) {
         Ok(removed) => {
             for version in removed {
                 writer.note(who, "pruned", Some(version.id), None);
             }
+            room::warn_if_over(writer.store(), &intent.allowance);
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
 }
 
-/// Brings a bundle that a person names, and activates it unless a hold or a pin says otherwise. `source` is what receipts
-/// and messages call it.
+/// Brings a bundle that a person names, and activates it unless a hold, a pin or the gate says otherwise; `force` lets it
+/// through the gate. `source` is what receipts and messages call it.
 pub fn import(
     writer: &Writer,
     intent: &Intent,
@@ -142,9 +147,11 @@ pub fn import(
     source: &str,
     label: Option<&Label>,
     who: &str,
+    force: bool,
     meter: &Meter,
 ) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
+    room::make(writer, &record, intent, room::to_seal(path, false), who)?;
     let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
     let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
         Ok(brought) => brought,
@@ -155,13 +162,20 @@ pub fn import(
             return Err(error);
         }
     };
-    settle(writer, &mut record, intent, who, Some(brought.id), Some(brought))
+    settle(writer, &mut record, intent, who, force, Some(brought.id), Some(brought))
 }
 
-/// The version that should be served now, with those to fall back to behind it.
-pub fn candidates(record: &Record, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
+/// The version that should be served now, with those to fall back to behind it. One that has never been active because it
+/// waits for a person or was kept back by the gate is none of them.
+pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
+    let guarded = intent.manual || !intent.gate.is_off();
+    if guarded && record.active.is_none() && record.newest.is_some() {
+        // What is there has been kept back so far, all of it.
+        return Vec::new();
+    }
+    let waits = staged(record, Some(intent)).filter(|s| guarded && !matches!(s.waits, Waits::Look)).map(|s| s.version);
     let mut all: Vec<VersionId> = Vec::new();
-    for id in record.active.into_iter().chain(record.previous).chain(stored) {
+    for id in record.active.into_iter().chain(record.previous).chain(stored.filter(|&id| waits != Some(id))) {
         if !all.contains(&id) {
             all.push(id);
         }

@@ -69,8 +69,10 @@ pub trait World {
     fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle>;
     /// Wants a bundle; what an earlier attempt at the same source has left is continued.
     fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError>;
-    /// One attempt at the bundle that is wanted.
-    fn fetch(&mut self, url: &SafeUrl) -> Asked<Fetched>;
+    /// Sees to it that there is room for a bundle of so many bytes.
+    fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError>;
+    /// One attempt at the bundle that is wanted, if there is room for it.
+    fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched>;
     /// Whether the attempts so far have brought a good piece.
     fn has_moved(&mut self) -> bool;
     /// Forgets what has been received.

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod client;
+pub mod disk;
 pub mod h2;
 pub mod http;
 pub mod proxy;
@@ -31,6 +32,8 @@ pub fn docwharf() -> Command {
         let changes = ["RUST_LOG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "NOTIFY_SOCKET"];
         if text.starts_with("DOCWHARF_")
             || text.starts_with("SSL_CERT_")
+            || text.starts_with("LISTEN_")
+            || text.starts_with("WATCHDOG_")
             || text.ends_with("_PROXY")
             || changes.contains(&text.as_str())
         {

@@ -1,0 +1,21 @@
+//! `docwharf completions SHELL`: a script from the same definitions as the command line itself.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, Failure, print};
+
+#[derive(Debug, Args)]
+pub(super) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+}
+
+impl Completions {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "docwharf", &mut script);
+        print(&String::from_utf8_lossy(&script))
+    }
+}

@@ -1,0 +1,262 @@
+//! `docwharf diff A B`: what differs between two versions. Read without a lock, from their indexes alone.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::base::chain::{Name, OneLine};
+use crate::model::units::show_size;
+use crate::model::version::VersionId;
+use crate::site::diff::{Change, Changes, Diff, diff};
+use crate::site::index::Index;
+use crate::store::Store;
+use crate::store::record::Record;
+use crate::sync::Intent;
+use crate::sync::open;
+use crate::sync::staged::staged;
+
+use super::{Context, Failure, print};
+
+/// Paths of one kind that are shown without `--all`.
+const SHOWN: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct DiffCommand {
+    /// A label, 8 or more digits of an id, or `active`, `previous`, `newest`; default: the active version
+    #[arg(value_name = "A")]
+    from: Option<String>,
+    /// The same; default: the version that waits to become active, else the newest
+    #[arg(value_name = "B")]
+    to: Option<String>,
+    /// Print every path, not only the first of each kind
+    #[arg(long)]
+    all: bool,
+    /// Print a table and lists for a comment on a pull request
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+impl DiffCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let store = Store::at(&context.store()?);
+        let config = context.config().ok();
+        let record = store.record()?;
+        let intent = config.as_ref().map(|config| &config.intent);
+        let from = named(&store, &record, self.from.as_deref().unwrap_or("active"))?;
+        let to = match &self.to {
+            Some(name) => named(&store, &record, name)?,
+            None => newest(&store, &record, intent)?,
+        };
+        let found = between(&store, from, to)?;
+        let most = if self.all { usize::MAX } else { SHOWN };
+        if context.global.json {
+            context.result(&as_json(from, to, &found), "")?;
+        } else if self.markdown {
+            print(&as_markdown(from, to, &found, most))?;
+        } else {
+            print(&as_text(from, to, &found, most))?;
+        }
+        if found.is_empty() { Ok(()) } else { Err(Failure::Differs) }
+    }
+}
+
+/// The version that a name stands for. A label wins over the words, as it does over the digits of an id.
+fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
+    let word = match name {
+        _ if record.labels.contains_key(name) => None,
+        "active" => Some(record.active),
+        "previous" => Some(record.previous),
+        "newest" => Some(record.newest),
+        _ => None,
+    };
+    match word {
+        Some(Some(id)) => Ok(id),
+        Some(None) => {
+            Err(Failure::Usage(format!("there is no {name} version; `docwharf versions` lists what there is")))
+        }
+        None => Ok(store.named(name)?),
+    }
+}
+
+fn newest(store: &Store, record: &Record, intent: Option<&Intent>) -> Result<VersionId, Failure> {
+    match staged(record, intent) {
+        Some(staged) => Ok(staged.version),
+        None => named(store, record, "newest"),
+    }
+}
+
+/// What differs between two versions of the store.
+pub(super) fn between(store: &Store, from: VersionId, to: VersionId) -> Result<Diff, Failure> {
+    Ok(diff(&index(store, from)?, &index(store, to)?))
+}
+
+/// The index of a version; without one there is nothing to compare.
+pub(super) fn index(store: &Store, id: VersionId) -> Result<Index, Failure> {
+    let short = id.short();
+    open::index(store, id).map_err(Failure::local(format!(
+        "cannot read the index of version {short}, which `docwharf import` of its bundle makes again"
+    )))
+}
+
+/// What there is to say in three lines, each beginning with a word of at most six letters in a column of `width`.
+pub(super) fn summary(diff: &Diff, width: usize) -> String {
+    let line = |name: &str, changes: &Changes| {
+        let what = if changes.is_empty() {
+            "no change".to_owned()
+        } else {
+            let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
+            format!("{added} added, {removed} removed, {changed} changed")
+        };
+        format!("{name:width$}{} → {}: {what}\n", changes.before, changes.after)
+    };
+    let (before, after) = diff.bytes;
+    let sign = if after < before { "-" } else { "+" };
+    let by = if after == before { String::new() } else { format!(" ({sign}{})", show_size(after.abs_diff(before))) };
+    format!(
+        "{}{}{:width$}{} → {}{by}\n",
+        line("pages", &diff.pages),
+        line("others", &diff.files),
+        "size",
+        show_size(before),
+        show_size(after)
+    )
+}
+
+/// The kinds of changes by the names that people and programs see.
+fn kinds(diff: &Diff) -> [(&'static str, &'static str, &Vec<Change>); 6] {
+    [
+        ("pages", "added", &diff.pages.added),
+        ("pages", "removed", &diff.pages.removed),
+        ("pages", "changed", &diff.pages.changed),
+        ("other files", "added", &diff.files.added),
+        ("other files", "removed", &diff.files.removed),
+        ("other files", "changed", &diff.files.changed),
+    ]
+}
+
+fn sizes(change: &Change) -> String {
+    match (change.before, change.after) {
+        (Some(before), Some(after)) if show_size(before) != show_size(after) => {
+            format!("{} → {}", show_size(before), show_size(after))
+        }
+        (before, after) => show_size(after.or(before).unwrap_or(0)),
+    }
+}
+
+fn as_text(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> String {
+    let mut text = format!("from    {}\nto      {}\n{}", from.short(), to.short(), summary(diff, 8));
+    for (sort, kind, changes) in kinds(diff) {
+        if changes.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n{sort} {kind} ({})", changes.len());
+        for change in changes.iter().take(most) {
+            let _ = writeln!(text, "  {}  {}", Name(&change.path), sizes(change));
+        }
+        if changes.len() > most {
+            let _ = writeln!(text, "  … and {} more: --all shows them", changes.len() - most);
+        }
+    }
+    text
+}
+
+/// The counts of what differs.
+pub(super) fn counts(diff: &Diff) -> Value {
+    let of = |changes: &Changes| {
+        json!({
+            "before": changes.before, "after": changes.after,
+            "added": changes.added.len(), "removed": changes.removed.len(), "changed": changes.changed.len(),
+        })
+    };
+    json!({
+        "equal": diff.is_empty(),
+        "pages": of(&diff.pages),
+        "files": of(&diff.files),
+        "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
+    })
+}
+
+fn as_json(from: VersionId, to: VersionId, diff: &Diff) -> Value {
+    let list = |changes: &Vec<Change>| -> Vec<Value> {
+        let of = |change: &Change| json!({ "path": path(change), "before": change.before, "after": change.after });
+        changes.iter().map(of).collect()
+    };
+    let of = |changes: &Changes| {
+        json!({
+            "before": changes.before, "after": changes.after,
+            "added": list(&changes.added), "removed": list(&changes.removed), "changed": list(&changes.changed),
+        })
+    };
+    json!({
+        "schemaVersion": 1,
+        "from": from,
+        "to": to,
+        "equal": diff.is_empty(),
+        "pages": of(&diff.pages),
+        "files": of(&diff.files),
+        "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
+    })
+}
+
+/// A path as JSON has it; one that is not UTF-8 with its other bytes escaped.
+fn path(change: &Change) -> String {
+    String::from_utf8(change.path.clone()).unwrap_or_else(|_| bare(&change.path))
+}
+
+/// A name on one line, without quotes around it.
+fn bare(path: &[u8]) -> String {
+    let quoted = Name(path).to_string();
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
+}
+
+/// Text as code in Markdown: nothing in it means anything, not even backticks.
+fn code(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{space}{text}{space}{fence}")
+}
+
+fn as_markdown(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> String {
+    let (before, after) = diff.bytes;
+    let mut text = format!("### {} → {}\n\n", code(&from.short()), code(&to.short()));
+    text.push_str("| | before | after | added | removed | changed |\n|---|---:|---:|---:|---:|---:|\n");
+    for (name, changes) in [("pages", &diff.pages), ("other files", &diff.files)] {
+        let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
+        let _ = writeln!(text, "| {name} | {} | {} | {added} | {removed} | {changed} |", changes.before, changes.after);
+    }
+    let _ = writeln!(text, "| size | {} | {} | | | |", show_size(before), show_size(after));
+    for (sort, kind, changes) in kinds(diff) {
+        if changes.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n<details><summary>{sort} {kind} ({})</summary>\n", changes.len());
+        for change in changes.iter().take(most) {
+            let _ = writeln!(text, "- {} {}", code(&bare(&change.path)), sizes(change));
+        }
+        if changes.len() > most {
+            let _ = writeln!(text, "- … and {} more", changes.len() - most);
+        }
+        text.push_str("\n</details>\n");
+    }
+    text
+}
+
+/// A label or source for people, on one line.
+pub(super) fn one_line(text: &str) -> String {
+    OneLine(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_means_anything_in_markdown() {
+        assert_eq!(code("a_b*c|<d>@e"), "`a_b*c|<d>@e`");
+        assert_eq!(code("a`b``c"), "```a`b``c```");
+        assert_eq!(code("`a"), "`` `a ``");
+        assert_eq!(bare(b"a\n`\x1b\xff\""), "a\\n`\\u{1b}\\xff\\\"");
+    }
+}

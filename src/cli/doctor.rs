@@ -1,0 +1,54 @@
+//! `docwharf doctor`
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::doctor::{Check, Verdict, examine};
+use crate::model::units::count;
+
+use super::{Context, Failure, wants_colour};
+
+#[derive(Debug, Args)]
+pub(super) struct Doctor {
+    /// Leave out whatever touches the network
+    #[arg(long)]
+    offline: bool,
+}
+
+impl Doctor {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(Failure::local("cannot start"))?;
+        let checks = examine(&context.sources(), self.offline, runtime.handle());
+        // A name that is still being looked up must not keep us.
+        runtime.shutdown_background();
+        let of = |verdict| checks.iter().filter(|check| check.status == verdict).count() as u64;
+        let (errors, warnings) = (of(Verdict::Error), of(Verdict::Warning));
+        let json = json!({ "schemaVersion": 1, "errors": errors, "warnings": warnings, "checks": checks });
+        context.result(&json, &table(&checks, wants_colour(io::stdout().is_terminal())))?;
+        if errors > 0 { Err(Failure::Found(format!("{} found", count(errors, "error")))) } else { Ok(()) }
+    }
+}
+
+/// A line a check, and below it what to do.
+fn table(checks: &[Check], coloured: bool) -> String {
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for Check { name, status, found, advice } in checks {
+        let word = format!("{:7}", status.name());
+        let word = match status {
+            _ if !coloured => word,
+            Verdict::Ok => format!("\x1b[32m{word}\x1b[0m"),
+            Verdict::Warning => format!("\x1b[33m{word}\x1b[0m"),
+            Verdict::Error => format!("\x1b[1;31m{word}\x1b[0m"),
+        };
+        let _ = writeln!(text, "{word}  {name:width$}  {found}");
+        if let Some(advice) = advice {
+            let _ = writeln!(text, "{:7}  {:width$}  → {advice}", "", "");
+        }
+    }
+    text
+}

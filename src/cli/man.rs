@@ -1,0 +1,159 @@
+//! `docwharf man`: pages for `man`, from the same definitions as the command line itself.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, CommandFactory};
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::{Cli, Failure, print};
+
+#[derive(Debug, Args)]
+pub(super) struct Man {
+    /// Write a page for every command into this folder, which is made if need be
+    #[arg(long, value_name = "DIR")]
+    all: Option<PathBuf>,
+}
+
+/// What each exit code says, as README.md has it too.
+const EXIT_CODES: &[(&str, &str)] = &[
+    ("0", "done, already current, or disabled"),
+    ("1", "other; doctor has found an error"),
+    ("2", "usage or configuration; also 400 from the API"),
+    ("3", "refused by the upstream: 401, 403"),
+    (
+        "4",
+        "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed",
+    ),
+    ("5", "bundle rejected, or another than sha256 demands"),
+    ("6", "the export job failed"),
+    ("7", "sealed but not activated: held or pinned"),
+    ("8", "local: disk, permission, lock, port"),
+    ("130, 143", "ended by SIGINT, SIGTERM; run, serve, origin and demo end with 0"),
+];
+
+const FILES: &[(&str, &str)] = &[
+    (
+        crate::config::checked::DEFAULT_FILE,
+        "the configuration, unless --config or $DOCWHARF_CONFIG names another; docwharf config init writes every key with its default and an explanation",
+    ),
+    ("/var/lib/docwharf", "the store, unless $STATE_DIRECTORY or store.path names another"),
+    (
+        "STORE/state.json",
+        "the record: which version is active, holds, labels, how the last sync ended; docwharf status shows it",
+    ),
+    ("STORE/versions/ID/site.zip", "a version: a standard ZIP that any tool opens, never changed"),
+    ("STORE/history.jsonl", "who did what, when; docwharf history shows it"),
+    ("STORE/control.sock", "orders to the daemon that runs on this store, from its own user and root"),
+];
+
+const ENVIRONMENT: &[(&str, &str)] = &[
+    ("DOCWHARF_CONFIG", "the configuration file"),
+    (
+        "DOCWHARF_SECTION__KEY",
+        "any key of the configuration, above the file: staticExport.bundleUrl is DOCWHARF_STATIC_EXPORT__BUNDLE_URL",
+    ),
+    ("DOCWHARF_API_KEY", "the admin key, where api.keyFile is not set"),
+    ("DOCWHARF_LOG, RUST_LOG", "what is logged to standard error: error, warn, info, debug, trace"),
+    ("CREDENTIALS_DIRECTORY", "set by systemd: the key is its api-key where neither of the two above is set"),
+    ("STATE_DIRECTORY", "set by systemd: the store, where store.path is not set"),
+    ("HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY", "proxies for outbound connections, and hosts to reach without"),
+    ("SSL_CERT_FILE, SSL_CERT_DIR", "root certificates instead of the system's; api.caFile adds to either"),
+    ("NO_COLOR", "not empty: no colour unless --color asks for it"),
+];
+
+impl Man {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        let Some(dir) = self.all else {
+            let page = page(&command, None).map_err(Failure::Output)?;
+            return print(&page);
+        };
+        let write = || {
+            fs::create_dir_all(&dir)?;
+            write_all(&command, None, &dir)
+        };
+        write().map_err(Failure::local(format!("cannot write manual pages into {}", dir.display())))
+    }
+}
+
+/// The page of `command` and those of its subcommands.
+fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<()> {
+    let name = name(command);
+    fs::write(dir.join(format!("{name}.1")), page(command, above)?)?;
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_all(below, Some(&name), dir)?;
+    }
+    Ok(())
+}
+
+/// `docwharf-bundle-verify`
+fn name(command: &Command) -> String {
+    command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
+}
+
+fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
+    let man = clap_mangen::Man::new(command.clone());
+    let mut out = Vec::new();
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut out)?;
+    }
+    let mut more = Roff::new();
+    if let Some(above) = above {
+        more.control("SH", ["SEE ALSO"]);
+        let pages: &[&str] = if above == "docwharf" { &["docwharf"] } else { &["docwharf", above] };
+        for (i, page) in pages.iter().enumerate() {
+            let end = if i + 1 < pages.len() { "(1)," } else { "(1)" };
+            more.text([bold(*page), roman(end)]);
+        }
+    } else {
+        for (title, list) in [("EXIT STATUS", EXIT_CODES), ("FILES", FILES), ("ENVIRONMENT", ENVIRONMENT)] {
+            more.control("SH", [title]);
+            for (term, meaning) in list {
+                more.control("TP", []);
+                more.text([bold(*term)]);
+                more.text([roman(*meaning)]);
+            }
+        }
+    }
+    more.to_writer(&mut out)?;
+    let title = name(command).to_uppercase();
+    let version = env!("CARGO_PKG_VERSION");
+    // The date stays empty: the library leaves such a field out, which moves the others.
+    let head = format!("{APOSTROPHE}.TH \"{title}\" \"1\" \"\" \"docwharf {version}\" \"docwharf manual\"\n");
+    Ok(head + &marked(&String::from_utf8_lossy(&out).replace(APOSTROPHE, "")))
+}
+
+/// What the library puts before each piece; once a page is enough.
+const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+
+/// Help texts mark names with backticks; a page has bold type for that. Blank lines are for requests to make.
+fn marked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n').filter(|line| *line != "\n") {
+        let pieces: Vec<&str> = line.split('`').collect();
+        for (i, piece) in pieces.iter().enumerate() {
+            out.push_str(piece);
+            if i + 1 < pieces.len() {
+                out.push_str(if i % 2 == 0 { "\\fB" } else { "\\fR" });
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::marked;
+
+    #[test]
+    fn what_stands_in_backticks_is_bold() {
+        assert_eq!(marked("a `b` c `d`\n\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
+    }
+}

@@ -1,0 +1,79 @@
+//! `[gate]` and `[activate]`: what a version must be like, and whether it becomes active by itself.
+
+use crate::site::lookup::Addresses;
+use crate::sync::gate::Gate;
+
+use super::checker::Checker;
+
+/// More pages or links than any site has.
+const MOST: u64 = 1_000_000_000;
+
+/// The rules of the gate; those that are not set ask nothing.
+pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> Gate {
+    Gate {
+        require: check_require(checker),
+        min_pages: checker.number("gate.minPages", 0, MOST),
+        max_shrink: checker.parsed("gate.maxShrink", parse_percent),
+        max_broken_links: checker.number("gate.maxBrokenLinks", 0, MOST),
+        addresses,
+    }
+}
+
+/// Whether a person promotes each version.
+pub(super) fn check_manual(checker: &mut Checker<'_>) -> bool {
+    let mode = checker.parsed("activate.mode", |text| match text {
+        "auto" => Ok(false),
+        "manual" => Ok(true),
+        _ => Err("\"auto\" or \"manual\" is needed".to_owned()),
+    });
+    mode.unwrap_or(false)
+}
+
+fn check_require(checker: &mut Checker<'_>) -> Vec<String> {
+    let texts = checker.texts("gate.require").unwrap_or_default();
+    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    match texts.iter().map(|text| check_address(text)).collect::<Result<Vec<()>, String>>() {
+        Ok(_) => texts,
+        Err(why) => {
+            checker.value::<()>("gate.require", |_| Err(why));
+            Vec::new()
+        }
+    }
+}
+
+/// An address as a reader asks for it, percent-encoded where need be.
+fn check_address(text: &str) -> Result<(), String> {
+    let plain = text.starts_with('/') && !text.contains(['?', '#']) && !text.chars().any(char::is_control);
+    let wrong = || format!("{text:?} is no address of a page: write it like \"/guides/start\", without host and query");
+    plain.then_some(()).ok_or_else(wrong)
+}
+
+/// Whole percent: `30%`.
+fn parse_percent(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').map(str::trim_end).filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
+    let percent = number.and_then(|number| number.parse().ok()).filter(|&percent| percent <= 100);
+    percent.ok_or_else(|| "whole percent from \"0%\" to \"100%\" are needed".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percent_are_whole_and_at_most_a_hundred() {
+        for (text, percent) in [("0%", 0), ("30%", 30), ("30 %", 30), ("100%", 100)] {
+            assert_eq!(parse_percent(text), Ok(percent), "{text}");
+        }
+        for text in ["", "%", "30", "101%", "-1%", "+1%", "1.5%", "30%%", "300%"] {
+            assert!(parse_percent(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_has_neither_host_nor_query() {
+        assert!(check_address("/").is_ok() && check_address("/a%20b/ä").is_ok());
+        for text in ["", "a", "https://x.example/", "/a?b", "/a#b", "/a\nb"] {
+            assert!(check_address(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! When a certificate ends: as much of X.509 (RFC 5280 section 4.1) as leads there.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+const SEQUENCE: u8 = 0x30;
+/// The version, which certificates of version 1 leave out.
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// `notAfter` of a certificate in DER; none if it is not one. It has been trusted already: this only reads a date.
+pub(super) fn end(der: &[u8]) -> Option<SystemTime> {
+    let (certificate, _) = take(der, SEQUENCE)?;
+    let (mut body, _) = take(certificate, SEQUENCE)?;
+    if let Some((_, rest)) = take(body, VERSION) {
+        body = rest;
+    }
+    // Serial number, signature algorithm, issuer; then the validity.
+    for _ in 0..3 {
+        body = skip(body)?;
+    }
+    let (validity, _) = take(body, SEQUENCE)?;
+    time(skip(validity)?)
+}
+
+/// The content of a value with this tag at the start, and what follows it.
+fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, content, rest) = value(der)?;
+    (found == tag).then_some((content, rest))
+}
+
+fn skip(der: &[u8]) -> Option<&[u8]> {
+    value(der).map(|(_, _, rest)| rest)
+}
+
+/// Tag, content and rest (X.690 section 8.1).
+fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = der.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(first), rest),
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |length, &byte| length << 8 | usize::from(byte)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((tag, content, rest))
+}
+
+/// `YYMMDDhhmmssZ`, or with four digits of the year (RFC 5280 section 4.1.2.5).
+fn time(der: &[u8]) -> Option<SystemTime> {
+    let (tag, content, _) = value(der)?;
+    let text = std::str::from_utf8(content).ok()?;
+    let text = match tag {
+        UTC_TIME => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let date = DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
+    let seconds = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second();
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::show_time;
+
+    fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+        let length = content.len();
+        let mut out =
+            if length < 128 { vec![tag, length as u8] } else { vec![tag, 0x82, (length >> 8) as u8, length as u8] };
+        out.extend_from_slice(content);
+        out
+    }
+
+    fn certificate(version: bool, end: &[u8]) -> Vec<u8> {
+        let validity = [der(UTC_TIME, b"200101000000Z"), end.to_vec()].concat();
+        let version = if version { der(VERSION, &[2, 1, 2]) } else { Vec::new() };
+        let names = der(SEQUENCE, &[0; 300]);
+        let body = [version, der(2, &[1; 16]), der(SEQUENCE, &[5, 0]), names, der(SEQUENCE, &validity)].concat();
+        der(SEQUENCE, &der(SEQUENCE, &body))
+    }
+
+    #[test]
+    fn the_end_is_found_in_either_form_of_date_and_with_or_without_a_version() {
+        for (tag, text) in [(UTC_TIME, &b"300203040506Z"[..]), (GENERALIZED_TIME, b"20300203040506Z")] {
+            for version in [false, true] {
+                let end = end(&certificate(version, &der(tag, text))).unwrap();
+                assert_eq!(show_time(end), "2030-02-03T04:05:06Z");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_end() {
+        let whole = certificate(true, &der(UTC_TIME, b"300203040506Z"));
+        for cut in 0..whole.len() {
+            assert_eq!(end(&whole[..cut]), None);
+        }
+        assert_eq!(end(&certificate(true, &der(UTC_TIME, b"300203"))), None);
+    }
+}

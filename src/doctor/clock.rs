@@ -1,0 +1,50 @@
+//! The clock: against the servers that have answered, else against what the store has seen already.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use crate::model::units::{parse_time, show_unix, unix_seconds};
+use crate::store::Store;
+
+use super::Check;
+use super::network::Dated;
+
+const NAME: &str = "clock";
+/// Links and schedules feel it.
+const WORTH_TELLING: Duration = Duration::from_mins(1);
+/// Signed requests and certificates are refused.
+const TOO_FAR: Duration = Duration::from_mins(15);
+const ADVICE: &str = "set the clock, and keep it right: timedatectl set-ntp true";
+
+pub(super) fn check(store: Option<&Path>, dates: &[Dated]) -> Check {
+    let farthest = dates.iter().map(|dated| (off(dated), dated)).max_by_key(|((off, _), _)| *off);
+    if let Some(((off, way), dated)) = farthest {
+        let found = format!("{} s {way} {}", off.as_secs(), dated.host);
+        return match off {
+            off if off >= TOO_FAR => Check::error(NAME, found, ADVICE),
+            off if off > WORTH_TELLING => Check::warning(NAME, found, ADVICE),
+            _ => Check::ok(NAME, format!("within a minute of {}", dated.host)),
+        };
+    }
+    let now = unix_seconds(SystemTime::now());
+    match store.and_then(newest) {
+        Some(newest) if newest > now + WORTH_TELLING.as_secs().cast_signed() => {
+            let found = format!("it says {}, but the newest receipt is of {}", show_unix(now), show_unix(newest));
+            Check::error(NAME, found, ADVICE)
+        }
+        _ => Check::ok(NAME, format!("{}; compared with no other clock", show_unix(now))),
+    }
+}
+
+fn off(dated: &Dated) -> (Duration, &'static str) {
+    match dated.ours.duration_since(dated.theirs) {
+        Ok(off) => (off, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    }
+}
+
+/// When the newest version arrived.
+fn newest(root: &Path) -> Option<i64> {
+    let versions = Store::at(root).versions().ok()?;
+    parse_time(&versions.first()?.receipts.last()?.time)
+}

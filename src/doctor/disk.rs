@@ -1,0 +1,109 @@
+//! The disk under the store: what is free, what must stay free, and what kind of file system it is.
+
+use std::path::{Path, PathBuf};
+
+use crate::config::checked::Config;
+use crate::model::units::show_size;
+use crate::store::Store;
+
+use super::Check;
+
+const NAME: &str = "disk";
+/// Fewer free inodes than this are a matter of days.
+const FEW: u64 = 1000;
+
+pub(super) fn check(root: &Path, config: Option<&Config>) -> Vec<Check> {
+    let place = existing(root);
+    let about = match rustix::fs::statvfs(&place) {
+        Ok(about) => about,
+        Err(error) => {
+            let found = format!("cannot ask for the free space of {}: {error}", place.display());
+            return vec![Check::error(NAME, found, "check the path, its owner and mode")];
+        }
+    };
+    let mut checks = Vec::new();
+    // Some network file systems do not say.
+    if about.f_blocks > 0 {
+        checks.push(space(root, about.f_bavail.saturating_mul(about.f_frsize), config));
+    }
+    if about.f_files > 0 && about.f_favail < FEW {
+        let found = format!("{} can be made on the file system of {}", count_left(about.f_favail), root.display());
+        checks.push(Check::warning(NAME, found, "make room: each version needs a handful of files"));
+    }
+    checks.extend(over_most(root, config));
+    checks.extend(kind(&place));
+    checks
+}
+
+/// The nearest folder that there is.
+pub(super) fn existing(path: &Path) -> PathBuf {
+    path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
+}
+
+fn count_left(files: u64) -> String {
+    if files == 0 {
+        "no more files".to_owned()
+    } else {
+        format!("only {} more", crate::model::units::count(files, "file"))
+    }
+}
+
+/// Free space against `store.minFree`, and against a bundle like the largest that came.
+fn space(root: &Path, free: u64, config: Option<&Config>) -> Check {
+    let min_free = config.and_then(|config| config.intent.allowance.min_free).unwrap_or(0);
+    let versions = Store::at(root).versions().unwrap_or_default();
+    let largest = versions.iter().map(|version| version.bytes).max().unwrap_or(0);
+    let found = format!("{} free on the file system of {}", show_size(free), root.display());
+    let kept = if min_free == 0 {
+        String::new()
+    } else {
+        format!(", of which {} must stay so (store.minFree)", show_size(min_free))
+    };
+    let left = free.saturating_sub(min_free);
+    if free == 0 || free < min_free {
+        let advice = "make room: nothing new can be brought in; what is active is served";
+        return Check::error(NAME, format!("no space: {found}{kept}"), advice);
+    }
+    // A download and the image made from it.
+    if left < largest.saturating_mul(2) {
+        let advice = "make room, or keep less: sync.keep, store.maxBytes, labels";
+        let found = format!("{found}{kept}: less than twice the largest version ({})", show_size(largest));
+        return Check::warning(NAME, found, advice);
+    }
+    Check::ok(NAME, format!("{found}{kept}"))
+}
+
+fn over_most(root: &Path, config: Option<&Config>) -> Option<Check> {
+    let most = config?.intent.allowance.max_bytes?;
+    let sizes = Store::at(root).sizes().ok()?;
+    let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    let found = format!("versions take {} of store.maxBytes ({})", show_size(total), show_size(most));
+    let advice = "raise store.maxBytes, or take away labels or a hold that are not needed";
+    Some(if total > most { Check::warning(NAME, found, advice) } else { Check::ok(NAME, found) })
+}
+
+/// File systems on which something is different (statfs(2)).
+fn kind(place: &Path) -> Option<Check> {
+    const TMPFS: i64 = 0x0102_1994;
+    const REMOTE: [(i64, &str); 7] = [
+        (0x6969, "NFS"),
+        (0x517b, "SMB"),
+        (0xfe53_4d42, "SMB"),
+        (0xff53_4d42, "CIFS"),
+        (0x6573_5546, "FUSE"),
+        (0x0102_1997, "9P"),
+        (0x00c3_6400, "Ceph"),
+    ];
+    #[allow(clippy::unnecessary_cast, clippy::cast_lossless)] // its width depends on the platform
+    let found = rustix::fs::statfs(place).ok()?.f_type as i64 & 0xffff_ffff;
+    if found == TMPFS {
+        let advice = "put the store on a disk, unless it may be empty after a restart";
+        return Some(Check::warning(NAME, format!("{} lies in memory (tmpfs)", place.display()), advice));
+    }
+    let (_, name) = REMOTE.iter().find(|(kind, _)| *kind == found)?;
+    Some(Check::warning(
+        NAME,
+        format!("{} is on {name}: versions are read into memory, and changes are noticed late", place.display()),
+        "a local disk is better; on NFS, locks need a lock manager",
+    ))
+}

@@ -1,0 +1,67 @@
+//! Limits of the machine: inotify, and files that may be open.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::Check;
+
+/// Folders that `run` watches, generously.
+const WATCHES: u64 = 8;
+/// Connections, files and sockets of a small server.
+const FILES: u64 = 1024;
+
+/// `run` watches its files with one instance of inotify; where there is none left it looks every few seconds.
+pub(super) fn inotify() -> Check {
+    const NAME: &str = "inotify";
+    let limit = |name: &str| -> Option<u64> {
+        std::fs::read_to_string(Path::new("/proc/sys/fs/inotify").join(name)).ok()?.trim().parse().ok()
+    };
+    let (Some(instances), Some(watches)) = (limit("max_user_instances"), limit("max_user_watches")) else {
+        return Check::ok(NAME, "this system does not say");
+    };
+    let (used, watched) = in_use();
+    let found = format!("{used} of {instances} instances and {watched} of {watches} watches of this user are in use");
+    if used >= instances || watched + WATCHES > watches {
+        let advice =
+            "raise fs.inotify.max_user_instances and max_user_watches with sysctl; until then changes are noticed late";
+        return Check::warning(NAME, found, advice);
+    }
+    Check::ok(NAME, found)
+}
+
+/// Instances and watches of this user's processes, as far as they can be seen.
+fn in_use() -> (u64, u64) {
+    let me = rustix::process::geteuid().as_raw();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mine = processes.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == me));
+    let (mut instances, mut watches) = (0, 0);
+    for process in mine.map(|entry| entry.path()) {
+        for descriptor in std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
+            let is_inotify =
+                std::fs::read_link(descriptor.path()).is_ok_and(|to| to == Path::new("anon_inode:inotify"));
+            if is_inotify {
+                instances += 1;
+                let about = std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()));
+                watches +=
+                    about.map_or(0, |about| about.lines().filter(|line| line.starts_with("inotify ")).count() as u64);
+            }
+        }
+    }
+    (instances, watches)
+}
+
+/// Files, sockets among them, that one process may have open.
+pub(super) fn descriptors() -> Check {
+    const NAME: &str = "descriptors";
+    match getrlimit(Resource::Nofile).current {
+        Some(most) if most < FILES => Check::warning(
+            NAME,
+            format!("a process may have {most} files open, so few readers are served at once"),
+            format!("raise it to {FILES} or more: LimitNOFILE= of the unit, or ulimit -n"),
+        ),
+        Some(most) => Check::ok(NAME, format!("a process may have {most} files open")),
+        None => Check::ok(NAME, "a process may have any number of files open"),
+    }
+}

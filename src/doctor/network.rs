@@ -1,0 +1,240 @@
+//! Names, TLS, and who answers: the API is asked for a job that does not exist, which starts nothing and tells whether it
+//! takes the key; a probe is read as a look reads it; of a link only the host is asked, because a link may work once only.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::DATE;
+
+use crate::api::{Api, Greeting};
+use crate::base::chain::Chain;
+use crate::base::secret::SafeUrl;
+use crate::config::checked::Config;
+use crate::net::client::client;
+use crate::net::trouble::{Cause, Trouble};
+use crate::sync::{ApiSource, Bundle};
+
+use super::{Check, certificate, proxy};
+
+const PROBE: &str = "probe";
+/// A certificate that ends sooner is worth telling.
+const SOON: Duration = Duration::from_hours(14 * 24);
+
+/// What an address is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Api,
+    Probe,
+    Link,
+}
+
+/// An address that a sync would ask.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) what: What,
+    pub(super) url: SafeUrl,
+}
+
+/// A `Date` that a server has sent, and when it came.
+#[derive(Debug)]
+pub(super) struct Dated {
+    pub(super) host: String,
+    pub(super) theirs: SystemTime,
+    pub(super) ours: SystemTime,
+}
+
+/// What the network has told.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) checks: Vec<Check>,
+    pub(super) dates: Vec<Dated>,
+    /// Hosts whose certificate is trusted, and those whose is not.
+    trusted: Vec<String>,
+    distrusted: bool,
+}
+
+/// All that the configuration would ask over the network.
+pub(super) fn targets(config: &Config) -> Vec<Target> {
+    let intent = &config.intent;
+    let mut targets = Vec::new();
+    if let Some(api) = &intent.api {
+        targets.push(Target { what: What::Api, url: api.base.clone() });
+        targets.extend(intent.probes.iter().map(|url| Target { what: What::Probe, url: url.clone() }));
+    }
+    if let Some(Bundle::Link(url)) = &intent.bundle {
+        targets.push(Target { what: What::Link, url: url.clone() });
+    }
+    targets
+}
+
+pub(super) async fn look(config: &Config) -> Seen {
+    let mut seen = Seen::default();
+    let targets = targets(config);
+    if targets.is_empty() {
+        seen.checks.push(Check::ok("names", "nothing is asked over the network"));
+        return seen;
+    }
+    let lost = seen.names(config, &targets).await;
+    let http = match client(&config.intent.network) {
+        Ok(http) => http,
+        Err(error) => {
+            seen.checks.push(Check::error("tls", Chain(&error).to_string(), "correct api.caFile"));
+            return seen;
+        }
+    };
+    for target in targets.iter().filter(|target| !lost.contains(&target.url.host())) {
+        match (target.what, &config.intent.api) {
+            (What::Api, Some(api)) => seen.ask_api(config, api, &http).await,
+            _ => seen.ask(config, target, &http).await,
+        }
+    }
+    if !seen.trusted.is_empty() {
+        seen.checks.push(Check::ok("tls", format!("trusted: {}", seen.trusted.join(", "))));
+    } else if !seen.distrusted && targets.iter().all(|target| !target.url.is_encrypted()) {
+        seen.checks.push(Check::ok("tls", "not used: no address is https"));
+    }
+    seen
+}
+
+impl Seen {
+    /// Whether each host has an address; gives those that have none. Behind a proxy it is the proxy that asks.
+    async fn names(&mut self, config: &Config, targets: &[Target]) -> Vec<String> {
+        let matcher = proxy::matcher();
+        let (mut found, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        for Target { url, .. } in targets {
+            let host = url.host();
+            if found.iter().any(|line| line.starts_with(&format!("{host} "))) || lost.contains(&host) {
+                continue;
+            }
+            if matcher.as_ref().is_some_and(|matcher| proxy::through(matcher, url).is_some()) {
+                found.push(format!("{host} is the proxy's to find"));
+                continue;
+            }
+            let name = url.expose().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+            let port = url.expose().port_or_known_default().unwrap_or(443);
+            let asked = tokio::time::timeout(config.intent.network.connect, tokio::net::lookup_host((name, port)));
+            let why = match asked.await {
+                Ok(Ok(mut addresses)) => match addresses.next() {
+                    Some(address) => {
+                        found.push(format!("{host} is {}", address.ip()));
+                        continue;
+                    }
+                    None => "it has no address".to_owned(),
+                },
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer in time".to_owned(),
+            };
+            self.checks.push(Check::error(
+                "names",
+                format!("{host}: {why}"),
+                "check the name, /etc/resolv.conf, and whether this machine may ask for names",
+            ));
+            lost.push(host);
+        }
+        if !found.is_empty() {
+            self.checks.push(Check::ok("names", found.join(", ")));
+        }
+        lost
+    }
+
+    async fn ask_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
+        // Without a key there is nothing to ask it; that is told already.
+        let Ok(key) = source.key.read() else { return };
+        let network = &config.intent.network;
+        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
+        match api.greet().await {
+            Ok(greeting) => {
+                self.note(&source.base, &greeting.headers, greeting.certificate.as_deref());
+                self.checks.push(judge(&source.base.host(), &greeting));
+            }
+            Err(trouble) => self.trouble("api", &source.base, &trouble),
+        }
+    }
+
+    async fn ask(&mut self, config: &Config, target: &Target, http: &reqwest::Client) {
+        let is_link = target.what == What::Link;
+        let name = if is_link { "link" } else { PROBE };
+        let url =
+            if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
+        let sent = tokio::time::timeout(config.intent.network.call, http.get(url.expose().clone()).send()).await;
+        let response = match sent {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return self.trouble(name, &url, &Trouble::from_client(error, &url)),
+            Err(_) => return self.trouble(name, &url, &Trouble::new(Cause::Lost, "no answer in time")),
+        };
+        let certificate = response.extensions().get::<reqwest::tls::TlsInfo>().and_then(|tls| tls.peer_certificate());
+        self.note(&url, response.headers(), certificate);
+        let status = response.status().as_u16();
+        self.checks.push(match status {
+            _ if is_link => Check::ok(name, format!("{} answers; the link itself was not tried", url.host())),
+            200..400 => Check::ok(name, format!("{url} answers {status}")),
+            _ => Check::warning(
+                name,
+                format!("{url} answers {status}, so changes are not noticed by it"),
+                "name pages in sync.probe that change with the content",
+            ),
+        });
+    }
+
+    /// The clock and the certificate of whoever has answered.
+    fn note(&mut self, url: &SafeUrl, headers: &HeaderMap, certificate: Option<&[u8]>) {
+        let host = url.host();
+        let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
+        if let Some(theirs) = date {
+            self.dates.push(Dated { host: host.clone(), theirs, ours: SystemTime::now() });
+        }
+        if !url.is_encrypted() || self.trusted.iter().any(|line| line.starts_with(&format!("{host} "))) {
+            return;
+        }
+        let Some(end) = certificate.and_then(certificate::end) else {
+            return self.trusted.push(format!("{host} "));
+        };
+        let until = crate::model::units::show_time(end);
+        if end.duration_since(SystemTime::now()).is_ok_and(|left| left < SOON) {
+            let found = format!("the certificate of {host} ends soon: {until}");
+            self.checks.push(Check::warning("tls", found, "have it renewed by whoever runs that server"));
+        }
+        self.trusted.push(format!("{host} until {until}"));
+    }
+
+    fn trouble(&mut self, name: &'static str, url: &SafeUrl, trouble: &Trouble) {
+        let found = format!("{}: {trouble}", url.host());
+        self.checks.push(match trouble.cause {
+            Cause::Tls => {
+                self.distrusted = true;
+                let advice = "if that is the right server, name its root in api.caFile or SSL_CERT_FILE, and check this machine's clock";
+                Check::error("tls", found, advice)
+            }
+            // Exports go on without probes, only less often.
+            _ if name == PROBE => Check::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
+            Cause::NotSent => Check::error(name, found, "check the address, the firewall between, and proxies"),
+            _ => Check::error(name, found, "check that this is the right address, then try again"),
+        });
+    }
+}
+
+/// What the answer to a question about no job says of the key.
+fn judge(host: &str, greeting: &Greeting) -> Check {
+    const NAME: &str = "api";
+    let said = &greeting.said;
+    match greeting.status {
+        400 | 404 | 422 | 200..300 if greeting.is_api => Check::ok(NAME, format!("{host} takes the key")),
+        401 => Check::error(
+            NAME,
+            format!("{host} does not take the key: {said}"),
+            "the key is wrong, revoked or has expired: put a valid one in its place",
+        ),
+        403 => Check::error(
+            NAME,
+            format!("{host} takes the key, but not for this: {said}"),
+            "the plan may lack static export, the key may be read-only, or this machine's address is not allowed",
+        ),
+        429 | 500.. => Check::warning(NAME, format!("{host} has other things to do: {said}"), "try again later"),
+        300..400 => Check::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
+        _ => Check::error(
+            NAME,
+            format!("{host} does not speak the management API: {said}"),
+            "correct api.baseUrl: it ends in /v1",
+        ),
+    }
+}

@@ -1,0 +1,74 @@
+//! The addresses to serve at: free, ours already, or somebody else's. Nothing listens on them for the question.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::config::checked::Config;
+
+use super::Check;
+
+const NAME: &str = "ports";
+
+pub(super) fn check(config: &Config) -> Vec<Check> {
+    let running = writer_of(&config.store);
+    let of = |key: &'static str, list: &[SocketAddr]| -> Vec<Check> {
+        list.iter().map(|address| address_of(key, *address, running)).collect()
+    };
+    [of("server.listen", &config.listen), of("admin.listen", &config.admin)].concat()
+}
+
+fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {
+    if address.port() == 0 {
+        return Check::ok(NAME, format!("{address}: any free port"));
+    }
+    let Err(error) = bind(address) else { return Check::ok(NAME, format!("{address} is free")) };
+    match (error.kind(), running) {
+        (io::ErrorKind::AddrInUse, Some(pid)) => {
+            Check::ok(NAME, format!("{address} is in use, probably by the docwharf that runs on the store (pid {pid})"))
+        }
+        (io::ErrorKind::AddrInUse, None) => Check::error(
+            NAME,
+            format!("{address} is in use by another program"),
+            format!("choose another port in {key}, or stop what uses it: ss -ltnp 'sport = :{}'", address.port()),
+        ),
+        (io::ErrorKind::AddrNotAvailable, _) => Check::error(
+            NAME,
+            format!("{address}: this machine does not have that address"),
+            format!("correct {key}; 0.0.0.0 and [::] are all addresses that it has"),
+        ),
+        (io::ErrorKind::PermissionDenied, _) => Check::error(
+            NAME,
+            format!("{address}: this user may not listen below port 1024"),
+            "choose a higher port, give it CAP_NET_BIND_SERVICE, or have systemd open the socket",
+        ),
+        _ => Check::error(NAME, format!("{address}: {error}"), format!("correct {key}")),
+    }
+}
+
+/// Binds as a server does and lets go again, without listening.
+fn bind(address: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())
+}
+
+/// The process that writes to the store, by the kernel's list of locks (proc(5)): asking by taking the lock would be in the
+/// way of one that wants it.
+pub(super) fn writer_of(root: &Path) -> Option<u32> {
+    let inode = std::fs::metadata(root.join("lock")).ok()?.ino().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    locks.lines().find_map(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let is_exclusive = words.next() == Some("FLOCK") && words.next().is_some() && words.next() == Some("WRITE");
+        let pid = words.next()?.parse().ok()?;
+        let file = words.next()?;
+        (is_exclusive && file.rsplit(':').next() == Some(&inode)).then_some(pid)
+    })
+}

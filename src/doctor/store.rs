@@ -1,0 +1,53 @@
+//! The store: its record, and whether what the record names is there.
+
+use std::path::Path;
+
+use crate::base::chain::Chain;
+use crate::model::units::count;
+use crate::store::Store;
+
+use super::{Check, ports};
+
+const NAME: &str = "store";
+
+pub(super) fn check(root: &Path) -> Vec<Check> {
+    let store = Store::at(root);
+    if !root.exists() {
+        return vec![Check::ok(
+            NAME,
+            format!("{} is not there yet: the first sync or import makes it", root.display()),
+        )];
+    }
+    let record = match store.record() {
+        Ok(record) => record,
+        Err(error) => return vec![Check::error(NAME, Chain(&error).to_string(), "start docwharf run, or sync")],
+    };
+    let versions = match store.versions() {
+        Ok(versions) => versions,
+        Err(error) => return vec![Check::error(NAME, Chain(&error).to_string(), "check owner and mode of the store")],
+    };
+    let mut checks = Vec::new();
+    if let Some(id) = record.active.filter(|&id| !store.has(id)) {
+        let found = format!("the active version {} is missing from {}", id.short(), root.display());
+        checks.push(Check::error(
+            NAME,
+            found,
+            "import its bundle again, or activate another: docwharf versions lists them",
+        ));
+    }
+    if let Some(id) = store.suspect() {
+        let found = format!("version {} was damaged while it was served", id.short());
+        checks.push(Check::error(NAME, found, "import its bundle again to mend it, and look at the disk"));
+    }
+    if let Some(error) = &record.config_error {
+        let found = format!("the docwharf that runs has not taken over the configuration: {error}");
+        checks.push(Check::warning(NAME, found, "correct it; it is read again by itself"));
+    }
+    if checks.is_empty() {
+        let active = record.active.map_or_else(|| "none active".to_owned(), |id| format!("{} active", id.short()));
+        let writer = ports::writer_of(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
+        let versions = count(versions.len() as u64, "version");
+        checks.push(Check::ok(NAME, format!("{}: {versions}, {active}{writer}", root.display())));
+    }
+    checks
+}

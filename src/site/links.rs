@@ -1,0 +1,262 @@
+//! What a page points at, read as a browser reads it: attribute by attribute, never by searching the text.
+
+use std::borrow::Cow;
+
+use lol_html::html_content::Element;
+use lol_html::{HtmlRewriter, MemorySettings, Settings, element};
+
+/// What one page may cost its reader: more is needed only where tags are nested without end, and then the rest of that
+/// page is not read.
+const MEMORY: usize = 16 << 20;
+
+/// Elements with an address: links, styles, scripts, images, frames, media. Forms are left out: what they are sent to
+/// need not answer a GET.
+const ELEMENTS: &str = "a[href], area[href], base[href], link[href], script[src], img[src], img[srcset], source[src], \
+                        source[srcset], iframe[src], frame[src], embed[src], video[src], video[poster], audio[src], \
+                        track[src], object[data], meta[http-equiv][content]";
+
+/// Something that a page says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// What relative links are relative to. The first counts.
+    Base(&'a str),
+    /// An address, as it is written, character references taken out.
+    Link(&'a str),
+}
+
+/// Reads a page that `feed` gives in pieces and tells of each address in it, in order.
+pub fn read(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnMut(Said<'_>)) {
+    let handler = element!(ELEMENTS, |element| {
+        addresses(element, &mut tell);
+        Ok(())
+    });
+    let settings = Settings::new()
+        .append_element_content_handler(handler)
+        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MEMORY))
+        // What cannot be told for certain without building the whole tree is read as text, as most browsers end up doing.
+        .with_strict(false);
+    let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
+    // Beyond `MEMORY` it stops; what was read until then counts.
+    feed(&mut |piece| rewriter.write(piece).is_ok());
+}
+
+fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
+    let value = |name: &str| element.get_attribute(name);
+    let mut link = |text: Option<String>| {
+        if let Some(text) = text.as_deref().and_then(unescaped).filter(|text| !text.trim().is_empty()) {
+            tell(Said::Link(&text));
+        }
+    };
+    match element.tag_name().as_str() {
+        "base" => {
+            if let Some(text) = value("href").as_deref().and_then(unescaped) {
+                tell(Said::Base(&text));
+            }
+        }
+        "link" if !leads_somewhere(&value("rel").unwrap_or_default()) => {}
+        "a" | "area" | "link" => link(value("href")),
+        "object" => link(value("data")),
+        "meta" => {
+            if value("http-equiv").is_some_and(|name| name.eq_ignore_ascii_case("refresh")) {
+                link(value("content").as_deref().and_then(refresh).map(str::to_owned));
+            }
+        }
+        _ => {
+            link(value("src"));
+            link(value("poster"));
+            let set = value("srcset");
+            for candidate in set.as_deref().and_then(unescaped).iter().flat_map(|set| candidates(set)) {
+                // Already without references: a second time would take out what the first has uncovered.
+                tell(Said::Link(candidate));
+            }
+        }
+    }
+}
+
+/// Whether a `link` is fetched or followed: hints name servers, not resources.
+fn leads_somewhere(rel: &str) -> bool {
+    !rel.split_ascii_whitespace()
+        .any(|word| ["preconnect", "dns-prefetch"].iter().any(|hint| word.eq_ignore_ascii_case(hint)))
+}
+
+/// The address in `5; url=next.html`.
+fn refresh(content: &str) -> Option<&str> {
+    let (_, rest) = content.split_once([';', ','])?;
+    let rest = rest.trim_start();
+    let url = rest.get(..3).filter(|word| word.eq_ignore_ascii_case("url")).map(|_| rest[3..].trim_start())?;
+    let url = url.strip_prefix('=')?.trim();
+    let quote = url.chars().next().filter(|c| matches!(c, '"' | '\''));
+    Some(quote.map_or(url, |quote| url[1..].split(quote).next().unwrap_or_default()))
+}
+
+/// The addresses in a `srcset` (HTML, "parse a srcset attribute").
+fn candidates(set: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = set;
+    loop {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        if rest.is_empty() {
+            return found;
+        }
+        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        let (url, behind) = rest.split_at(end);
+        rest = behind;
+        let bare = url.trim_end_matches(',');
+        if bare.len() == url.len() {
+            // Behind the address stand descriptors, up to a comma that is not in parentheses.
+            let mut depth = 0u32;
+            let comma = rest.find(|c| {
+                match c {
+                    '(' => depth += 1,
+                    ')' => depth = depth.saturating_sub(1),
+                    _ => {}
+                }
+                c == ',' && depth == 0
+            });
+            rest = comma.map_or("", |comma| &rest[comma..]);
+        }
+        found.push(bare);
+    }
+}
+
+/// Text with its character references taken out. Those that occur in addresses are known here: numbers, and the names
+/// of the characters with a meaning in HTML. `None` if another name is there: what it stands for decides where the link
+/// leads, so nothing is said about it.
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('&') {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let name = rest.find(';').filter(|&end| (1..=32).contains(&end)).map(|end| &rest[..end]);
+        let name = name.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#'));
+        let Some(name) = name else {
+            out.push('&');
+            continue;
+        };
+        out.push(character(name)?);
+        rest = &rest[name.len() + 1..];
+    }
+    out.push_str(rest);
+    Some(Cow::Owned(out))
+}
+
+fn character(name: &str) -> Option<char> {
+    let Some(number) = name.strip_prefix('#') else {
+        return Some(match name {
+            "amp" | "AMP" => '&',
+            "lt" | "LT" => '<',
+            "gt" | "GT" => '>',
+            "quot" | "QUOT" => '"',
+            "apos" => '\'',
+            "nbsp" => '\u{a0}',
+            _ => return None,
+        });
+    };
+    let number = match number.strip_prefix(['x', 'X']) {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => number.parse(),
+    };
+    char::from_u32(number.ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(html: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        // In pieces of three bytes: tags lie across them.
+        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+            for piece in html.as_bytes().chunks(3) {
+                assert!(take(piece));
+            }
+        };
+        read(feed, |said| {
+            all.push(match said {
+                Said::Base(text) => format!("base {text}"),
+                Said::Link(text) => text.to_owned(),
+            });
+        });
+        all
+    }
+
+    #[test]
+    fn links_and_assets_are_found_where_a_browser_finds_them() {
+        let html = r#"<!doctype html><BASE href="/b/"><link rel="preload stylesheet" href=a.css><link rel=preconnect href="/x">
+            <meta http-equiv="Refresh" content="5; URL='next.html'"><meta name="x" content="0;url=no.html">
+            <script src="s.js">var t = '<a href="no1.html">';</script><style>/* <img src="no2.png"> */</style>
+            <!-- <a href="no3.html"> --><a href='a&amp;b.html'>x</a><a name="y">y</a><a href="">z</a>
+            <map><area href="r.html"></map><form action="no4"><input></form><textarea><a href="no5.html"></textarea>
+            <img src="i.png" srcset="i1.png 1x, i2.png 2x"><picture><source srcset="p.webp"></picture>
+            <iframe src="f.html"></iframe><video src="v.mp4" poster="v.png"><track src="t.vtt"></video>
+            <audio src="m.mp3"></audio><object data="o.svg"></object><a href="caf&#233;&#x2e;html">"#;
+        assert_eq!(
+            said(html),
+            [
+                "base /b/",
+                "a.css",
+                "next.html",
+                "s.js",
+                "a&b.html",
+                "r.html",
+                "i.png",
+                "i1.png",
+                "i2.png",
+                "p.webp",
+                "f.html",
+                "v.mp4",
+                "v.png",
+                "t.vtt",
+                "m.mp3",
+                "o.svg",
+                "café.html",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_srcset_is_taken_apart_as_the_standard_says() {
+        for (set, expected) in [
+            ("a.png", vec!["a.png"]),
+            (" a.png 1x , b.png 2x,", vec!["a.png", "b.png"]),
+            ("a.png, b.png", vec!["a.png", "b.png"]),
+            ("a,b.png 100w,c.png 200w", vec!["a,b.png", "c.png"]),
+            ("a.png x(1,2) 3x, b.png", vec!["a.png", "b.png"]),
+            ("data:image/png;base64,AAAA 1x, b.png 2x", vec!["data:image/png;base64,AAAA", "b.png"]),
+            (",, ,", vec![]),
+        ] {
+            assert_eq!(candidates(set), expected, "{set}");
+        }
+    }
+
+    #[test]
+    fn references_are_taken_out_once_and_unknown_ones_are_not_guessed() {
+        for (text, expected) in [
+            ("a&amp;amp;b", Some("a&amp;b")),
+            ("a?x=1&y=2", Some("a?x=1&y=2")),
+            ("a&#x41;&#66;", Some("aAB")),
+            ("a&;b&c d;", Some("a&;b&c d;")),
+            ("a&auml;.html", None),
+            ("a&#xd800;", None),
+            ("a&#99999999999;", None),
+        ] {
+            assert_eq!(unescaped(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_nested_without_end_costs_bounded_memory_and_what_came_before_counts() {
+        let mut html = String::from("<a href=first>");
+        html.push_str(&"<div><p>".repeat(2_000_000));
+        let mut all = 0;
+        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+            let _ = html.as_bytes().chunks(65536).all(|piece| take(piece));
+        };
+        read(feed, |_| all += 1);
+        assert_eq!(all, 1);
+    }
+}

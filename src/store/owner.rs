@@ -1,0 +1,87 @@
+//! Whose a store is. A command that root types must not leave anything in it that the service, which runs as somebody
+//! else, cannot change afterwards.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
+use rustix::process::{Gid, Uid, geteuid};
+
+/// How deep folders lie in a store: `receipts/<id>/`.
+const DEPTH: usize = 2;
+
+/// Gives what root has made in the store at `root` to whom the store belongs. Does nothing for anybody but root, nor in
+/// root's own store.
+pub(super) fn hand_over(root: &Path) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let dir = rustix::fs::open(root, FOLDER, Mode::empty())?;
+    let stat = rustix::fs::fstat(&dir)?;
+    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    if owner.0.is_root() { Ok(()) } else { give(dir.as_fd(), owner, DEPTH) }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The owner of the store may be hostile and change it meanwhile: no link is followed, neither a symbolic one nor, as a
+/// file with a second name may be anybody's, a hard one.
+fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What has gone meanwhile needs no owner.
+        let Ok(file) = openat(dir, name, flags, Mode::empty()) else { continue };
+        let stat = rustix::fs::fstat(&file)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_folder = kind == FileType::Directory;
+        if is_folder && depth > 0 {
+            let folder = openat(&file, c".", FOLDER, Mode::empty())?;
+            give(folder.as_fd(), owner, depth - 1)?;
+        }
+        if stat.st_uid == 0 && (is_folder || kind == FileType::RegularFile && stat.st_nlink == 1) {
+            chownat(&file, c"", Some(owner.0), Some(owner.1), AtFlags::EMPTY_PATH)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {
+        if !geteuid().is_root() {
+            return; // nobody else could give anything away
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        std::fs::create_dir_all(store.join("receipts/one")).unwrap();
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        for path in [store.join("receipts/one/1.json"), store.join("state.json"), elsewhere.join("shadow")] {
+            std::fs::write(path, "x").unwrap();
+        }
+        std::fs::hard_link(elsewhere.join("shadow"), store.join("history.jsonl")).unwrap();
+        symlink(&elsewhere, store.join("versions")).unwrap();
+        symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
+        let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+        hand_over(&store).unwrap();
+        assert_eq!(owner(&store.join("state.json")), 0, "root's own store stays root's");
+        chown(&store, Some(4711), Some(4711)).unwrap();
+        lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
+        hand_over(&store).unwrap();
+        for name in ["receipts", "receipts/one", "receipts/one/1.json", "state.json"] {
+            assert_eq!(owner(&store.join(name)), 4711, "{name}");
+        }
+        assert_eq!(owner(&elsewhere.join("shadow")), 0);
+        assert_eq!(owner(&elsewhere), 0);
+    }
+}

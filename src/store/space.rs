@@ -1,0 +1,191 @@
+//! Room: what versions take, what the file system has left, and what must go before more may come.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use crate::model::version::VersionId;
+
+use super::record::Record;
+use super::writer::Writer;
+use super::{Store, StoreError, Stored};
+
+/// What the store may hold and must leave; either may be unsaid.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Unprotected versions to keep, as long as the other two allow it.
+    pub keep: usize,
+    /// Bytes that all versions together may take (`store.maxBytes`).
+    pub max_bytes: Option<u64>,
+    /// Bytes that must stay free on the file system (`store.minFree`).
+    pub min_free: Option<u64>,
+}
+
+/// A bundle for which there must be room, in bytes; both are 0 where nobody knows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it will take in the store.
+    pub whole: u64,
+    /// What is still to be written until it is there.
+    pub more: u64,
+}
+
+/// A version and the bytes that it takes.
+pub type Taken = (VersionId, u64);
+
+impl Store {
+    /// What each version takes, what was derived from it included; the newest arrival first.
+    pub fn sizes(&self) -> Result<Vec<Taken>, StoreError> {
+        Ok(self.sizes_of(&self.versions()?))
+    }
+
+    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+        let derived = self.root().join("derived");
+        let of = |id: VersionId| bytes_below(&self.version_dir(id)) + bytes_below(&derived.join(id.to_string()));
+        versions.iter().map(|version| (version.id, of(version.id))).collect()
+    }
+
+    /// Versions that pruning would remove, the oldest first.
+    pub fn surplus(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
+        let versions = self.versions()?;
+        let surplus = surplus(record, allowance, &self.sizes_of(&versions));
+        let of = |(id, _): Taken| versions.iter().find(|version| version.id == id).cloned();
+        Ok(surplus.into_iter().filter_map(of).collect())
+    }
+}
+
+/// Beyond `keep` unprotected versions, and then as many more as it takes to come below `max_bytes`.
+fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
+    let unprotected: Vec<Taken> = sizes.iter().filter(|(id, _)| !record.protects(*id)).copied().collect();
+    let mut kept = allowance.keep.min(unprotected.len());
+    if let Some(most) = allowance.max_bytes {
+        let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+        let mut left = total.saturating_sub(unprotected[kept..].iter().map(|(_, bytes)| bytes).sum());
+        while left > most && kept > 0 {
+            kept -= 1;
+            left -= unprotected[kept].1;
+        }
+    }
+    unprotected[kept..].iter().rev().copied().collect()
+}
+
+/// Bytes of versions that stay whatever happens once a new one is there: it becomes active unless a hold says otherwise,
+/// and what is active now becomes the previous one.
+fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
+    let mut then = record.clone();
+    then.newest = None;
+    if then.hold.is_none() {
+        then.previous = None;
+    }
+    sizes.iter().filter(|(id, _)| then.protects(*id)).map(|(_, bytes)| bytes).sum()
+}
+
+impl Writer {
+    /// Sees to it that there is room for `wanted`; gives the versions that had to go for it. Those that `keep` does not
+    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain.
+    pub fn make_room(
+        &self,
+        record: &Record,
+        allowance: &Allowance,
+        wanted: Wanted,
+    ) -> Result<Vec<VersionId>, StoreError> {
+        let path = || self.store().root().to_owned();
+        let sizes = self.store().sizes()?;
+        if let Some(most) = allowance.max_bytes {
+            let held = held_by_then(record, &sizes);
+            if wanted.whole > 0 && held.saturating_add(wanted.whole) > most {
+                return Err(StoreError::OverMost { path: path(), needed: wanted.whole, held, most });
+            }
+        }
+        let min_free = allowance.min_free.unwrap_or(0);
+        let target = wanted.more.saturating_add(min_free);
+        let free = || {
+            free_bytes(self.store().root()).map_err(StoreError::io("ask for the free space of", self.store().root()))
+        };
+        let Some(mut now) = free()? else { return Ok(Vec::new()) };
+        let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
+        let may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);
+        let gain: u64 = may_go.iter().map(|(_, bytes)| bytes).sum();
+        let mut removed = Vec::new();
+        if now < target && now.saturating_add(gain) >= target {
+            for (id, _) in may_go {
+                if self.remove(id)? {
+                    removed.push(id);
+                    now = free()?.unwrap_or(u64::MAX);
+                }
+                if now >= target {
+                    break;
+                }
+            }
+        }
+        if now < target {
+            return Err(StoreError::NoSpace { path: path(), needed: wanted.more, free: now, min_free });
+        }
+        Ok(removed)
+    }
+}
+
+/// Bytes that we may still write on the file system of `path`; none where it does not say, as some network file systems
+/// do not.
+pub fn free_bytes(path: &Path) -> io::Result<Option<u64>> {
+    let about = rustix::fs::statvfs(path)?;
+    Ok((about.f_blocks > 0).then(|| about.f_bavail.saturating_mul(about.f_frsize)))
+}
+
+/// Bytes of all files below `dir`. What cannot be read counts as nothing: it is asked for to make room, not to prove.
+fn bytes_below(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    let of = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+    use crate::store::record::{Hold, Labelled};
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    /// Versions 5 (newest) to 1 of 10 bytes each; 5 is active, 4 previous.
+    fn five() -> (Record, Vec<Taken>) {
+        let mut record = Record::default();
+        record.activate(id(4), "t");
+        record.activate(id(5), "t");
+        record.newest = Some(id(5));
+        (record, (1..=5).rev().map(|n| (id(n), 10)).collect())
+    }
+
+    fn gone(record: &Record, sizes: &[Taken], keep: usize, max_bytes: Option<u64>) -> Vec<VersionId> {
+        let allowance = Allowance { keep, max_bytes, min_free: None };
+        surplus(record, &allowance, sizes).into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_the_protected_never() {
+        let (mut record, sizes) = five();
+        assert_eq!(gone(&record, &sizes, 3, None), []);
+        assert_eq!(gone(&record, &sizes, 1, None), [id(1), id(2)]);
+        assert_eq!(gone(&record, &sizes, 3, Some(50)), []);
+        assert_eq!(gone(&record, &sizes, 3, Some(49)), [id(1)]);
+        assert_eq!(gone(&record, &sizes, 1, Some(35)), [id(1), id(2)]);
+        assert_eq!(gone(&record, &sizes, 9, Some(0)), [id(1), id(2), id(3)]);
+        let labelled = Labelled { version: id(1), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".to_owned(), labelled);
+        assert_eq!(gone(&record, &sizes, 0, Some(0)), [id(2), id(3)]);
+    }
+
+    #[test]
+    fn a_new_version_takes_the_place_of_the_previous_one_unless_it_is_held() {
+        let (mut record, sizes) = five();
+        assert_eq!(held_by_then(&record, &sizes), 10);
+        record.hold = Some(Hold { who: String::new(), when: String::new(), why: String::new() });
+        assert_eq!(held_by_then(&record, &sizes), 20);
+    }
+}

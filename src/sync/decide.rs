@@ -1,0 +1,223 @@
+//! Whether the version that is due becomes active: what a hold, the pin, a person and the gate have to say to it.
+
+use crate::base::chain::Chain;
+use crate::model::units::now;
+use crate::model::version::{Label, VersionId};
+use crate::store::record::{Record, Verdict};
+use crate::store::writer::Writer;
+
+use super::staged::{Staged, Waits, way_out};
+use super::{Intent, Outcome, SyncError, open};
+
+/// What is decided about the version that is due.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Decided {
+    /// It is active already, or there is none.
+    Nothing,
+    /// It has become active; with what the gate said if that did not count.
+    Activated(VersionId, Option<String>),
+    /// It waits for a person.
+    Staged(VersionId),
+    /// The gate refuses it, for this reason; whether that is news.
+    Refused(VersionId, String, bool),
+}
+
+/// One step towards a decision.
+pub(super) enum Step {
+    Done(Decided),
+    /// The gate has to be asked about this version beside this active one; this is what it said before.
+    Judge(VersionId, Option<VersionId>, Option<Verdict>),
+}
+
+/// Decides about the version that is due. `apply` lets a step see and change the record while nobody else does; the gate
+/// is asked in between, because reading pages takes a while and people must not wait for it.
+pub(super) fn decide(
+    writer: &Writer,
+    intent: &Intent,
+    force: bool,
+    mut apply: impl FnMut(&mut dyn FnMut(&mut Record) -> Step) -> Result<Step, SyncError>,
+) -> Result<Decided, SyncError> {
+    let mut verdict = None;
+    loop {
+        match apply(&mut |record| step(record, intent, force, verdict.take(), |id| writer.store().has(id)))? {
+            Step::Done(decided) => return Ok(decided),
+            Step::Judge(id, active, before) => verdict = Some(judge(writer, intent, id, active, before.as_ref())?),
+        }
+    }
+}
+
+/// Makes the version that is due the active one, unless a person or the gate has to say so. `verdict` has just been made.
+fn step(
+    record: &mut Record,
+    intent: &Intent,
+    force: bool,
+    verdict: Option<Verdict>,
+    has: impl Fn(VersionId) -> bool,
+) -> Step {
+    let said = |verdict: Option<&Verdict>| verdict.map(|verdict| (verdict.version, verdict.refused.clone()));
+    let is_news = verdict.is_some() && said(verdict.as_ref()) != said(record.gate.as_ref());
+    if verdict.is_some() {
+        record.gate = verdict;
+    }
+    let due = record.due(intent.pin.as_ref().map(Label::as_str));
+    let Some(id) = due.filter(|&id| record.active != Some(id) && has(id)) else {
+        return Step::Done(Decided::Nothing);
+    };
+    let mut refused = None;
+    if !intent.gate.is_off() {
+        match record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
+            Some(verdict) => refused.clone_from(&verdict.refused),
+            None => return Step::Judge(id, record.active, record.gate.clone()),
+        }
+    }
+    Step::Done(match refused {
+        _ if intent.manual => Decided::Staged(id),
+        Some(why) if !force => Decided::Refused(id, why, is_news),
+        refused => {
+            record.activate(id, &now());
+            Decided::Activated(id, refused)
+        }
+    })
+}
+
+/// Asks the gate. An active version that cannot be read is none to compare with.
+fn judge(
+    writer: &Writer,
+    intent: &Intent,
+    id: VersionId,
+    active: Option<VersionId>,
+    before: Option<&Verdict>,
+) -> Result<Verdict, SyncError> {
+    let version = open::open(writer, id, &intent.effort, false)?;
+    let beside = match active.filter(|_| intent.gate.compares()).map(|id| open::open(writer, id, &intent.effort, false))
+    {
+        Some(Ok(active)) => Some(active),
+        Some(Err(error)) => {
+            tracing::warn!("{}; the gate compares with nothing", Chain(&error));
+            None
+        }
+        None => None,
+    };
+    Ok(intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads))
+}
+
+/// History has a line for what has changed.
+pub(super) fn tell_history(writer: &Writer, who: &str, decided: &Decided) {
+    match decided {
+        Decided::Activated(id, refused) => {
+            let note = refused.as_ref().map(|why| format!("forced past the gate: {why}"));
+            writer.note(who, "activated", Some(*id), note);
+        }
+        Decided::Refused(id, why, true) => writer.note(who, "kept back", Some(*id), Some(why.clone())),
+        Decided::Nothing | Decided::Staged(_) | Decided::Refused(..) => {}
+    }
+}
+
+/// What a decision is called towards people.
+pub(super) fn outcome(decided: Decided, active: Option<VersionId>) -> Outcome {
+    match decided {
+        Decided::Nothing => Outcome::Current(active),
+        Decided::Activated(id, _) => Outcome::Activated(id),
+        Decided::Staged(id) => Outcome::Staged(id),
+        Decided::Refused(id, why, _) => {
+            let nothing = if active.is_none() { "nothing is served yet; " } else { "" };
+            let staged = Staged { version: id, waits: Waits::Gate(String::new()) };
+            Outcome::NotActive(id, format!("refused by the gate: {why}; {nothing}{}", way_out(&staged)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+    use crate::store::record::Hold;
+    use crate::sync::gate::Gate;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn intent(manual: bool, gated: bool) -> Intent {
+        let gate = Gate { min_pages: gated.then_some(1), ..Gate::default() };
+        Intent { manual, gate, ..Intent::default() }
+    }
+
+    fn record() -> Record {
+        let mut record = Record { newest: Some(id(2)), ..Record::default() };
+        record.activate(id(1), "t");
+        record
+    }
+
+    fn verdict(intent: &Intent, version: VersionId, against: Option<VersionId>, refused: Option<&str>) -> Verdict {
+        Verdict {
+            version,
+            against,
+            rules: intent.gate.rules(),
+            refused: refused.map(str::to_owned),
+            time: String::new(),
+            addresses: String::new(),
+            links: std::collections::BTreeMap::new(),
+        }
+    }
+
+    fn decided(record: &mut Record, intent: &Intent, force: bool, verdict: Option<Verdict>) -> Option<Decided> {
+        match step(record, intent, force, verdict, |_| true) {
+            Step::Done(decided) => Some(decided),
+            Step::Judge(..) => None,
+        }
+    }
+
+    #[test]
+    fn without_a_gate_what_is_due_becomes_active() {
+        let mut record = record();
+        assert_eq!(decided(&mut record, &intent(false, false), false, None), Some(Decided::Activated(id(2), None)));
+        assert_eq!(record.active, Some(id(2)));
+        assert_eq!(decided(&mut record, &intent(false, false), false, None), Some(Decided::Nothing));
+    }
+
+    #[test]
+    fn the_gate_is_asked_once_and_its_refusal_is_news_once() {
+        let (mut record, intent) = (record(), intent(false, true));
+        assert_eq!(decided(&mut record, &intent, false, None), None, "it has to be asked");
+        let no = verdict(&intent, id(2), Some(id(1)), Some("no"));
+        let first = decided(&mut record, &intent, false, Some(no.clone()));
+        assert_eq!(first, Some(Decided::Refused(id(2), "no".into(), true)));
+        assert_eq!(decided(&mut record, &intent, false, None), Some(Decided::Refused(id(2), "no".into(), false)));
+        assert_eq!(record.active, Some(id(1)));
+        let again = decided(&mut record, &intent, false, Some(no));
+        assert_eq!(again, Some(Decided::Refused(id(2), "no".into(), false)), "said again, it is no news");
+        assert_eq!(decided(&mut record, &intent, true, None), Some(Decided::Activated(id(2), Some("no".into()))));
+    }
+
+    #[test]
+    fn another_active_version_or_other_rules_judge_anew() {
+        let (mut record, gated) = (record(), intent(false, true));
+        record.gate = Some(verdict(&gated, id(2), Some(id(3)), None));
+        assert_eq!(decided(&mut record, &gated, false, None), None, "it was judged beside another version");
+        record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
+        let stricter = Intent { gate: Gate { min_pages: Some(9), ..Gate::default() }, ..gated.clone() };
+        assert_eq!(decided(&mut record, &stricter, false, None), None, "the rules have changed");
+        // What was decided by a person while the gate was being asked counts: the verdict is about another pair.
+        record.activate(id(5), "t");
+        let late = verdict(&gated, id(2), Some(id(1)), None);
+        assert_eq!(decided(&mut record, &gated, false, Some(late)), None);
+        let off = intent(false, false);
+        assert_eq!(decided(&mut record, &off, false, None), Some(Decided::Activated(id(2), None)));
+    }
+
+    #[test]
+    fn a_hold_is_not_overridden_by_force_and_a_person_promotes_in_manual_mode() {
+        let (mut record, gated) = (record(), intent(false, true));
+        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(decided(&mut record, &gated, true, None), Some(Decided::Nothing));
+        record.hold = None;
+        assert_eq!(decided(&mut record, &intent(true, false), true, None), Some(Decided::Staged(id(2))));
+        record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
+        assert_eq!(decided(&mut record, &intent(true, true), false, None), Some(Decided::Staged(id(2))));
+        assert_eq!(record.active, Some(id(1)));
+        let empty = &mut Record { newest: Some(id(2)), ..Record::default() };
+        assert_eq!(decided(empty, &intent(true, false), false, None), Some(Decided::Staged(id(2))));
+        assert_eq!(empty.active, None, "a person fills the empty store, too");
+    }
+}
