@@ -24,6 +24,7 @@ impl Run {
         }
         let sources = context.sources().settled();
         let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
-        Ok(if self.no_serve { daemon::run_unseen(start)? } else { daemon::run(start)? })
+        let run = if self.no_serve { daemon::run_unseen } else { daemon::run };
+        Ok(run(start)?)
     }
 }
