@@ -6,6 +6,8 @@
 mod support;
 
 use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -88,6 +90,15 @@ impl Host {
         self.id("active")
     }
 
+    /// What monitoring reads of the daemon.
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.path("store/control.sock")).expect("the daemon listens");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     fn history(&self, what: &str) -> Vec<Value> {
         let all = self.ok(&["history", "--json"]).json();
         all["events"].as_array().unwrap().iter().filter(|event| event["what"] == what).cloned().collect()
@@ -113,10 +124,12 @@ fn broken(links: usize) -> String {
 
 const SHRINK: &str = "[gate]\nmaxShrink = \"30%\"\n";
 
+/// A rule, what is active before, what passes, what is refused, and the words of the refusal.
+type Case = (&str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &str);
+
 #[test]
 fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
-    // Rules, what is active before, what passes, what is refused, and the words of the refusal.
-    let cases: [(&str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &str); 7] = [
+    let cases: [Case; 7] = [
         ("minPages = 5", None, site(5, "a"), site(4, "b"), "minPages: 4 pages; at least 5 are demanded"),
         (
             "maxShrink = \"30%\"",
@@ -477,10 +490,12 @@ fn force_and_promotion_reach_a_running_daemon_which_serves_what_comes_of_them() 
     until("it is kept back", || host.history("kept back").len() == 1);
     let text = host.ok(&["status"]).stdout;
     assert!(text.contains("the gate refuses it: maxShrink: 6 pages instead of 10"), "{text}");
+    assert!(host.metrics().contains("\ndocwharf_gate_refused 1\n"));
     let refused = host.ends(7, &["sync"]);
     assert!(refused.stderr.contains("refused by the gate: maxShrink: "), "{}", refused.stderr);
     assert_eq!(host.ok(&["sync", "--force", "--json"]).json()["result"], "activated");
     assert_eq!(http::get(&daemon.address, "/").text(), "<h1>two</h1>");
+    assert!(host.metrics().contains("\ndocwharf_gate_refused 0\n"));
     // Once.
     host.put(&site(2, "three"));
     until("it is kept back", || host.history("kept back").len() == 2);

@@ -29,13 +29,15 @@ pub struct Live {
     pub started: SystemTime,
     /// Where it serves.
     pub addresses: Vec<String>,
+    /// Where it tells how it is, besides the control socket.
+    pub admin: Vec<String>,
     now: Mutex<Now>,
 }
 
 impl Live {
-    /// A daemon that has just started and serves here.
-    pub fn new(addresses: Vec<String>) -> Live {
-        Live { started: SystemTime::now(), addresses, now: Mutex::default() }
+    /// A daemon that has just started, with the addresses of its listeners.
+    pub fn new(addresses: Vec<String>, admin: Vec<String>) -> Live {
+        Live { started: SystemTime::now(), addresses, admin, now: Mutex::default() }
     }
 
     /// What is so now.

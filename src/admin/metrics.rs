@@ -1,4 +1,4 @@
-//! What monitoring reads, as OpenMetrics text. Names and units follow the conventions of Prometheus; no label holds a path,
+//! What monitoring reads, as `OpenMetrics` text. Names and units follow the conventions of Prometheus; no label holds a path,
 //! a URL or anything else without a bound.
 
 use std::fmt;
@@ -157,7 +157,7 @@ impl Metrics {
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
         if let Ok(versions) = store.versions() {
-            self.store_versions.set(versions.len() as i64);
+            self.store_versions.set(i64::try_from(versions.len()).unwrap_or(i64::MAX));
             self.store_bytes.set(versions.iter().map(|version| version.bytes.cast_signed()).sum());
         }
     }

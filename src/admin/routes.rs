@@ -7,12 +7,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::base::chain::Chain;
 use crate::serve::Site;
+use crate::serve::body::Body;
+use crate::serve::handler::handle;
 use crate::serve::listener::Answer;
 use crate::serve::pulse::Pulse;
 use crate::store::Store;
@@ -27,8 +29,11 @@ const MOST: usize = 64 * 1024;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-/// OpenMetrics 1.0, section 4.1.
+/// `OpenMetrics` 1.0, section 4.1.
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A text of ours, or a part of the staged site.
+type Said = Either<Full<Bytes>, Body>;
 
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +64,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The site it serves.
     pub site: Arc<Site>,
+    /// The version that waits to become active.
+    pub staged: Arc<Site>,
     /// The way to the agent.
     pub orders: mpsc::Sender<Call>,
     /// Whether the loops that accept turn.
@@ -66,7 +73,7 @@ pub struct Admin {
 }
 
 impl Answer for Admin {
-    type Body = Full<Bytes>;
+    type Body = Said;
 
     fn answer(
         self: &Arc<Self>,
@@ -78,7 +85,7 @@ impl Answer for Admin {
 }
 
 impl Admin {
-    pub(super) async fn reply(self: Arc<Self>, request: Request<Incoming>, reach: Reach) -> Response<Full<Bytes>> {
+    pub(super) async fn reply(self: Arc<Self>, request: Request<Incoming>, reach: Reach) -> Response<Said> {
         let path = request.uri().path();
         if path == ORDERS && reach == Reach::Socket {
             return match *request.method() {
@@ -105,11 +112,13 @@ impl Admin {
                 let told = tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics() });
                 told.await.unwrap_or_else(|died| answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{died}\n")))
             }
+            // Whoever promotes it looks at it first, under the addresses that it will have.
+            _ if self.staged.current().is_some() => handle(&self.staged, &request).map(Either::Right),
             _ => answer(StatusCode::NOT_FOUND, TEXT, "404: there are /livez, /readyz, /status and /metrics\n"),
         }
     }
 
-    fn status(&self) -> Response<Full<Bytes>> {
+    fn status(&self) -> Response<Said> {
         let now = self.live.now();
         let status = Status::of(&self.store, now.intent.as_ref(), Some(&self.live));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
@@ -119,14 +128,14 @@ impl Admin {
         }
     }
 
-    fn metrics(&self) -> Response<Full<Bytes>> {
+    fn metrics(&self) -> Response<Said> {
         match self.metrics.text(&self.store, &self.live, &self.site) {
             Ok(text) => answer(StatusCode::OK, METRICS, text),
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
 
-    async fn take(&self, body: Incoming) -> Response<Full<Bytes>> {
+    async fn take(&self, body: Incoming) -> Response<Said> {
         let order = match Limited::new(body, MOST).collect().await {
             Ok(body) => serde_json::from_slice::<Order>(&body.to_bytes()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -148,8 +157,8 @@ impl Admin {
     }
 }
 
-fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
+fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Said> {
+    let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -158,7 +167,7 @@ fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) 
     response
 }
 
-fn not_allowed(allowed: &'static str) -> Response<Full<Bytes>> {
+fn not_allowed(allowed: &'static str) -> Response<Said> {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: method not allowed\n");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response

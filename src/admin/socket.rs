@@ -88,7 +88,7 @@ impl Control {
                     connections.spawn(connection(stream, Arc::clone(&admin)));
                 }
                 Ok(_) => {
-                    tracing::warn!("somebody other than our own user and root was turned away at the control socket")
+                    tracing::warn!("somebody other than our own user and root was turned away at the control socket");
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept at the control socket: {error}; trying again in a moment");

@@ -122,6 +122,9 @@ pub struct Daemon {
     pub started: String,
     /// Where it serves.
     pub addresses: Vec<String>,
+    /// Where its admin side answers, besides the control socket; a staged version is to be seen there.
+    #[serde(default)]
+    pub admin: Vec<String>,
     /// The version that it serves; another than `active` only if that one is damaged.
     pub served: Option<VersionId>,
     /// What is under way.
@@ -143,6 +146,7 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: show_time(live.started),
             addresses: live.addresses.clone(),
+            admin: live.admin.clone(),
             served: now.served,
             doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
             percent: now.doing.as_ref().and_then(|doing| doing.percent()),

@@ -10,7 +10,7 @@ use crate::admin::wire::{self, Told, Verb};
 use crate::model::version::Label;
 use crate::seal::pack::pack;
 use crate::sync::act::Means;
-use crate::sync::settle::import;
+use crate::sync::settle::{Handed, import};
 
 use super::attend::attended;
 use super::order::{Hand, hand, order, tell};
@@ -41,7 +41,9 @@ impl Import {
             Hand::Here(writer) => {
                 means.doing.tell("proving the bundle");
                 let meter = &means.doing.sealing;
-                let report = import(&writer, &intent, &self.path, &source, label.as_ref(), &who(), self.force, meter)?;
+                let (path, who) = (self.path.as_path(), who());
+                let handed = Handed { path, source: &source, label: label.as_ref(), who: &who, force: self.force };
+                let report = import(&writer, &intent, handed, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => {

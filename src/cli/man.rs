@@ -18,8 +18,8 @@ pub(super) struct Man {
 
 /// What each exit code says, as README.md has it too.
 const EXIT_CODES: &[(&str, &str)] = &[
-    ("0", "done, already current, or disabled"),
-    ("1", "other; doctor has found an error"),
+    ("0", "done, already current, staged as configured, or disabled"),
+    ("1", "other; diff: something differs; doctor: an error was found"),
     ("2", "usage or configuration; also 400 from the API"),
     ("3", "refused by the upstream: 401, 403"),
     (

@@ -24,7 +24,6 @@ impl Run {
         }
         let sources = context.sources().settled();
         let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
-        let run = if self.no_serve { daemon::run_unseen } else { daemon::run };
-        Ok(run(start)?)
+        Ok(daemon::run(start, !self.no_serve)?)
     }
 }

@@ -1,9 +1,12 @@
 //! `docwharf stage`: the version that waits to become active, and what is to be known before it does.
 
+use std::fmt::Write;
+
 use clap::Args;
 use serde_json::json;
 
 use crate::model::version::VersionId;
+use crate::site::diff::pages;
 use crate::store::Store;
 use crate::store::record::Record;
 use crate::sync::Intent;
@@ -42,33 +45,24 @@ impl Stage {
                 "version": id, "labels": labels, "receipt": receipt, "waits": waiting.waits.name(), "next": way_out(&waiting),
             },
             "active": record.active,
-            "gate": gate.as_ref().map(|refused| json!({ "passed": refused.is_none(), "refused": refused })),
+            "gate": gate.as_ref().map(|said| json!({ "passed": said.refused.is_none(), "refused": said.refused })),
             "diff": diff.as_ref().map(counts),
         });
-        let mut text = format!("staged     {}", id.short());
-        for label in &labels {
-            text.push_str(&format!(" {}", one_line(label)));
-        }
+        let names: String = labels.iter().map(|label| [" ", label].concat()).collect();
+        let mut text = format!("staged     {}{}\n", id.short(), one_line(&names));
         if let Some(receipt) = &receipt {
-            text.push_str(&format!(
-                "\ncame       {} by {} from {}",
-                receipt.time,
-                receipt.who,
-                one_line(&receipt.source)
-            ));
+            let _ = writeln!(text, "came       {} by {} from {}", receipt.time, receipt.who, one_line(&receipt.source));
         }
-        text.push_str(&format!("\nwaits      {}: {}\n", waits_for(&waiting), way_out(&waiting)));
-        match &gate {
-            None => {}
-            Some(None) => text.push_str("gate       lets it through\n"),
-            Some(Some(why)) => text.push_str(&format!("gate       refuses it: {}\n", one_line(why))),
-        }
-        text.push_str(&match (&diff, record.active) {
-            (Some(diff), Some(active)) => format!("against    {}\n{}", active.short(), summary(diff, 11)),
-            _ => {
-                format!("pages      {}\nagainst    nothing is active\n", crate::site::diff::pages(&index(&store, id)?))
-            }
-        });
+        let _ = writeln!(text, "waits      {}: {}", waits_for(&waiting), way_out(&waiting));
+        let _ = match &gate {
+            None => Ok(()),
+            Some(Said { refused: None }) => writeln!(text, "gate       lets it through"),
+            Some(Said { refused: Some(why) }) => writeln!(text, "gate       refuses it: {}", one_line(why)),
+        };
+        let _ = match (&diff, record.active) {
+            (Some(diff), Some(active)) => write!(text, "against    {}\n{}", active.short(), summary(diff, 11)),
+            _ => writeln!(text, "pages      {}\nagainst    nothing is active", pages(&index(&store, id)?)),
+        };
         context.result(&json, &text)
     }
 }
@@ -83,22 +77,23 @@ fn waits_for(staged: &Staged) -> &'static str {
     }
 }
 
-/// What the gate says: `None` without a gate, else why it refuses, if it does. Where the record does not know, it is
+/// What the gate says.
+struct Said {
+    refused: Option<String>,
+}
+
+/// What the gate says, if there is one. Where the record does not know, it is
 /// asked now; nothing is written.
-fn verdict(
-    store: &Store,
-    record: &Record,
-    intent: Option<&Intent>,
-    id: VersionId,
-) -> Result<Option<Option<String>>, Failure> {
+fn verdict(store: &Store, record: &Record, intent: Option<&Intent>, id: VersionId) -> Result<Option<Said>, Failure> {
     let Some(intent) = intent.filter(|intent| !intent.gate.is_off()) else { return Ok(None) };
     if let Some(known) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
-        return Ok(Some(known.refused.clone()));
+        return Ok(Some(Said { refused: known.refused.clone() }));
     }
     let cannot = |id: VersionId| Failure::local(format!("cannot read version {}", id.short()));
     let version = open::read(store, id).map_err(cannot(id))?;
     // As in a sync, one that cannot be read is none to compare with.
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
-    Ok(Some(intent.gate.judge(&version, record.active, active.as_ref(), record.gate.as_ref(), threads).refused))
+    let verdict = intent.gate.judge(&version, record.active, active.as_ref(), record.gate.as_ref(), threads);
+    Ok(Some(Said { refused: verdict.refused }))
 }

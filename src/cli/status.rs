@@ -108,7 +108,10 @@ fn sheet(status: &status::Status) -> String {
     if let Some(error) = &status.config_error {
         line("config", format!("not taken over: {error}"));
     }
-    lines.iter().map(|(name, text)| format!("{name:11}{}\n", OneLine(text))).collect()
+    lines.iter().fold(String::new(), |mut all, (name, text)| {
+        let _ = writeln!(all, "{name:11}{}", OneLine(text));
+        all
+    })
 }
 
 /// What is known of the source: what was seen, what comes next.

@@ -18,7 +18,7 @@ use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
-use super::gate::{check_gate, check_manual};
+use super::gate::{check_activation, check_gate};
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
 use super::space;
@@ -246,7 +246,7 @@ fn check_intent(
         effort: Effort::new(check_limits(checker)),
         allowance: space::check(checker),
         gate: check_gate(checker, addresses),
-        manual: check_manual(checker),
+        activation: check_activation(checker),
     }
 }
 

@@ -1,6 +1,7 @@
 //! `[gate]` and `[activate]`: what a version must be like, and whether it becomes active by itself.
 
 use crate::site::lookup::Addresses;
+use crate::sync::Activation;
 use crate::sync::gate::Gate;
 
 use super::checker::Checker;
@@ -19,14 +20,14 @@ pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> Gat
     }
 }
 
-/// Whether a person promotes each version.
-pub(super) fn check_manual(checker: &mut Checker<'_>) -> bool {
+/// Who makes a version active.
+pub(super) fn check_activation(checker: &mut Checker<'_>) -> Activation {
     let mode = checker.parsed("activate.mode", |text| match text {
-        "auto" => Ok(false),
-        "manual" => Ok(true),
+        "auto" => Ok(Activation::Auto),
+        "manual" => Ok(Activation::Manual),
         _ => Err("\"auto\" or \"manual\" is needed".to_owned()),
     });
-    mode.unwrap_or(false)
+    mode.unwrap_or_default()
 }
 
 fn check_require(checker: &mut Checker<'_>) -> Vec<String> {

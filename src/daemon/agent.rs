@@ -50,6 +50,8 @@ pub(super) struct Agent {
     /// What is wrong with a configuration that was to be taken over.
     pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
+    /// The version that waits to become active, for the admin side.
+    pub(super) staged: Arc<Site>,
     publisher: Publisher,
     pub(super) shown: Option<VersionId>,
     /// Failures in a row.
@@ -85,6 +87,20 @@ pub(super) struct Agent {
     pub(super) last_error: Option<String>,
 }
 
+/// What an agent stands on.
+pub(super) struct Ground {
+    pub(super) writer: Arc<Writer>,
+    pub(super) sources: Sources,
+    pub(super) config: Config,
+    pub(super) site: Arc<Site>,
+    pub(super) staged: Arc<Site>,
+    pub(super) shown: Option<VersionId>,
+    pub(super) live: Arc<Live>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) describe: Describe,
+    pub(super) notifier: Notifier,
+}
+
 /// Gets the answer to an order.
 pub(super) type Waiter = oneshot::Sender<Reply>;
 
@@ -99,16 +115,8 @@ enum Woken {
 }
 
 impl Agent {
-    pub(super) fn new(
-        writer: Arc<Writer>,
-        sources: Sources,
-        config: Config,
-        site: Arc<Site>,
-        shown: Option<VersionId>,
-        live: Arc<Live>,
-        metrics: Arc<Metrics>,
-        describe: Describe,
-    ) -> Agent {
+    pub(super) fn new(ground: Ground) -> Agent {
+        let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier } = ground;
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
@@ -119,6 +127,7 @@ impl Agent {
             config,
             config_error: None,
             site,
+            staged,
             publisher,
             shown,
             failures: 0,
@@ -137,7 +146,7 @@ impl Agent {
             live,
             metrics,
             describe,
-            notifier: Notifier::none(),
+            notifier,
             since: None,
             last_error: None,
         };
@@ -148,11 +157,6 @@ impl Agent {
         agent.warn_of_config();
         agent.take_up_backoff();
         agent
-    }
-
-    /// The same, telling this manager how it stands.
-    pub(super) fn telling(self, notifier: &Notifier) -> Agent {
-        Agent { notifier: notifier.clone(), ..self }
     }
 
     /// A restart goes on waiting where the one before left off, for the same question.
@@ -180,6 +184,7 @@ impl Agent {
             self.begin()?;
             self.tell_standing();
             self.tell_live();
+            self.show_staged().await;
             let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
             let woken = tokio::select! {

@@ -25,7 +25,7 @@ use crate::store::StoreError;
 use crate::sync::SyncError;
 
 pub use orders::Describe;
-pub use start::{Hangup, Start, run, run_on, run_unseen};
+pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.
 #[derive(Debug, thiserror::Error)]

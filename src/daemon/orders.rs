@@ -14,6 +14,7 @@ use crate::model::version::{Label, VersionId};
 use crate::site::sealed::Sealed;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
+use crate::sync::staged::staged;
 use crate::sync::{SyncError, open};
 
 use super::agent::{Agent, Waiter};
@@ -121,6 +122,27 @@ impl Agent {
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok(version) => self.show(id, version),
             Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),
+        }
+    }
+
+    /// Shows the version that waits on the admin listener, if there is one to show it on.
+    pub(super) async fn show_staged(&mut self) {
+        if self.config.admin.is_empty() {
+            return;
+        }
+        let Ok(record) = self.writer.store().record() else { return };
+        let waiting = staged(&record, Some(&self.config.intent)).map(|staged| staged.version);
+        if waiting == self.staged.current().map(|version| version.id) {
+            return;
+        }
+        let store = self.writer.store().clone();
+        let opened = match waiting {
+            Some(id) => spawn_blocking(move || open::read(&store, id).ok()).await.ok().flatten(),
+            None => None,
+        };
+        match opened {
+            Some(version) => self.staged.show(version),
+            None => self.staged.clear(),
         }
     }
 

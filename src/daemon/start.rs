@@ -23,7 +23,7 @@ use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
 use crate::sync::{SyncError, open};
 
-use super::agent::Agent;
+use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
@@ -55,22 +55,13 @@ pub struct Start {
     pub describe: Describe,
 }
 
-/// The daemon, until a signal says stop.
-pub fn run(start: Start) -> Result<(), DaemonError> {
-    run_as_service(start, true)
-}
-
-/// The same without a public listener: it brings versions and publishes them.
-pub fn run_unseen(start: Start) -> Result<(), DaemonError> {
-    run_as_service(start, false)
-}
-
-fn run_as_service(start: Start, is_public: bool) -> Result<(), DaemonError> {
+/// The daemon, until a signal says stop; without `serve` there is nothing for readers to connect to.
+pub fn run(start: Start, serve: bool) -> Result<(), DaemonError> {
     let passed = sockets::passed()?;
-    let public = match (is_public, passed.public) {
+    let public = match (serve, passed.public.is_empty()) {
         (false, _) => Vec::new(),
-        (true, none) if none.is_empty() => bind(&start.config.listen)?,
-        (true, public) => public,
+        (true, true) => bind(&start.config.listen)?,
+        (true, false) => passed.public,
     };
     let admin = if passed.admin.is_empty() { bind(&start.config.admin)? } else { passed.admin };
     // Only a service has a manager: the demonstration has none, whatever it was started from.
@@ -124,8 +115,7 @@ async fn live(
         never = notifier.ask_for_time() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
-    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
-    let live = Arc::new(Live::new(addresses.map(|address| format!("http://{address}/")).collect()));
+    let live = Arc::new(Live::new(addresses(&listeners), addresses(&admin_listeners)));
     let pulse = pulse(notifier);
     announce(&listeners);
     notifier.ready();
@@ -140,11 +130,23 @@ async fn live(
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
+        staged: Site::new(config.settings.clone()),
         orders: send,
         pulse,
     });
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
-    let mut agent = Agent::new(writer, sources, config, site, shown, live, metrics, describe).telling(notifier);
+    let mut agent = Agent::new(Ground {
+        writer,
+        sources,
+        config,
+        site,
+        staged: Arc::clone(&admin.staged),
+        shown,
+        live,
+        metrics,
+        describe,
+        notifier: notifier.clone(),
+    });
     tokio::select! {
         ended = &mut server => return finish(ended),
         () = signals.stop() => notifier.stopping(),
@@ -160,6 +162,11 @@ async fn live(
     let ended = finish(server.await);
     while admins.join_next().await.is_some() {}
     ended
+}
+
+fn addresses(listeners: &[std::net::TcpListener]) -> Vec<String> {
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
+    addresses.map(|address| format!("http://{address}/")).collect()
 }
 
 /// The admin side on its own listener, if there is one, and on the control socket. Without the latter the site is served
@@ -178,8 +185,8 @@ fn serve_admin(
         ),
     }
     if !listeners.is_empty() {
-        for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
-            tracing::info!("health, status and metrics are at http://{address}/");
+        for address in &admin.live.admin {
+            tracing::info!("health, status and metrics are at {address}");
         }
         let serving_on = listener::serve(listeners, Arc::clone(admin), stopped.clone());
         serving.spawn(async move {

@@ -18,7 +18,7 @@ use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::sync::act::{self, Doing, Means};
 use crate::sync::plan::Trigger;
-use crate::sync::settle::{Report, import};
+use crate::sync::settle::{Handed, Report, import};
 use crate::sync::{Intent, SyncError, open};
 
 /// How much less the thread matters than those that serve.
@@ -126,11 +126,14 @@ fn act(
         Work::Sync(trigger, _) => act::sync(writer, intent, *trigger, means),
         Work::Inbox(path) => {
             let source = path.display().to_string();
-            import(writer, intent, path, &source, None, &means.who, means.force, &means.doing.sealing)
+            let handed = Handed { path, source: &source, label: None, who: &means.who, force: means.force };
+            import(writer, intent, handed, &means.doing.sealing)
         }
         Work::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
-            import(writer, intent, &one.path, &one.source, label.as_ref(), who, means.force, &means.doing.sealing)
+            let (path, source) = (&one.path, &one.source);
+            let handed = Handed { path, source, label: label.as_ref(), who, force: means.force };
+            import(writer, intent, handed, &means.doing.sealing)
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

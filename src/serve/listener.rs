@@ -115,9 +115,8 @@ pub async fn serve_beating<A: Answer>(
     pulse: &Arc<Pulse>,
 ) -> io::Result<()> {
     if listeners.is_empty() {
-        // The loop that waits beats as one that accepts would. Whoever could say stop has gone: that says it, too.
-        let waiting = async { drop(stop.wait_for(|&stop| stop).await) };
-        pulse.heart().beside(waiting).await;
+        // Whoever could say stop has gone: that says it, too.
+        let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
     let room = Arc::new(Semaphore::new(most_connections()));

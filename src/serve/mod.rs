@@ -88,6 +88,11 @@ impl Site {
         self.shown.notified().await;
     }
 
+    /// Serves nothing from the next request on.
+    pub fn clear(&self) {
+        self.current.store(None);
+    }
+
     /// The version being served.
     pub fn current(&self) -> Option<Arc<Sealed>> {
         self.current.load_full()

@@ -254,7 +254,7 @@ mod tests {
         html.push_str(&"<div><p>".repeat(2_000_000));
         let mut all = 0;
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-            let _ = html.as_bytes().chunks(65536).all(|piece| take(piece));
+            let _ = html.as_bytes().chunks(65536).all(&mut *take);
         };
         read(feed, |_| all += 1);
         assert_eq!(all, 1);

@@ -7,7 +7,7 @@ use crate::store::record::{Record, Verdict};
 use crate::store::writer::Writer;
 
 use super::staged::{Staged, Waits, way_out};
-use super::{Intent, Outcome, SyncError, open};
+use super::{Activation, Intent, Outcome, SyncError, open};
 
 /// What is decided about the version that is due.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ fn step(
         }
     }
     Step::Done(match refused {
-        _ if intent.manual => Decided::Staged(id),
+        _ if intent.activation == Activation::Manual => Decided::Staged(id),
         Some(why) if !force => Decided::Refused(id, why, is_news),
         refused => {
             record.activate(id, &now());
@@ -140,7 +140,8 @@ mod tests {
 
     fn intent(manual: bool, gated: bool) -> Intent {
         let gate = Gate { min_pages: gated.then_some(1), ..Gate::default() };
-        Intent { manual, gate, ..Intent::default() }
+        let activation = if manual { Activation::Manual } else { Activation::Auto };
+        Intent { gate, activation, ..Intent::default() }
     }
 
     fn record() -> Record {

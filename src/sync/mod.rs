@@ -75,8 +75,18 @@ pub struct Intent {
     pub allowance: Allowance,
     /// What a version must be like to become active by itself.
     pub gate: Gate,
-    /// No version becomes active by itself: a person promotes it.
-    pub manual: bool,
+    /// Who makes a version active.
+    pub activation: Activation,
+}
+
+/// Who makes a version active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activation {
+    /// It becomes so by itself.
+    #[default]
+    Auto,
+    /// A person promotes it.
+    Manual,
 }
 
 /// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
@@ -98,7 +108,7 @@ impl Default for Intent {
             effort: Effort::new(Limits::default()),
             allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
             gate: Gate::default(),
-            manual: false,
+            activation: Activation::Auto,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::store::writer::Writer;
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Decided, decide, outcome, tell_history};
 use super::staged::{Waits, staged};
-use super::{Intent, Outcome, SyncError, room};
+use super::{Activation, Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
 #[derive(Debug)]
@@ -138,18 +138,24 @@ fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
     }
 }
 
-/// Brings a bundle that a person names, and activates it unless a hold, a pin or the gate says otherwise; `force` lets it
-/// through the gate. `source` is what receipts and messages call it.
-pub fn import(
-    writer: &Writer,
-    intent: &Intent,
-    path: &Path,
-    source: &str,
-    label: Option<&Label>,
-    who: &str,
-    force: bool,
-    meter: &Meter,
-) -> Result<Report, SyncError> {
+/// A bundle that somebody has brought.
+#[derive(Debug, Clone, Copy)]
+pub struct Handed<'a> {
+    /// Where it lies.
+    pub path: &'a Path,
+    /// What receipts and messages call it.
+    pub source: &'a str,
+    /// The label that the result gets.
+    pub label: Option<&'a Label>,
+    /// By whom.
+    pub who: &'a str,
+    /// Whether it passes the gate unasked.
+    pub force: bool,
+}
+
+/// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise.
+pub fn import(writer: &Writer, intent: &Intent, handed: Handed<'_>, meter: &Meter) -> Result<Report, SyncError> {
+    let Handed { path, source, label, who, force } = handed;
     let mut record = read_record(writer)?;
     room::make(writer, &record, intent, room::to_seal(path, false), who)?;
     let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
@@ -168,7 +174,7 @@ pub fn import(
 /// The version that should be served now, with those to fall back to behind it. One that has never been active because it
 /// waits for a person or was kept back by the gate is none of them.
 pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
-    let guarded = intent.manual || !intent.gate.is_off();
+    let guarded = intent.activation == Activation::Manual || !intent.gate.is_off();
     if guarded && record.active.is_none() && record.newest.is_some() {
         // What is there has been kept back so far, all of it.
         return Vec::new();

@@ -3,7 +3,7 @@
 use crate::model::version::{Label, VersionId};
 use crate::store::record::Record;
 
-use super::Intent;
+use super::{Activation, Intent};
 
 /// A version that is in the store, would be next, and is not active.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub fn staged(record: &Record, intent: Option<&Intent>) -> Option<Staged> {
     let refused = record.gate.as_ref().filter(|verdict| verdict.version == version).and_then(|v| v.refused.clone());
     let waits = match refused {
         _ if record.hold.is_some() => Waits::Release,
-        _ if intent.is_some_and(|intent| intent.manual) => Waits::Person,
+        _ if intent.is_some_and(|intent| intent.activation == Activation::Manual) => Waits::Person,
         Some(why) => Waits::Gate(why),
         None => Waits::Look,
     };
