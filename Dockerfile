@@ -13,7 +13,7 @@ COPY . .
 RUN target="$(uname -m)-unknown-linux-musl" \
     && rustup target add "$target" \
     && cargo build --release --locked --bin docwharf --target "$target" \
-    && mkdir -p /out/data \
+    && install -d -m 1777 /out/data \
     && cp "target/$target/release/docwharf" /out/docwharf \
     && /out/docwharf --version
 
@@ -28,10 +28,10 @@ LABEL org.opencontainers.image.title="docwharf" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /out/docwharf /docwharf
-# A new volume takes owner and mode from this folder. Whoever is told to run the container (an arbitrary UID on OpenShift)
-# must be able to make the store in it, and nobody else is in here. Volumes of a pod get their group from `fsGroup`.
-COPY --from=build --chown=65532:65532 --chmod=1777 /out/data /data
+# The program, and /data with mode 1777: a new volume takes its mode from there. Whoever is told to run the container (an
+# arbitrary UID on OpenShift) must be able to make the store in it, and nobody else is in here. Volumes of a pod get their
+# group from `fsGroup`. Copied from above, because a folder that is itself the target of a copy loses its mode.
+COPY --from=build /out/ /
 ENV DOCWHARF_STORE__PATH=/data \
     DOCWHARF_SERVER__LISTEN=0.0.0.0:8080 \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
