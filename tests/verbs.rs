@@ -323,6 +323,43 @@ fn the_admin_listener_tells_and_takes_no_orders() {
 }
 
 #[test]
+fn a_staged_version_is_looked_at_on_the_admin_listener_and_nowhere_else() {
+    let host = Host::bare().set("activate.mode", text("manual")).set("admin.listen", text("127.0.0.1:0"));
+    host.put("bundle.zip", bundle("one"));
+    let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    let daemon = host.run();
+    until("it is staged", || host.status()["staged"].is_object());
+    let admin = host.status()["daemon"]["admin"][0].as_str().unwrap().to_owned();
+    let stage = host.ok(&["stage"]).stdout;
+    assert!(stage.contains(&admin), "{stage}");
+    let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    until("it is shown", || http::get(&admin, "/").status == 200);
+    assert!(http::get(&admin, "/").text().contains("one"));
+    assert_eq!(http::get(&admin, "/readyz").status, 503);
+    assert_eq!(http::get(&daemon.address, "/").status, 503);
+    let id = host.status()["staged"]["version"].as_str().unwrap().to_owned();
+    host.ok(&["activate", &id]);
+    assert!(http::get(&daemon.address, "/").text().contains("one"));
+    until("nothing waits", || http::get(&admin, "/").status == 404);
+}
+
+#[test]
+fn status_and_metrics_say_what_is_published_and_why_not() {
+    let host = host().set("publish.directory", text("www"));
+    let _daemon = host.run();
+    until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
+    let metrics = || socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(metrics().contains("\ndocwharf_published 1\n"));
+    assert!(host.ok(&["status"]).stdout.lines().any(|line| line.starts_with("published ")));
+    // A file where the next folder should be.
+    std::fs::remove_file(host.path("www/current")).unwrap();
+    std::fs::write(host.path("www/current"), "not a link").unwrap();
+    host.ok(&["activate", "first"]);
+    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    assert!(metrics().contains("\ndocwharf_published 0\n"));
+}
+
+#[test]
 fn metrics_follow_the_conventions_and_count_what_happens() {
     let host = host();
     let daemon = host.run();

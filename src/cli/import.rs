@@ -1,14 +1,17 @@
 //! `docwharf import FILE|DIR`
 
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::fs::{AtFlags, Mode, OFlags, unlinkat};
 
 use crate::admin::wire::{self, Told, Verb};
 use crate::model::version::Label;
 use crate::seal::pack::pack;
+use crate::seal::{Effort, SealError};
 use crate::sync::act::Means;
 use crate::sync::settle::{Handed, import};
 
@@ -64,34 +67,44 @@ impl Import {
 /// A copy of the bundle where the daemon can read it: what we see it may not, for it may run as another user, with its
 /// own `/tmp` and without `/home`. Gone when dropped.
 struct Deposit {
+    /// As the daemon knows it.
     path: PathBuf,
+    /// The folder is held open and never a link: its owner may be another user than we, who may be root.
+    staging: OwnedFd,
+    name: String,
 }
 
 impl Deposit {
-    fn of(path: &Path, store: &Path, effort: &crate::seal::Effort, means: &Means) -> Result<Deposit, Failure> {
-        let name = format!("import-{}.tar", std::process::id());
-        let deposit = Deposit { path: store.join("staging").join(name) };
+    fn of(path: &Path, store: &Path, effort: &Effort, means: &Means) -> Result<Deposit, Failure> {
         let doing = || format!("cannot copy {} into the store", path.display());
-        let metadata =
-            fs::metadata(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
-        if metadata.is_dir() {
+        let unread = |source| SealError::Read { path: path.into(), source };
+        let name = format!("import-{}.tar", std::process::id());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let staging = rustix::fs::open(store.join("staging"), flags, Mode::empty());
+        let staging = staging.map_err(|errno| Failure::local(doing())(errno.into()))?;
+        let deposit = Deposit { path: store.join("staging").join(&name), staging, name };
+        let beside = PathBuf::from(format!("/proc/self/fd/{}", deposit.staging.as_raw_fd())).join(&deposit.name);
+        let copy = if fs::metadata(path).map_err(unread)?.is_dir() {
             means.doing.tell("packing the folder");
-            pack(path, &deposit.path, effort, &means.doing.sealing)?;
+            pack(path, &beside, effort, &means.doing.sealing)?;
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat(&deposit.staging, &deposit.name, flags, Mode::empty());
+            File::from(opened.map_err(|errno| Failure::local(doing())(errno.into()))?)
         } else {
             means.doing.tell("handing the bundle to the daemon");
-            let mut from =
-                File::open(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
-            let mut to = File::create_new(&deposit.path).map_err(Failure::local(doing()))?;
+            let mut from = File::open(path).map_err(unread)?;
+            let mut to = File::create_new(&beside).map_err(Failure::local(doing()))?;
             std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
-        }
+            to
+        };
         // Whoever the daemon is.
-        fs::set_permissions(&deposit.path, fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))?;
+        copy.set_permissions(fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))?;
         Ok(deposit)
     }
 }
 
 impl Drop for Deposit {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        let _ = unlinkat(&self.staging, &self.name, AtFlags::empty());
     }
 }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
+
 use crate::admin::client::Daemon;
 use crate::admin::status::Status;
 use crate::admin::verbs::perform;
@@ -38,6 +40,13 @@ pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
 /// The daemon on this store, if there is one that we may ask.
 pub(super) fn daemon_of(store: &Path) -> Option<Daemon> {
     ask(Daemon::of(store)).ok().flatten()
+}
+
+/// How the daemon on this store says that it is, if there is one.
+pub(super) fn status_of(store: &Path) -> Option<Status> {
+    let daemon = daemon_of(store)?;
+    let (status, json) = ask(daemon.get("/status")).ok()?.ok()?;
+    (status == StatusCode::OK).then(|| serde_json::from_slice(&json).ok())?
 }
 
 /// Finds out who can do it, waiting for a writer that is no daemon.

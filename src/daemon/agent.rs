@@ -120,7 +120,7 @@ impl Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
-        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site));
+        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
         let mut agent = Agent {
             writer,
             sources,
@@ -420,8 +420,12 @@ impl Agent {
                 self.put_away(&path, &done.result);
                 Ok(())
             }
-            Work::Import(..) => {
+            Work::Import(one, _) => {
                 self.metrics.count_import(name);
+                // A copy that was made for us, whose maker may have gone.
+                if one.path.parent() == Some(&self.writer.store().root().join("staging")) {
+                    let _ = std::fs::remove_file(&one.path);
+                }
                 reply(waiting, &done.result, self.describe);
                 Ok(())
             }
