@@ -60,6 +60,15 @@ fn a_version_that_is_mapped_is_not_pruned() {
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
 }
 
+/// Says stop however the test ends.
+struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
     let dir = folder();
@@ -72,12 +81,12 @@ fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
                 writer.prune(&record, &Allowance { keep: 0, ..Allowance::default() }).unwrap();
             }
         });
+        let _stop = Stop(&done);
         for n in 0..40 {
             let id = put(&writer, dir.path(), &format!("text {n}")).id;
             assert!(writer.store().has(id), "arrival {n}");
             assert_eq!(writer.store().receipts(id).len(), 1, "arrival {n}");
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
