@@ -111,8 +111,9 @@ fn a_store_that_cannot_be_written_to_is_read() {
         command.arg("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"");
         command.arg(host.path("store")).arg(inner.get_program()).args(inner.get_args());
         command.current_dir(host.dir.path());
-        let ended = judged(*code, finish(&mut command));
+        let ended = finish(&mut command).expect(*code);
         if *code == 8 {
+            let ended = judged(8, ended);
             assert!(ended.stderr.contains("Read-only"), "{verb:?}: {}", ended.stderr);
         }
     });
@@ -357,6 +358,21 @@ fn status_and_metrics_say_what_is_published_and_why_not() {
     host.ok(&["activate", "first"]);
     until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
     assert!(metrics().contains("\ndocwharf_published 0\n"));
+}
+
+#[test]
+fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
+    for source in [None, Some("gone.zip")] {
+        let host = Host::bare().set("activate.mode", text("manual")).set("sync.interval", text("1h"));
+        host.put("bundle.zip", bundle("one"));
+        let host = source.into_iter().fold(host, |host, name| host.set("staticExport.bundleUrl", text(name)));
+        let staged = host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--json"]).json();
+        let daemon = host.run();
+        until("its first look has ended", || host.status()["daemon"]["doing"].is_null());
+        assert_eq!(http::get(&daemon.address, "/").status, 503);
+        host.ok(&["activate", staged["version"].as_str().unwrap()]);
+        assert_eq!(front(&daemon), "one");
+    }
 }
 
 #[test]

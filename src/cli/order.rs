@@ -9,6 +9,7 @@ use crate::admin::client::Daemon;
 use crate::admin::status::Status;
 use crate::admin::verbs::perform;
 use crate::admin::wire::{Order, Reply, Told, Verb};
+use crate::base::chain::OneLine;
 use crate::store::StoreError;
 use crate::store::writer::Writer;
 use crate::sync::act::{Doing, Means};
@@ -121,7 +122,11 @@ pub(super) fn order(
         }
     })?;
     match answer {
-        Ok(Reply::Told(told)) => Ok(told),
+        Ok(Reply::Told(mut told)) => {
+            // It may be another user's: nothing of it reaches a terminal but plain lines.
+            told.text = told.text.lines().map(|line| format!("{}\n", OneLine(line))).collect::<Vec<_>>().concat();
+            Ok(told)
+        }
         Ok(Reply::Failed { code, message }) => Err(Failure::Remote { code, message }),
         Err(error) => Err(Failure::local(format!("the daemon on {} did not do it", store.display()))(
             std::io::Error::other(error),
