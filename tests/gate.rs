@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use support::zip::{Member, deflated, zip};
@@ -272,6 +272,65 @@ fn run_keeps_the_site_up_and_activates_at_the_next_look_when_the_rules_let_it() 
     until("it is kept back", || host.history("kept back").len() == 2);
     host.configure("");
     until("it is let in", || http::get(&daemon.address, "/").text() == "<h1>three</h1>");
+}
+
+/// A site of which the gate has to read for seconds: each link is short, but stands under a long base.
+fn slow_site(front: &str) -> Vec<u8> {
+    let names: Vec<String> = (0..SLOW_PAGES).map(|n| format!("p{n}.html")).collect();
+    let page = format!("<base href=\"/{}\">{}", "a/".repeat(2000), broken(1500));
+    let front = format!("<h1>{front}</h1>");
+    let mut members: Vec<Member> = names.iter().map(|name| deflated(name, &page)).collect();
+    members.push(deflated("index.html", &front));
+    zip(&members)
+}
+
+const SLOW_PAGES: usize = 100;
+
+#[test]
+fn what_is_typed_while_a_release_is_judged_is_done_at_once_and_counts() {
+    let host = Host::new("[gate]\nmaxBrokenLinks = 1000000\n");
+    host.bring(0, &site(3, "one"));
+    let first = host.active();
+    let daemon = host.run();
+    host.ok(&["hold"]);
+    host.put(&slow_site("two"));
+    until("it is in the store", || host.id("newest") != first);
+    let release = || {
+        let mut command = host.command(&["release", "--json"]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts")
+    };
+    let result = |release: Child| {
+        let ended = release.wait_with_output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        serde_json::from_slice::<Value>(&ended.stdout).unwrap()
+    };
+    let released = release();
+    until("the hold has ended", || host.status()["hold"].is_null());
+    host.ok(&["hold", "--reason", "after all"]);
+    let said = result(released);
+    assert_eq!((&said["outcome"], &said["wasHeld"]), (&"already current".into(), &true.into()));
+    assert_eq!((said["version"].as_str(), host.active()), (Some(first.as_str()), first.clone()));
+    assert_eq!(host.status()["hold"]["why"], "after all");
+    // Under other rules it is read once more, and is served when the verb ends.
+    host.configure("[gate]\nmaxBrokenLinks = 1000001\n");
+    let said = result(release());
+    assert_eq!((&said["outcome"], said["version"].as_str()), (&"activated".into(), Some(host.id("newest").as_str())));
+    assert_eq!(http::get(&daemon.address, "/").text(), "<h1>two</h1>");
+    assert_eq!(host.history("activated").last().unwrap()["who"], "tester");
+}
+
+#[test]
+fn a_changed_configuration_calls_the_judging_off_and_nothing_is_kept_of_it() {
+    let host = Host::new("[gate]\nmaxBrokenLinks = 0\n");
+    host.bring(0, &site(3, "one"));
+    let first = host.active();
+    let daemon = host.run();
+    host.put(&slow_site("two"));
+    until("it is in the store", || host.id("newest") != first);
+    host.configure("");
+    daemon.signal("HUP");
+    until("it is let in", || http::get(&daemon.address, "/").text() == "<h1>two</h1>");
+    assert_eq!(host.history("kept back").len(), 0, "it was judged to the end under rules that have gone");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -296,6 +296,32 @@ fn a_dangerous_place_is_refused_and_nothing_in_it_is_touched() {
     fs::remove_dir(host.www(&id)).unwrap();
     host.ends(0, &["release"]);
     assert_eq!(host.current(), id);
+}
+
+#[test]
+fn root_publishes_nothing_into_the_folder_of_another_user() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return; // nobody else could do harm
+    }
+    let host = Host::new(WWW);
+    fs::create_dir(host.path("www")).unwrap();
+    chown(host.path("www"), Some(4711), Some(4711)).unwrap();
+    for publish in [WWW, "directory = \"www/not/yet/there\""] {
+        host.configure(publish);
+        fs::write(host.path("bundle.zip"), zip(&site("one"))).unwrap();
+        let ended = host.ends(0, &["import", "bundle.zip"]);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains("not published: ") && ended.stderr.contains("another user's"),
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(fs::read_dir(host.path("www")).unwrap().count(), 0);
+    }
+    host.configure(WWW);
+    chown(host.path("www"), Some(0), Some(0)).unwrap();
+    assert_eq!(host.ends(0, &["release"]).stderr, "");
+    assert_eq!(host.names().len(), 2);
 }
 
 #[test]

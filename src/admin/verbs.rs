@@ -9,7 +9,7 @@ use crate::model::units::{count, show_size};
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::store::{Store, Stored};
-use crate::sync::settle::read_record;
+use crate::sync::settle::{Report, read_record};
 use crate::sync::{Intent, Outcome, SyncError, operator};
 
 use super::wire::{Told, Verb};
@@ -47,7 +47,12 @@ pub fn perform(
 
 fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
     let (was_held, report) = operator::release(writer, intent, who)?;
-    let active = writer.store().record()?.active;
+    released(writer.store(), was_held, &report)
+}
+
+/// What a release has to say: whether there was a hold, and what has been decided since.
+pub fn released(store: &Store, was_held: bool, report: &Report) -> Result<Told, SyncError> {
+    let active = store.record()?.active;
     let first = if was_held { "released" } else { "there was no hold" };
     let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
     let not = match &report.outcome {

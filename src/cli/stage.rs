@@ -102,6 +102,7 @@ fn verdict(store: &Store, record: &Record, intent: Option<&Intent>, id: VersionI
     // As in a sync, one that cannot be read is none to compare with.
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
-    let verdict = intent.gate.judge(&version, record.active, active.as_ref(), record.gate.as_ref(), threads);
-    Ok(Some(Said { refused: verdict.refused }))
+    let known = record.gate.as_ref();
+    let verdict = intent.gate.judge(&version, record.active, active.as_ref(), known, threads, &|| false);
+    Ok(verdict.map(|verdict| Said { refused: verdict.refused }))
 }

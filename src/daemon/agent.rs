@@ -69,6 +69,8 @@ pub(super) struct Agent {
     imports: VecDeque<PathBuf>,
     /// What people bring, which comes first.
     pub(super) orders: VecDeque<(Import, String, Waiter)>,
+    /// Whose release waits for the gate: whether there was a hold, and by whom.
+    pub(super) releases: VecDeque<(bool, String, Waiter)>,
     /// When to look next, and by what trigger.
     pub(super) next: (Instant, Trigger),
     /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
@@ -139,6 +141,7 @@ impl Agent {
             waiting: Vec::new(),
             imports: VecDeque::new(),
             orders: VecDeque::new(),
+            releases: VecDeque::new(),
             next: (Instant::now(), Trigger::Start),
             scheduled: None,
             stuck: 0,
@@ -227,7 +230,9 @@ impl Agent {
         if self.running.is_some() {
             return;
         }
-        let (work, waiting) = if let Some((import, who, waiter)) = self.orders.pop_front() {
+        let (work, waiting) = if let Some((was_held, who, waiter)) = self.releases.pop_front() {
+            (Work::Release(was_held, who), vec![waiter])
+        } else if let Some((import, who, waiter)) = self.orders.pop_front() {
             (Work::Import(import, who), vec![waiter])
         } else if let Some(path) = self.imports.pop_front() {
             (Work::Inbox(path), Vec::new())
@@ -439,6 +444,10 @@ impl Agent {
                     let _ = std::fs::remove_file(&one.path);
                 }
                 reply(waiting, &done.result, self.describe);
+                Ok(())
+            }
+            Work::Release(was_held, who) => {
+                self.after_release(was_held, &who, waiting, &done.result);
                 Ok(())
             }
             Work::Sync(trigger, force) => {

@@ -7,7 +7,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use crate::admin::routes::Call;
-use crate::admin::verbs::perform;
+use crate::admin::verbs::{perform, released};
 use crate::admin::wire::{Order, Reply, Told, Verb};
 use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
@@ -15,7 +15,7 @@ use crate::site::sealed::Sealed;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::staged::staged;
-use crate::sync::{SyncError, open};
+use crate::sync::{SyncError, open, operator};
 
 use super::agent::{Agent, Waiter};
 
@@ -73,6 +73,7 @@ impl Agent {
                     let _ = reply.send(Reply::Failed { code: 2, message: format!("--label: {why}") });
                 }
             },
+            Verb::Release => self.release(order.who, reply).await,
             _ => {
                 let answer = self.perform(order).await;
                 let _ = reply.send(answer);
@@ -80,10 +81,63 @@ impl Agent {
         }
     }
 
+    /// Ends a hold at once. What becomes active then is decided at once as well, unless pages have to be read for it: that
+    /// is done next, and whoever waits is told afterwards.
+    async fn release(&mut self, who: String, waiter: Waiter) {
+        let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
+        let done = spawn_blocking(move || {
+            let was_held = operator::end_hold(&writer, &by)?;
+            // Called off from the start: it ends where reading would begin.
+            Ok((was_held, operator::go_on(&writer, &intent, &by, &|| true)))
+        });
+        match done.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+            Ok((was_held, Err(SyncError::Interrupted))) => {
+                // A sync makes room, also one that somebody waits for: nothing of it is lost.
+                if self.running.as_ref().is_some_and(|running| running.is_sync) {
+                    self.call_off();
+                }
+                self.releases.push_back((was_held, who, waiter));
+            }
+            Ok((was_held, result)) => {
+                self.show_active().await;
+                self.tell_released(was_held, vec![waiter], &result);
+            }
+            Err(error) => reply(vec![waiter], &Err(error), self.describe),
+        }
+        // What a hold has kept from being brought.
+        self.wake(Trigger::Changed);
+    }
+
+    /// What has been decided after a release is told, or decided again if it was called off.
+    pub(super) fn after_release(
+        &mut self,
+        was_held: bool,
+        who: &str,
+        waiting: Vec<Waiter>,
+        result: &Result<Report, SyncError>,
+    ) {
+        if let Err(SyncError::Interrupted) = result {
+            self.releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
+        } else {
+            self.tell_released(was_held, waiting, result);
+        }
+    }
+
+    fn tell_released(&self, was_held: bool, waiting: Vec<Waiter>, result: &Result<Report, SyncError>) {
+        let told = result.as_ref().map(|report| released(self.writer.store(), was_held, report));
+        let answer = match told {
+            Ok(Ok(told)) => Reply::Told(told),
+            Ok(Err(error)) => failed(&error, self.describe),
+            Err(error) => failed(error, self.describe),
+        };
+        for waiter in waiting {
+            let _ = waiter.send(answer.clone());
+        }
+    }
+
     /// What is done at once, also while a sync is under way.
     async fn perform(&mut self, order: Order) -> Reply {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
-        let releases = order.verb == Verb::Release;
         let done = spawn_blocking(move || perform(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
@@ -98,10 +152,6 @@ impl Agent {
         }
         // Unless a sync has decided in between, this is it.
         self.show_active().await;
-        if releases {
-            // What a hold has kept from being brought.
-            self.wake(Trigger::Changed);
-        }
         Reply::Told(told)
     }
 

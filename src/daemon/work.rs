@@ -19,7 +19,7 @@ use crate::store::writer::Writer;
 use crate::sync::act::{self, Doing, Means};
 use crate::sync::plan::Trigger;
 use crate::sync::settle::{Handed, Report, import};
-use crate::sync::{Intent, SyncError, open};
+use crate::sync::{Intent, SyncError, open, operator};
 
 /// How much less the thread matters than those that serve.
 const NICE: i32 = 10;
@@ -33,6 +33,8 @@ pub(super) enum Work {
     Inbox(PathBuf),
     /// A bundle that a person brings.
     Import(Import, String),
+    /// What a person who has ended a hold is to be told, once the gate has read what is due; whether there was a hold.
+    Release(bool, String),
 }
 
 /// What came of it.
@@ -58,7 +60,9 @@ pub(super) struct Running {
     pub(super) began: Instant,
     /// Who waits for what comes of it.
     pub(super) waiting: Vec<oneshot::Sender<Reply>>,
-    /// Whether it is a sync that nobody has asked for.
+    /// Whether it is a sync, which loses nothing when it is called off.
+    pub(super) is_sync: bool,
+    /// Whether it is one that nobody has asked for.
     pub(super) gives_way: bool,
 }
 
@@ -74,7 +78,8 @@ impl Running {
     ) -> io::Result<Running> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
-        let is_import = !matches!(work, Work::Sync(..));
+        let is_import = matches!(work, Work::Inbox(_) | Work::Import(..));
+        let is_sync = matches!(work, Work::Sync(..));
         let gives_way = matches!(work, Work::Sync(trigger, _) if trigger < Trigger::Asked);
         let doing = Arc::new(Doing::default());
         let told = Arc::clone(&doing);
@@ -85,11 +90,11 @@ impl Running {
             let who = match &work {
                 Work::Sync(..) => "docwharf run",
                 Work::Inbox(_) => "inbox",
-                Work::Import(_, who) => who,
+                Work::Import(_, who) | Work::Release(_, who) => who,
             };
             let force = match &work {
                 Work::Sync(_, force) => *force,
-                Work::Inbox(_) => false,
+                Work::Inbox(_) | Work::Release(..) => false,
                 Work::Import(one, _) => one.force,
             };
             let means = Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force };
@@ -99,7 +104,7 @@ impl Running {
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
-        Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), gives_way })
+        Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), is_sync, gives_way })
     }
 
     /// The same, with people who wait for what comes of it.
@@ -107,7 +112,7 @@ impl Running {
         Running { waiting, ..self }
     }
 
-    /// Calls it off at its next wait.
+    /// Calls it off at its next wait or page. An import does not listen.
     pub(super) fn call_off(&self) {
         self.stop.send_replace(true);
     }
@@ -134,6 +139,10 @@ fn act(
             let (path, source) = (&one.path, &one.source);
             let handed = Handed { path, source, label: label.as_ref(), who, force: means.force };
             import(writer, intent, handed, &means.doing.sealing)
+        }
+        Work::Release(_, who) => {
+            means.doing.tell("reading the pages of the version that is due");
+            operator::go_on(writer, intent, who, &|| means.is_called_off())
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

@@ -49,12 +49,12 @@ fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {
     }
 }
 
-/// Binds as a server does and lets go again, without listening.
+/// Binds as a server does (`serve::listener`) and lets go again, without listening.
 fn bind(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
-        socket.set_only_v6(false)?;
+        socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())
 }
@@ -71,4 +71,23 @@ pub(super) fn writer_of(root: &Path) -> Option<u32> {
         let file = words.next()?;
         (is_exclusive && file.rsplit(':').next() == Some(&inode)).then_some(pid)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_free_beside_a_server_on_ipv4() {
+        // A machine without IPv6 has nothing to bind to.
+        if TcpListener::bind("[::1]:0").is_err() {
+            return;
+        }
+        let other = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = other.local_addr().unwrap().port();
+        bind(SocketAddr::from(([0u16; 8], port))).unwrap();
+        assert!(bind(SocketAddr::from(([0, 0, 0, 0], port))).is_err());
+    }
 }

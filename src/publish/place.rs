@@ -1,12 +1,12 @@
 //! The folder that is published into: taken for ourselves, swept, and changed by renames that survive a crash.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with, syncfs};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
@@ -25,6 +25,8 @@ const STAGING: &str = ".staging-";
 const NEW_LINK: &str = ".current.new";
 /// A record before it is renamed.
 const NEW_RECORD: &str = "..docwharf.json.new";
+/// A record of ours is never larger, in bytes: it has a few hundred for each folder.
+const RECORD_SIZE: u64 = 1 << 20;
 /// How long another one of us may take; a large site is written in a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -44,6 +46,10 @@ impl<'a> Place<'a> {
         }
         make(dir, settings.modes).map_err(PublishError::io("make", dir))?;
         let path = dir.join(LOCK);
+        // Whoever else may write here could have put a pipe in its place, which is not opened before somebody reads it.
+        if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(PublishError::io("lock", &path)(irregular()));
+        }
         let lock = Lock::take(&path, PATIENCE).map_err(PublishError::io("lock", &path))?;
         let lock = lock.ok_or_else(|| PublishError::Busy(dir.to_owned()))?;
         let place = Place { dir, modes: settings.modes, _lock: lock };
@@ -91,7 +97,7 @@ impl<'a> Place<'a> {
 
     pub(super) fn record(&self) -> Result<Record, PublishError> {
         let path = self.dir.join(record::FILE);
-        let read = match fs::read(&path) {
+        let read = match read_regular(&path, RECORD_SIZE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Record::default()),
             Err(error) => Err(error),
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -152,8 +158,11 @@ impl<'a> Place<'a> {
             for id in surplus {
                 let tree = self.tree(id);
                 // Aside first: what is half removed must not have the name of a whole.
-                fs::rename(&tree, staging.path().join(id.to_string())).map_err(PublishError::io("remove", &tree))?;
-                record.forget(id);
+                match fs::rename(&tree, staging.path().join(id.to_string())) {
+                    Ok(()) => record.forget(id),
+                    // The others can go all the same.
+                    Err(error) => tracing::warn!("{}", Chain(&PublishError::io("remove", &tree)(error))),
+                }
             }
             self.write_record(record)?;
             let path = staging.path().to_owned();
@@ -168,6 +177,25 @@ impl<'a> Place<'a> {
         let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(self.dir);
         staging.map_err(PublishError::io("write in", self.dir))
     }
+}
+
+/// Reads a file that others may have put there: no link is followed, no pipe is waited for.
+fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(irregular());
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {most} bytes; remove it")));
+    }
+    Ok(bytes)
+}
+
+fn irregular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it is no regular file; remove it")
 }
 
 /// Where a link of ours leads; nothing where there is none or a foreign one, `InvalidInput` where there is something else.
@@ -214,4 +242,68 @@ fn real(path: &Path) -> PathBuf {
         }
     }
     whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+
+    const MODES: Modes = Modes { file: 0o644, folder: 0o755 };
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest([n; 32]))
+    }
+
+    fn settings(dir: &tempfile::TempDir) -> Settings {
+        Settings { directory: dir.path().join("www"), store: dir.path().join("store"), modes: MODES }
+    }
+
+    #[test]
+    fn what_is_no_plain_record_of_ours_is_an_error_and_never_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        let place = Place::open(&settings).unwrap();
+        place.write_record(&Record::default()).unwrap();
+        assert_eq!(place.record().unwrap(), Record::default());
+        let path = settings.directory.join(record::FILE);
+        let said = || Chain(&place.record().unwrap_err()).to_string();
+        fs::write(&path, vec![b' '; usize::try_from(RECORD_SIZE).unwrap() + 1]).unwrap();
+        assert!(said().contains("larger than"), "{}", said());
+        fs::rename(&path, dir.path().join("elsewhere")).unwrap();
+        symlink(dir.path().join("elsewhere"), &path).unwrap();
+        assert!(said().contains(record::FILE), "{}", said());
+        fs::remove_file(&path).unwrap();
+        pipe(&path);
+        assert!(said().contains("no regular file"), "{}", said());
+        drop(place);
+        let lock = settings.directory.join(LOCK);
+        fs::remove_file(&lock).unwrap();
+        pipe(&lock);
+        let refused = Place::open(&settings).err().map(|error| Chain(&error).to_string());
+        assert!(refused.unwrap().contains("no regular file"));
+    }
+
+    fn pipe(path: &Path) {
+        rustix::fs::mknodat(CWD, path, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_go_does_not_keep_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        let place = Place::open(&settings).unwrap();
+        let mut record = Record::default();
+        for n in 1..5 {
+            record.add(id(n), MODES, false, 0);
+            // The first and the third are gone, as if somebody had removed them at this moment.
+            if n % 2 == 0 {
+                fs::create_dir(place.tree(id(n))).unwrap();
+            }
+        }
+        place.remove_surplus(&mut record, id(9), 1 << 20);
+        assert!(!place.tree(id(2)).exists() && !place.tree(id(4)).exists());
+        assert_eq!([1, 2, 3, 4].map(|n| record.knows(id(n))), [true, false, true, false]);
+        assert_eq!(place.record().unwrap(), record);
+    }
 }

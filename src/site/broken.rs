@@ -5,7 +5,7 @@
 //! 404. The same dead link twice on a page is one, on two pages two. Query and fragment do not count. Not judged are
 //! links to other origins (also to the site's own, spelt with a host), `mailto:` and the like, and the targets of forms.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +14,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use url::Url;
 
 use crate::codec::inflate::{Inflate, Status};
+use crate::model::digest::Digest;
 use crate::model::site_path::is_page;
 
 use super::index::{Coding, Entry};
@@ -23,6 +24,9 @@ use super::sealed::Sealed;
 
 /// Addresses on one page that are kept apart until they are looked up, in bytes.
 const PENDING: usize = 1 << 20;
+/// An address or a base that is longer, in bytes, is passed over: no legal path is. What the two make together is all that
+/// is ever resolved.
+const LONGEST: usize = 4096;
 /// More dead addresses on one page are not told apart.
 const MOST: usize = 65_536;
 /// Examples that are kept for messages.
@@ -54,17 +58,23 @@ pub struct Broken {
     pub examples: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads all pages of `site`, with so many threads.
-pub fn broken(site: &Sealed, addresses: &Addresses, threads: usize) -> Broken {
+/// Reads all pages of `site`, with so many threads. `stop` is asked before each page and within long ones; once it says
+/// yes, nothing is known: `None`.
+pub fn broken(
+    site: &Sealed,
+    addresses: &Addresses,
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<Broken> {
     let index = site.index();
     let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Broken::default());
     let work = || {
-        let mut reader = Reader { site, addresses, slashes, inflate: Inflate::new(), found: Broken::default() };
+        let mut reader = Reader { site, addresses, slashes, stop, inflate: Inflate::new(), found: Broken::default() };
         loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
-            if file >= index.len() {
+            if file >= index.len() || stop() {
                 break;
             }
             reader.page(file);
@@ -81,11 +91,14 @@ pub fn broken(site: &Sealed, addresses: &Addresses, threads: usize) -> Broken {
         }
         work();
     });
+    if stop() {
+        return None;
+    }
     let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     // Whichever threads found them: the same site gives the same examples.
     total.examples.sort();
     total.examples.truncate(EXAMPLES);
-    total
+    Some(total)
 }
 
 /// One thread's part.
@@ -93,17 +106,27 @@ struct Reader<'a> {
     site: &'a Sealed,
     addresses: &'a Addresses,
     slashes: Slashes,
+    stop: &'a (dyn Fn() -> bool + Sync),
     inflate: Inflate,
     found: Broken,
 }
 
-/// What one page has said so far.
+/// What one page has said so far: a few MiB at most, whatever that is.
 #[derive(Default)]
 struct Page {
     base: Option<Url>,
     pending: HashSet<String>,
     bytes: usize,
-    dead: HashSet<Vec<u8>>,
+    dead: Dead,
+}
+
+/// Addresses that lead nowhere, each once.
+#[derive(Default)]
+struct Dead {
+    /// Their digests: the addresses themselves may be long.
+    digests: HashSet<Digest>,
+    /// The first of them, in byte order.
+    first: BTreeSet<Vec<u8>>,
 }
 
 impl Reader<'_> {
@@ -116,15 +139,13 @@ impl Reader<'_> {
         // The page's own path: whatever `slashes` says, the addresses at which it is meant to be read are in this folder.
         let Ok(home) = Url::parse(&format!("{ORIGIN}{}", percent_encode(&address, IN_URL))) else { return };
         let entry = self.site.entry(file);
-        let (site, addresses, slashes) = (self.site, self.addresses, self.slashes);
+        let (site, addresses, slashes, stop) = (self.site, self.addresses, self.slashes, self.stop);
         let mut page = Page::default();
-        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| pieces(site, &entry, &mut self.inflate, take);
+        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+            pieces(site, &entry, &mut self.inflate, &mut |piece| !stop() && take(piece));
+        };
         links::read(feed, |said| match said {
-            Said::Base(text) => {
-                if page.base.is_none() {
-                    page.base = home.join(text).ok();
-                }
-            }
+            Said::Base(text) => page.lie_at(&home, text),
             Said::Link(text) => {
                 page.note(text);
                 if page.bytes > PENDING {
@@ -134,12 +155,10 @@ impl Reader<'_> {
         });
         page.look_up(&home, |address| answers(site, addresses, slashes, address));
         self.found.pages += 1;
-        self.found.count += page.dead.len() as u64;
-        let mut dead: Vec<Vec<u8>> = page.dead.into_iter().collect();
-        if !dead.is_empty() && self.found.examples.len() < EXAMPLES {
+        self.found.count += page.dead.digests.len() as u64;
+        if self.found.examples.len() < EXAMPLES {
             // A thread meets its pages in order, so these are among the first of all.
-            dead.sort();
-            self.found.examples.extend(dead.into_iter().take(EXAMPLES).map(|target| (path.to_vec(), target)));
+            self.found.examples.extend(page.dead.first.into_iter().map(|target| (path.to_vec(), target)));
         }
     }
 
@@ -149,12 +168,19 @@ impl Reader<'_> {
 }
 
 impl Page {
+    /// What its relative links are relative to, unless it has said so before.
+    fn lie_at(&mut self, home: &Url, text: &str) {
+        if self.base.is_none() && text.len() <= LONGEST {
+            self.base = home.join(text).ok();
+        }
+    }
+
     /// Remembers an address without query and fragment, once.
     fn note(&mut self, text: &str) {
         let text = text.trim_matches(|c: char| c <= ' ');
         let end = text.find(['?', '#']).unwrap_or(text.len());
         let text = &text[..end];
-        if !self.pending.contains(text) && !has_scheme(text) {
+        if text.len() <= LONGEST && !self.pending.contains(text) && !has_scheme(text) {
             self.bytes += text.len() + size_of::<String>();
             self.pending.insert(text.to_owned());
         }
@@ -165,9 +191,21 @@ impl Page {
         let base = self.base.as_ref().unwrap_or(home);
         for text in self.pending.drain() {
             let Some(address) = target(base, home, &text) else { continue };
-            if !answers(&address) && self.dead.len() < MOST {
+            if !answers(&address) {
                 self.dead.insert(address);
             }
+        }
+    }
+}
+
+impl Dead {
+    fn insert(&mut self, address: Vec<u8>) {
+        if self.digests.len() < MOST {
+            self.digests.insert(Digest::of(&address));
+        }
+        self.first.insert(address);
+        if self.first.len() > EXAMPLES {
+            self.first.pop_last();
         }
     }
 }
@@ -213,7 +251,10 @@ mod tests {
 
     fn led(base: &str, link: &str) -> Option<String> {
         let home = Url::parse(&format!("{ORIGIN}/docs/guides/start.html")).unwrap();
-        let mut page = Page { base: (!base.is_empty()).then(|| home.join(base).unwrap()), ..Page::default() };
+        let mut page = Page::default();
+        if !base.is_empty() {
+            page.lie_at(&home, base);
+        }
         page.note(link);
         let text = page.pending.drain().next()?;
         let address = target(page.base.as_ref().unwrap_or(&home), &home, &text)?;
@@ -248,5 +289,32 @@ mod tests {
         ] {
             assert_eq!(led(base, link).as_deref(), expected, "{base:?} {link:?}");
         }
+    }
+
+    #[test]
+    fn what_a_page_says_at_any_length_is_bounded() {
+        let long = |len: usize| format!("/{}/", "a".repeat(len - 2));
+        let under = |base: &str| led(base, "x").unwrap().len();
+        assert_eq!((under(&long(LONGEST)), under(&long(LONGEST + 1))), (LONGEST + 1, "/docs/guides/x".len()));
+        assert!(led("", &long(LONGEST)).is_some() && led("", &long(LONGEST + 1)).is_none());
+        assert!(led("", &format!("x?{}", long(LONGEST))).is_some(), "a query does not count");
+
+        let home = Url::parse(&format!("{ORIGIN}/start.html")).unwrap();
+        let mut page = Page::default();
+        page.lie_at(&home, &long(LONGEST));
+        for n in (0..MOST + 10).rev() {
+            page.note(&format!("x{n:05}"));
+            if page.bytes > PENDING {
+                page.look_up(&home, |_| false);
+            }
+            assert!(page.bytes <= PENDING);
+        }
+        page.look_up(&home, |_| false);
+        let Dead { digests, first } = page.dead;
+        assert_eq!(digests.len(), MOST);
+        let held: usize = first.iter().map(Vec::len).sum::<usize>() + digests.len() * size_of::<Digest>();
+        assert!(held < 4 << 20, "{held}");
+        let least = [long(LONGEST).as_bytes(), b"x00000"].concat();
+        assert_eq!((first.len(), first.first()), (EXAMPLES, Some(&least)), "in whatever order they came");
     }
 }

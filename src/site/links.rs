@@ -15,6 +15,9 @@ const ELEMENTS: &str = "a[href], area[href], base[href], link[href], script[src]
                         source[srcset], iframe[src], frame[src], embed[src], video[src], video[poster], audio[src], \
                         track[src], object[data], meta[http-equiv][content]";
 
+/// The longest name of a character that HTML knows is shorter, in bytes.
+const NAME: usize = 32;
+
 /// Something that a page says.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said<'a> {
@@ -65,9 +68,9 @@ fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
             link(value("src"));
             link(value("poster"));
             let set = value("srcset");
-            for candidate in set.as_deref().and_then(unescaped).iter().flat_map(|set| candidates(set)) {
+            if let Some(set) = set.as_deref().and_then(unescaped) {
                 // Already without references: a second time would take out what the first has uncovered.
-                tell(Said::Link(candidate));
+                candidates(&set, |candidate| tell(Said::Link(candidate)));
             }
         }
     }
@@ -90,13 +93,12 @@ fn refresh(content: &str) -> Option<&str> {
 }
 
 /// The addresses in a `srcset` (HTML, "parse a srcset attribute").
-fn candidates(set: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     let mut rest = set;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         if rest.is_empty() {
-            return found;
+            return;
         }
         let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
         let (url, behind) = rest.split_at(end);
@@ -115,7 +117,7 @@ fn candidates(set: &str) -> Vec<&str> {
             });
             rest = comma.map_or("", |comma| &rest[comma..]);
         }
-        found.push(bare);
+        tell(bare);
     }
 }
 
@@ -131,7 +133,9 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     while let Some(at) = rest.find('&') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        let name = rest.find(';').filter(|&end| (1..=32).contains(&end)).map(|end| &rest[..end]);
+        // No further: a page may be made of nothing but `&`.
+        let end = rest.bytes().take(NAME + 1).position(|b| b == b';').filter(|&end| end > 0);
+        let name = end.map(|end| &rest[..end]);
         let name = name.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#'));
         let Some(name) = name else {
             out.push('&');
@@ -229,7 +233,9 @@ mod tests {
             ("data:image/png;base64,AAAA 1x, b.png 2x", vec!["data:image/png;base64,AAAA", "b.png"]),
             (",, ,", vec![]),
         ] {
-            assert_eq!(candidates(set), expected, "{set}");
+            let mut found = Vec::new();
+            candidates(set, |candidate| found.push(candidate));
+            assert_eq!(found, expected, "{set}");
         }
     }
 
@@ -246,6 +252,16 @@ mod tests {
         ] {
             assert_eq!(unescaped(text).as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn an_address_of_nothing_but_ampersands_is_read_in_one_go() {
+        // Each of them looking for its end through all that follows would take minutes.
+        let text = "&".repeat(8 << 20);
+        assert_eq!(unescaped(&text).as_deref(), Some(text.as_str()));
+        let name = |len: usize| format!("&{};", "a".repeat(len));
+        assert_eq!(unescaped(&name(NAME)), None, "a name that is not known");
+        assert_eq!(unescaped(&name(NAME + 1)).as_deref(), Some(name(NAME + 1).as_str()), "no name at all");
     }
 
     #[test]

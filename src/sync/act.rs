@@ -1,7 +1,7 @@
 //! The real world: the store, this machine's files, and upstreams over the network.
 //!
 //! A sync runs on a thread of its own and waits there; sockets and timers belong to the runtime it is lent. Whoever has
-//! started it may call it off at any wait.
+//! started it may call it off at any wait, and at each page that the gate reads.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,6 +31,7 @@ use crate::store::space::Wanted;
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
+use super::decide::Asker;
 use super::plan::{Seen, Trigger};
 use super::settle::{Report, read_record, settle};
 use super::world::{Asked, KnownBundle, World};
@@ -114,6 +115,11 @@ struct Act<'a> {
 }
 
 impl Means {
+    /// Whether it has been called off, for work that does not wait.
+    pub fn is_called_off(&self) -> bool {
+        *self.stop.borrow()
+    }
+
     /// Waits for a future, unless the sync is called off.
     pub fn wait_for<T>(&self, future: impl Future<Output = T>) -> Result<T, SyncError> {
         let mut stop = self.stop.clone();
@@ -345,7 +351,9 @@ impl World for Act<'_> {
         found: Option<VersionId>,
         brought: Option<Brought>,
     ) -> Result<Report, SyncError> {
-        settle(self.writer, record, intent, &self.means.who, self.means.force, found, brought)
+        let stop = || self.means.is_called_off();
+        let asker = Asker { who: &self.means.who, force: self.means.force, stop: &stop };
+        settle(self.writer, record, intent, asker, found, brought)
     }
 }
 

@@ -22,6 +22,20 @@ pub(super) enum Decided {
     Refused(VersionId, String, bool),
 }
 
+/// Who wants a decision.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    /// For history.
+    pub(super) who: &'a str,
+    /// Whether what is due passes the gate unasked.
+    pub(super) force: bool,
+    /// Whether it has been called off.
+    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What is never called off.
+pub(super) const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;
+
 /// One step towards a decision.
 pub(super) enum Step {
     Done(Decided),
@@ -30,18 +44,23 @@ pub(super) enum Step {
 }
 
 /// Decides about the version that is due. `apply` lets a step see and change the record while nobody else does; the gate
-/// is asked in between, because reading pages takes a while and people must not wait for it.
+/// is asked in between, because reading pages takes a while and people must not wait for it. If that is called off, nothing
+/// is decided: [`SyncError::Interrupted`].
 pub(super) fn decide(
     writer: &Writer,
     intent: &Intent,
-    force: bool,
+    asker: Asker<'_>,
     mut apply: impl FnMut(&mut dyn FnMut(&mut Record) -> Step) -> Result<Step, SyncError>,
 ) -> Result<Decided, SyncError> {
     let mut verdict = None;
     loop {
-        match apply(&mut |record| step(record, intent, force, verdict.take(), |id| writer.store().has(id)))? {
+        match apply(&mut |record| step(record, intent, asker.force, verdict.take(), |id| writer.store().has(id)))? {
             Step::Done(decided) => return Ok(decided),
-            Step::Judge(id, active, before) => verdict = Some(judge(writer, intent, id, active, before.as_ref())?),
+            // Opening a version may take a while, too.
+            Step::Judge(..) if (asker.stop)() => return Err(SyncError::Interrupted),
+            Step::Judge(id, active, before) => {
+                verdict = Some(judge(writer, intent, id, active, before.as_ref(), asker.stop)?);
+            }
         }
     }
 }
@@ -87,6 +106,7 @@ fn judge(
     id: VersionId,
     active: Option<VersionId>,
     before: Option<&Verdict>,
+    stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Verdict, SyncError> {
     let version = open::open(writer, id, &intent.effort, false)?;
     let beside = match active.filter(|_| intent.gate.compares()).map(|id| open::open(writer, id, &intent.effort, false))
@@ -98,7 +118,8 @@ fn judge(
         }
         None => None,
     };
-    Ok(intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads))
+    let verdict = intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
+    verdict.ok_or(SyncError::Interrupted)
 }
 
 /// History has a line for what has changed.

@@ -61,7 +61,8 @@ impl Gate {
         self.max_shrink.is_some() || self.max_broken_links.is_some()
     }
 
-    /// Judges `version` beside the active one. The links of a version are counted once: `before` may know them.
+    /// Judges `version` beside the active one. The links of a version are counted once: `before` may know them. `stop` is
+    /// asked at each page; once it says yes there is no verdict.
     pub fn judge(
         &self,
         version: &Sealed,
@@ -69,24 +70,27 @@ impl Gate {
         active: Option<&Sealed>,
         before: Option<&Verdict>,
         threads: usize,
-    ) -> Verdict {
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Option<Verdict> {
         let addresses = short_digest(&format!("{:?}", self.addresses));
         let mut links = BTreeMap::new();
         let mut refused = self.judge_pages(version, active);
         if let Some(more) = self.max_broken_links.filter(|_| refused.is_empty()) {
             let known = before.filter(|verdict| verdict.addresses == addresses);
-            let number = active.map(|active| {
-                known
-                    .and_then(|verdict| verdict.links.get(&active.id).copied())
-                    .unwrap_or_else(|| broken(active, &self.addresses, threads).count)
-            });
-            let found = broken(version, &self.addresses, threads);
+            let number = match active {
+                None => None,
+                Some(active) => Some(match known.and_then(|verdict| verdict.links.get(&active.id)) {
+                    Some(&number) => number,
+                    None => broken(active, &self.addresses, threads, stop)?.count,
+                }),
+            };
+            let found = broken(version, &self.addresses, threads, stop)?;
             links.extend(active.map(|active| active.id).zip(number));
             links.insert(version.id, found.count);
             refused.extend(too_many(&found, number, more));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
-        Verdict { version: version.id, against, rules: self.rules(), refused, time: now(), addresses, links }
+        Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now(), addresses, links })
     }
 
     fn judge_pages(&self, version: &Sealed, active: Option<&Sealed>) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use crate::store::record::Hold;
 use crate::store::writer::Writer;
 
-use super::decide::{decide, outcome, tell_history};
+use super::decide::{Asker, NEVER, decide, outcome, tell_history};
 use super::settle::{Report, read_record};
 use super::staged::{Waits, staged};
 use super::{Intent, SyncError, open};
@@ -77,12 +77,30 @@ pub fn hold(writer: &Writer, who: &str, why: &str) -> Result<Option<VersionId>, 
 /// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
 /// none.
 pub fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
+    let was_held = end_hold(writer, who)?;
+    Ok((was_held, go_on(writer, intent, who, NEVER)?))
+}
+
+/// The first half of a release, which takes no time: from here on nothing is held. `false` if nothing was.
+pub fn end_hold(writer: &Writer, who: &str) -> Result<bool, SyncError> {
     read_record(writer)?;
     let (was_held, stayed) = writer.change(|record| (record.hold.take().is_some(), record.active))?;
     if was_held {
         writer.note(who, "released", stayed, None);
     }
-    let decided = decide(writer, intent, false, |step| Ok(writer.change(step)?))?;
+    Ok(was_held)
+}
+
+/// The second half, which may take the gate seconds. If `stop` says yes while pages have to be read, nothing is decided:
+/// [`SyncError::Interrupted`].
+pub fn go_on(
+    writer: &Writer,
+    intent: &Intent,
+    who: &str,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Report, SyncError> {
+    let stayed = read_record(writer)?.active;
+    let decided = decide(writer, intent, Asker { who, force: false, stop }, |step| Ok(writer.change(step)?))?;
     tell_history(writer, who, &decided);
-    Ok((was_held, Report::of(outcome(decided, stayed))))
+    Ok(Report::of(outcome(decided, stayed)))
 }

@@ -12,7 +12,7 @@ use crate::store::record::{Hold, Labelled, Record};
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
-use super::decide::{Decided, decide, outcome, tell_history};
+use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
 use super::{Activation, Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
@@ -86,20 +86,26 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
     Ok(record)
 }
 
-/// Activates what is due and prunes. `found` is what the source holds; `force` lets what is due through the gate.
+/// Activates what is due and prunes. `found` is what the source holds.
 pub(super) fn settle(
     writer: &Writer,
     record: &mut Record,
     intent: &Intent,
-    who: &str,
-    force: bool,
+    asker: Asker<'_>,
     found: Option<VersionId>,
     brought: Option<Brought>,
 ) -> Result<Report, SyncError> {
-    let decided = decide(writer, intent, force, |step| Ok(writer.decide(record, step)?))?;
-    tell_history(writer, who, &decided);
+    let decided = decide(writer, intent, asker, |step| Ok(writer.decide(record, step)?));
+    if let (Err(SyncError::Interrupted), Some(brought)) = (&decided, &brought) {
+        // It is in the store, and the next look decides about it, but does not bring it again.
+        for warning in &brought.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
+    let decided = decided?;
+    tell_history(writer, asker.who, &decided);
     if brought.is_some() {
-        prune(writer, record, intent, who);
+        prune(writer, record, intent, asker.who);
     }
     let refused_now = matches!(decided, Decided::Refused(_, _, true));
     let outcome = match (found, outcome(decided, record.active)) {
@@ -154,7 +160,8 @@ pub struct Handed<'a> {
     pub force: bool,
 }
 
-/// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise.
+/// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise. It is not
+/// called off: nobody would bring the bundle again.
 pub fn import(writer: &Writer, intent: &Intent, handed: Handed<'_>, meter: &Meter) -> Result<Report, SyncError> {
     let Handed { path, source, label, who, force } = handed;
     let mut record = read_record(writer)?;
@@ -169,7 +176,8 @@ pub fn import(writer: &Writer, intent: &Intent, handed: Handed<'_>, meter: &Mete
             return Err(error);
         }
     };
-    settle(writer, &mut record, intent, who, force, Some(brought.id), Some(brought))
+    let asker = Asker { who, force, stop: NEVER };
+    settle(writer, &mut record, intent, asker, Some(brought.id), Some(brought))
 }
 
 /// The version that should be served now, with those to fall back to behind it. One that has never been active because it
