@@ -61,6 +61,27 @@ fn a_version_that_is_mapped_is_not_pruned() {
 }
 
 #[test]
+fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let record = writer.store().record().unwrap();
+                writer.prune(&record, &Allowance { keep: 0, ..Allowance::default() }).unwrap();
+            }
+        });
+        for n in 0..40 {
+            let id = put(&writer, dir.path(), &format!("text {n}")).id;
+            assert!(writer.store().has(id), "arrival {n}");
+            assert_eq!(writer.store().receipts(id).len(), 1, "arrival {n}");
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
 fn a_mapped_version_can_be_read_after_it_was_replaced() {
     let dir = folder();
     let writer = writer(&dir.path().join("store"));

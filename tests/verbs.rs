@@ -111,8 +111,9 @@ fn a_store_that_cannot_be_written_to_is_read() {
         command.arg("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"");
         command.arg(host.path("store")).arg(inner.get_program()).args(inner.get_args());
         command.current_dir(host.dir.path());
-        let ended = judged(*code, finish(&mut command));
+        let ended = finish(&mut command).expect(*code);
         if *code == 8 {
+            let ended = judged(8, ended);
             assert!(ended.stderr.contains("Read-only"), "{verb:?}: {}", ended.stderr);
         }
     });
@@ -320,6 +321,58 @@ fn the_admin_listener_tells_and_takes_no_orders() {
     assert_eq!(host.status()["hold"], Value::Null);
     // Health by a listener, when the socket is out of reach.
     host.ok(&["health"]);
+}
+
+#[test]
+fn a_staged_version_is_looked_at_on_the_admin_listener_and_nowhere_else() {
+    let host = Host::bare().set("activate.mode", text("manual")).set("admin.listen", text("127.0.0.1:0"));
+    host.put("bundle.zip", bundle("one"));
+    let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    let daemon = host.run();
+    until("it is staged", || host.status()["staged"].is_object());
+    let admin = host.status()["daemon"]["admin"][0].as_str().unwrap().to_owned();
+    let stage = host.ok(&["stage"]).stdout;
+    assert!(stage.contains(&admin), "{stage}");
+    let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    until("it is shown", || http::get(&admin, "/").status == 200);
+    assert!(http::get(&admin, "/").text().contains("one"));
+    assert_eq!(http::get(&admin, "/readyz").status, 503);
+    assert_eq!(http::get(&daemon.address, "/").status, 503);
+    let id = host.status()["staged"]["version"].as_str().unwrap().to_owned();
+    host.ok(&["activate", &id]);
+    assert!(http::get(&daemon.address, "/").text().contains("one"));
+    until("nothing waits", || http::get(&admin, "/").status == 404);
+}
+
+#[test]
+fn status_and_metrics_say_what_is_published_and_why_not() {
+    let host = host().set("publish.directory", text("www"));
+    let _daemon = host.run();
+    until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
+    let metrics = || socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(metrics().contains("\ndocwharf_published 1\n"));
+    assert!(host.ok(&["status"]).stdout.lines().any(|line| line.starts_with("published ")));
+    // A file where the next folder should be.
+    std::fs::remove_file(host.path("www/current")).unwrap();
+    std::fs::write(host.path("www/current"), "not a link").unwrap();
+    host.ok(&["activate", "first"]);
+    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    assert!(metrics().contains("\ndocwharf_published 0\n"));
+}
+
+#[test]
+fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
+    for source in [None, Some("gone.zip")] {
+        let host = Host::bare().set("activate.mode", text("manual")).set("sync.interval", text("1h"));
+        host.put("bundle.zip", bundle("one"));
+        let host = source.into_iter().fold(host, |host, name| host.set("staticExport.bundleUrl", text(name)));
+        let staged = host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--json"]).json();
+        let daemon = host.run();
+        until("its first look has ended", || host.status()["daemon"]["doing"].is_null());
+        assert_eq!(http::get(&daemon.address, "/").status, 503);
+        host.ok(&["activate", staged["version"].as_str().unwrap()]);
+        assert_eq!(front(&daemon), "one");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The other end of the control socket: what the command line asks a running daemon.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -26,20 +28,33 @@ const SOON: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Daemon {
     way: Way,
+    /// Whose the store is.
+    owner: u32,
 }
 
 impl Daemon {
     /// The daemon that has this store open; none if nobody listens there.
     pub async fn of(store: &Path) -> Option<Daemon> {
-        let daemon = Daemon { way: Way::into(store).ok()? };
-        UnixStream::connect(daemon.way.path()).await.ok()?;
+        let owner = std::fs::metadata(store).ok()?.uid();
+        let daemon = Daemon { way: Way::into(store).ok()?, owner };
+        daemon.connect().await.ok()?;
         Some(daemon)
+    }
+
+    /// Only who may have the store open is spoken to.
+    async fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(self.way.path()).await?;
+        let peer = stream.peer_cred()?.uid();
+        if [0, self.owner, geteuid().as_raw()].contains(&peer) {
+            return Ok(stream);
+        }
+        Err(io::Error::other(format!("the user {peer} listens there, who is not the store's")))
     }
 
     /// Has something done, however long it takes.
     pub async fn order(&self, order: &Order) -> io::Result<Reply> {
         let body = serde_json::to_vec(order)?;
-        let stream = UnixStream::connect(self.way.path()).await?;
+        let stream = self.connect().await?;
         let (status, bytes) = exchange(stream, Method::POST, ORDERS, body).await?;
         if !status.is_success() {
             return Err(io::Error::other(format!("it answered {status}: {}", String::from_utf8_lossy(&bytes).trim())));
@@ -49,7 +64,7 @@ impl Daemon {
 
     /// Reads one of its routes.
     pub async fn get(&self, path: &str) -> io::Result<(StatusCode, Bytes)> {
-        let stream = UnixStream::connect(self.way.path()).await?;
+        let stream = self.connect().await?;
         soon(exchange(stream, Method::GET, path, Vec::new())).await
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::model::version::VersionId;
+use crate::publish::Settings;
 use crate::sync::Intent;
 use crate::sync::act::Doing;
 
@@ -20,6 +21,10 @@ pub struct Now {
     pub doing: Option<Arc<Doing>>,
     /// Failures in a row.
     pub failures: u32,
+    /// Where what is served is published as files.
+    pub publish: Option<Settings>,
+    /// Why that has failed last, if it has.
+    pub publish_error: Option<String>,
 }
 
 /// A running daemon.

@@ -16,6 +16,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::model::units::{parse_time, unix_seconds};
+use crate::publish::published;
 use crate::serve::{CLASSES, Site};
 use crate::store::Store;
 use crate::sync::staged::{Waits, staged};
@@ -43,6 +44,7 @@ pub struct Metrics {
     failures: Gauge,
     held: Gauge,
     gate_refused: Gauge,
+    published: Gauge,
     pinned: Gauge,
     ready: Gauge,
     config_ok: Gauge,
@@ -68,6 +70,7 @@ impl Metrics {
             failures: Gauge::default(),
             held: Gauge::default(),
             gate_refused: Gauge::default(),
+            published: Gauge::default(),
             pinned: Gauge::default(),
             ready: Gauge::default(),
             config_ok: Gauge::default(),
@@ -94,6 +97,7 @@ impl Metrics {
             ("consecutive_failures", "Looks in a row that failed", &metrics.failures),
             ("held", "Whether automatic activation is stopped", &metrics.held),
             ("gate_refused", "Whether the gate keeps a version back", &metrics.gate_refused),
+            ("published", "Whether what is served is published as files", &metrics.published),
             ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
             ("ready", "Whether a version is served", &metrics.ready),
             ("config_reload_success", "Whether the configuration as it is now is in force", &metrics.config_ok),
@@ -142,6 +146,8 @@ impl Metrics {
         self.failures.set(i64::from(now.failures));
         self.next_look.set(now.next_look.map_or(0.0, seconds));
         self.pinned.set(i64::from(now.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
+        let is_published = now.publish.as_ref().and_then(published).is_some_and(|id| now.served == Some(id));
+        self.published.set(i64::from(is_published));
         self.active.clear();
         if let Some(id) = now.served {
             self.active.get_or_create(&[("version", id.short())]).set(1);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::units::show_time;
 use crate::model::version::{Label, VersionId};
+use crate::publish::published;
 use crate::store::record::{Attempt, Hold, Record};
 use crate::store::{Store, StoreError};
 use crate::sync::staged::{Waits, staged, way_out};
@@ -133,6 +134,21 @@ pub struct Daemon {
     pub percent: Option<f64>,
     /// Failures in a row.
     pub failures: u32,
+    /// What is published as files, if anything is to be.
+    #[serde(default)]
+    pub publish: Option<Publish>,
+}
+
+/// What is published as files.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Publish {
+    /// Where.
+    pub directory: PathBuf,
+    /// The version that `current` leads to.
+    pub version: Option<VersionId>,
+    /// Why the one that is served is not published, if that has failed.
+    pub error: Option<String>,
 }
 
 impl Status {
@@ -151,6 +167,11 @@ impl Status {
             doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
             percent: now.doing.as_ref().and_then(|doing| doing.percent()),
             failures: now.failures,
+            publish: now.publish.as_ref().map(|settings| Publish {
+                directory: settings.directory.clone(),
+                version: published(settings),
+                error: now.publish_error.clone(),
+            }),
         });
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };

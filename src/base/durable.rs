@@ -6,7 +6,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+/// For opening files that are never links, in folders that others may write to.
+pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Writes `bytes` so that after a crash `dir/name` holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -20,7 +23,12 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path)?;
+    // Whoever else may write there must not lead us to another file: what lies under this name goes, nothing is followed.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -39,7 +47,9 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock on `path`, waiting up to `patience`; `None` if another process still holds it then.
     pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o644).custom_flags(NO_LINK);
+        let file = options.open(path)?;
         let deadline = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

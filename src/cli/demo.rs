@@ -51,6 +51,7 @@ const SITE: &[(&str, &[u8])] = site![
     "reference/commands.html",
     "reference/configuration.html",
     "reference/exit-codes.html",
+    "reference/monitoring.html",
     "robots.txt",
     "sitemap.xml",
 ];

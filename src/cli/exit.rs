@@ -137,7 +137,7 @@ fn sync_code(error: &SyncError) -> u8 {
         SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
         SyncError::Seal(error) => seal_code(error),
         SyncError::Store(error) => store_code(error),
-        SyncError::Open { .. } | SyncError::DamagedVersion { .. } => 8,
+        SyncError::Open { .. } | SyncError::DamagedVersion { .. } | SyncError::Thread(_) => 8,
     }
 }
 

@@ -1,14 +1,19 @@
 //! `docwharf import FILE|DIR`
 
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
+use rustix::fs::{AtFlags, Mode, OFlags, unlinkat};
 
 use crate::admin::wire::{self, Told, Verb};
+use crate::base::backoff;
 use crate::model::version::Label;
 use crate::seal::pack::pack;
+use crate::seal::{Effort, SealError};
 use crate::sync::act::Means;
 use crate::sync::settle::{Handed, import};
 
@@ -37,7 +42,9 @@ impl Import {
         let intent = sync::unhurried(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
         let sources = context.sources();
-        let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
+        let deposited: Arc<Mutex<Option<Deposit>>> = Arc::default();
+        let keeps = Arc::clone(&deposited);
+        let ended = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
                 means.doing.tell("proving the bundle");
                 let meter = &means.doing.sealing;
@@ -47,51 +54,65 @@ impl Import {
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => {
-                let deposit = Deposit::of(&self.path, &config.store, &intent.effort, means)?;
-                let verb = Verb::Import(wire::Import {
-                    path: deposit.path.clone(),
-                    source,
-                    label: self.label,
-                    force: self.force,
-                });
+                // Left behind, it would lie there until the next start: it goes, too, when a signal ends us.
+                let deposit = Deposit::in_store(&config.store)?;
+                let path = deposit.path.clone();
+                *keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(deposit.clone());
+                deposit.fill(&self.path, &intent.effort, means)?;
+                let verb = Verb::Import(wire::Import { path, source, label: self.label, force: self.force });
                 order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(())))
             }
-        })??;
+        });
+        if let Some(deposit) = deposited.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            deposit.remove();
+        }
+        let (told, published) = ended??;
         tell(context, &told).and(published)
     }
 }
 
 /// A copy of the bundle where the daemon can read it: what we see it may not, for it may run as another user, with its
-/// own `/tmp` and without `/home`. Gone when dropped.
+/// own `/tmp` and without `/home`.
+#[derive(Debug, Clone)]
 struct Deposit {
+    /// As the daemon knows it.
     path: PathBuf,
+    /// The folder is held open and never a link: its owner may be another user than we, who may be root.
+    staging: Arc<OwnedFd>,
+    name: String,
 }
 
 impl Deposit {
-    fn of(path: &Path, store: &Path, effort: &crate::seal::Effort, means: &Means) -> Result<Deposit, Failure> {
-        let name = format!("import-{}.tar", std::process::id());
-        let deposit = Deposit { path: store.join("staging").join(name) };
-        let doing = || format!("cannot copy {} into the store", path.display());
-        let metadata =
-            fs::metadata(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
-        if metadata.is_dir() {
-            means.doing.tell("packing the folder");
-            pack(path, &deposit.path, effort, &means.doing.sealing)?;
-        } else {
-            means.doing.tell("handing the bundle to the daemon");
-            let mut from =
-                File::open(path).map_err(|source| crate::seal::SealError::Read { path: path.into(), source })?;
-            let mut to = File::create_new(&deposit.path).map_err(Failure::local(doing()))?;
-            std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
-        }
-        // Whoever the daemon is.
-        fs::set_permissions(&deposit.path, fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))?;
-        Ok(deposit)
+    fn in_store(store: &Path) -> Result<Deposit, Failure> {
+        let staging = store.join("staging");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&staging, flags, Mode::empty());
+        let opened =
+            opened.map_err(|errno| Failure::local(format!("cannot open {}", staging.display()))(errno.into()))?;
+        let random = (backoff::random() * 1e9) as u32;
+        let name = format!("import-{}-{random}.tar", std::process::id());
+        Ok(Deposit { path: staging.join(&name), staging: Arc::new(opened), name })
     }
-}
 
-impl Drop for Deposit {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+    fn fill(&self, from: &Path, effort: &Effort, means: &Means) -> Result<(), Failure> {
+        let doing = || format!("cannot copy {} into the store", from.display());
+        let unread = |source| SealError::Read { path: from.into(), source };
+        let beside = PathBuf::from(format!("/proc/self/fd/{}", self.staging.as_raw_fd())).join(&self.name);
+        if fs::metadata(from).map_err(unread)?.is_dir() {
+            means.doing.tell("packing the folder");
+            // Which everybody may read.
+            pack(from, &beside, effort, &means.doing.sealing)?;
+            return Ok(());
+        }
+        means.doing.tell("handing the bundle to the daemon");
+        let mut from = File::open(from).map_err(unread)?;
+        let mut to = File::create_new(&beside).map_err(Failure::local(doing()))?;
+        std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
+        // Whoever the daemon is.
+        to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))
+    }
+
+    fn remove(&self) {
+        let _ = unlinkat(&*self.staging, &self.name, AtFlags::empty());
     }
 }

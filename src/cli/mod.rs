@@ -50,8 +50,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Parser)]
 #[command(name = "docwharf", version)]
 #[command(
-    after_help = "Exit codes: 0 done · 1 other · 2 usage or configuration · 3 refused by the upstream · 4 upstream unavailable \
-· 5 bundle rejected · 6 export job failed · 7 sealed, but held or pinned · 8 local (disk, permission, lock, port)"
+    after_help = "Exit codes: 0 done · 1 other, or something was found · 2 usage or configuration · 3 refused by the upstream · 4 upstream unavailable \
+· 5 bundle rejected · 6 export job failed · 7 sealed, but held, pinned or refused by the gate · 8 local (disk, permission, lock, port)"
 )]
 struct Cli {
     #[command(flatten)]

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
+
 use crate::admin::client::Daemon;
 use crate::admin::status::Status;
 use crate::admin::verbs::perform;
 use crate::admin::wire::{Order, Reply, Told, Verb};
+use crate::base::chain::OneLine;
 use crate::store::StoreError;
 use crate::store::writer::Writer;
 use crate::sync::act::{Doing, Means};
@@ -38,6 +41,13 @@ pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
 /// The daemon on this store, if there is one that we may ask.
 pub(super) fn daemon_of(store: &Path) -> Option<Daemon> {
     ask(Daemon::of(store)).ok().flatten()
+}
+
+/// How the daemon on this store says that it is, if there is one.
+pub(super) fn status_of(store: &Path) -> Option<Status> {
+    let daemon = daemon_of(store)?;
+    let (status, json) = ask(daemon.get("/status")).ok()?.ok()?;
+    (status == StatusCode::OK).then(|| serde_json::from_slice(&json).ok())?
 }
 
 /// Finds out who can do it, waiting for a writer that is no daemon.
@@ -112,7 +122,11 @@ pub(super) fn order(
         }
     })?;
     match answer {
-        Ok(Reply::Told(told)) => Ok(told),
+        Ok(Reply::Told(mut told)) => {
+            // It may be another user's: nothing of it reaches a terminal but plain lines.
+            told.text = told.text.lines().map(|line| format!("{}\n", OneLine(line))).collect::<Vec<_>>().concat();
+            Ok(told)
+        }
         Ok(Reply::Failed { code, message }) => Err(Failure::Remote { code, message }),
         Err(error) => Err(Failure::local(format!("the daemon on {} did not do it", store.display()))(
             std::io::Error::other(error),

@@ -14,6 +14,7 @@ use crate::sync::open;
 use crate::sync::staged::{Staged, Waits, staged, way_out};
 
 use super::diff::{between, counts, index, one_line, summary};
+use super::order::status_of;
 use super::{Context, Failure};
 
 #[derive(Debug, Args)]
@@ -39,8 +40,12 @@ impl Stage {
         let labels: Vec<&String> =
             record.labels.iter().filter(|(_, labelled)| labelled.version == id).map(|(label, _)| label).collect();
         let receipt = store.receipts(id).pop();
+        // Where a daemon has an admin listener, it is to be seen there as readers will see it.
+        let seen =
+            status_of(store.root()).and_then(|status| status.daemon).map(|daemon| daemon.admin).unwrap_or_default();
         let json = json!({
             "schemaVersion": 1,
+            "addresses": seen,
             "staged": {
                 "version": id, "labels": labels, "receipt": receipt, "waits": waiting.waits.name(), "next": way_out(&waiting),
             },
@@ -54,6 +59,9 @@ impl Stage {
             let _ = writeln!(text, "came       {} by {} from {}", receipt.time, receipt.who, one_line(&receipt.source));
         }
         let _ = writeln!(text, "waits      {}: {}", waits_for(&waiting), way_out(&waiting));
+        for address in &seen {
+            let _ = writeln!(text, "to be seen {address}");
+        }
         let _ = match &gate {
             None => Ok(()),
             Some(Said { refused: None }) => writeln!(text, "gate       lets it through"),

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use clap::Args;
-use http::StatusCode;
 use serde_json::json;
 
 use crate::admin::status;
@@ -30,18 +29,13 @@ pub(super) struct History {
 impl Status {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let path = context.store()?;
-        let status = match order::daemon_of(&path).map(|daemon| order::ask(daemon.get("/status"))).transpose()? {
-            Some(Ok((StatusCode::OK, json))) => serde_json::from_slice::<status::Status>(&json).ok(),
-            _ => None,
-        };
-        let status = match status {
+        let status = match order::status_of(&path) {
             Some(status) => status,
             // With mistakes in it, it has been told of them.
-            None => status::Status::of(
-                &Store::at(&path),
-                context.config().ok().as_ref().map(|config| &config.intent),
-                None,
-            )?,
+            None => {
+                let config = context.config().ok();
+                status::Status::of(&Store::at(&path), config.as_ref().map(|config| &config.intent), None)?
+            }
         };
         context.result(&status, &sheet(&status))
     }
@@ -73,6 +67,14 @@ fn sheet(status: &status::Status) -> String {
             line("daemon", format!("process {} since {}", daemon.pid, daemon.started));
             for address in &daemon.addresses {
                 line("serving", address.clone());
+            }
+            for address in &daemon.admin {
+                line("admin", address.clone());
+            }
+            if let Some(publish) = &daemon.publish {
+                let what = publish.version.map_or_else(|| "nothing yet".to_owned(), |id| id.short());
+                let not = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                line("published", format!("{what} in {}{not}", publish.directory.display()));
             }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());

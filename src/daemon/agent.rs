@@ -120,7 +120,7 @@ impl Agent {
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
-        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site));
+        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
         let mut agent = Agent {
             writer,
             sources,
@@ -150,11 +150,9 @@ impl Agent {
             since: None,
             last_error: None,
         };
-        // What has changed since the configuration was read and before it was watched.
-        if let Ok(config) = agent.sources.load() {
-            agent.take_over(config);
-        }
-        agent.warn_of_config();
+        // What has changed since the configuration was read and before it was watched; what an earlier process remembers of
+        // it is no longer so.
+        agent.reload();
         agent.take_up_backoff();
         agent
     }
@@ -181,7 +179,7 @@ impl Agent {
         mut orders: mpsc::Receiver<Call>,
     ) -> Result<(), DaemonError> {
         loop {
-            self.begin()?;
+            self.begin();
             self.tell_standing();
             self.tell_live();
             self.show_staged().await;
@@ -225,9 +223,9 @@ impl Agent {
     }
 
     /// Starts what is to be done, if nothing is being done.
-    fn begin(&mut self) -> Result<(), DaemonError> {
+    fn begin(&mut self) {
         if self.running.is_some() {
-            return Ok(());
+            return;
         }
         let (work, waiting) = if let Some((import, who, waiter)) = self.orders.pop_front() {
             (Work::Import(import, who), vec![waiter])
@@ -236,7 +234,7 @@ impl Agent {
         } else if let Some(trigger) = self.pending.take() {
             (Work::Sync(trigger, std::mem::take(&mut self.force)), std::mem::take(&mut self.waiting))
         } else {
-            return Ok(());
+            return;
         };
         let threads = self
             .config
@@ -244,8 +242,22 @@ impl Agent {
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)));
         let runtime = tokio::runtime::Handle::current();
         let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
-        self.running = Some(running.map_err(DaemonError::Start)?.awaited_by(waiting));
-        Ok(())
+        match running {
+            Ok(running) => self.running = Some(running.awaited_by(waiting)),
+            Err(error) => {
+                // No thread to be had: the site does not depend on it.
+                let error = SyncError::Thread(error);
+                self.failures = self.failures.saturating_add(1);
+                self.look_after(Some(backoff::after(self.failures)));
+                tracing::error!("{}; trying again in a while", Chain(&error));
+                reply(waiting, &Err(error), self.describe);
+            }
+        }
+    }
+
+    /// Whether the store is empty: then there is nothing to stay up for.
+    fn has_nothing(&self) -> bool {
+        self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }
 
     /// Looks as soon as can be. A stronger trigger is not replaced by a weaker one.
@@ -420,8 +432,12 @@ impl Agent {
                 self.put_away(&path, &done.result);
                 Ok(())
             }
-            Work::Import(..) => {
+            Work::Import(one, _) => {
                 self.metrics.count_import(name);
+                // A copy that was made for us, whose maker may have gone.
+                if one.path.parent() == Some(&self.writer.store().root().join("staging")) {
+                    let _ = std::fs::remove_file(&one.path);
+                }
                 reply(waiting, &done.result, self.describe);
                 Ok(())
             }
@@ -457,7 +473,7 @@ impl Agent {
             }
             // What called it off comes first, but it is not forgotten.
             Err(SyncError::Interrupted) => self.wake(trigger),
-            Err(error) if error.is_absence() && self.shown.is_none() && self.inbox.is_none() => {
+            Err(error) if error.is_absence() && self.inbox.is_none() && self.has_nothing() => {
                 return Err(DaemonError::FirstSync(error));
             }
             Err(error) => {

@@ -93,10 +93,11 @@ impl Agent {
             Ok(Err(error)) => return failed(&error, self.describe),
             Err(died) => return failed(&SyncError::Broken(died.to_string()), self.describe),
         };
-        match (chosen, self.active()) {
-            (Some(version), Some(id)) => self.show(id, version),
-            _ => self.show_active().await,
+        if let Some(version) = chosen {
+            self.show(version.id, version);
         }
+        // Unless a sync has decided in between, this is it.
+        self.show_active().await;
         if releases {
             // What a hold has kept from being brought.
             self.wake(Trigger::Changed);
@@ -127,7 +128,7 @@ impl Agent {
 
     /// Shows the version that waits on the admin listener, if there is one to show it on.
     pub(super) async fn show_staged(&mut self) {
-        if self.config.admin.is_empty() {
+        if self.live.admin.is_empty() {
             return;
         }
         let Ok(record) = self.writer.store().record() else { return };

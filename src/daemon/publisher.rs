@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
+use crate::admin::live::Live;
 use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::model::units::count;
@@ -32,9 +33,9 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Begins at once, in the background.
-    pub(super) fn start(settings: Option<Settings>, site: Arc<Site>) -> Publisher {
+    pub(super) fn start(settings: Option<Settings>, site: Arc<Site>, told: Arc<Live>) -> Publisher {
         let (send, receive) = watch::channel(settings);
-        tokio::spawn(live(receive, site));
+        tokio::spawn(live(receive, site, told));
         Publisher { settings: send }
     }
 
@@ -48,20 +49,26 @@ impl Publisher {
     }
 }
 
-async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>) {
+async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, told: Arc<Live>) {
     let mut failures = 0;
     // What has been found whole once is not gone through again.
     let mut looked: Option<(Settings, VersionId)> = None;
     loop {
         let wanted = settings.borrow_and_update().clone();
         let mut wait = TICK;
+        told.tell(|now| now.publish.clone_from(&wanted));
         if let (Some(wanted), Some(version)) = (wanted, site.current()) {
             let now = (wanted.clone(), version.id);
             let care = if looked.as_ref() == Some(&now) { Care::Glance } else { Care::Look };
             match publish(wanted, version, care).await {
-                Ok(()) => (failures, looked) = (0, Some(now)),
+                Ok(()) => {
+                    (failures, looked) = (0, Some(now));
+                    told.tell(|now| now.publish_error = None);
+                }
                 Err(error) => {
                     failures += 1;
+                    let line = Chain(error.as_ref()).to_string();
+                    told.tell(|now| now.publish_error = Some(line));
                     wait = backoff::after(failures);
                     tracing::error!(
                         "{}; what was published before stays; trying again in {} s",

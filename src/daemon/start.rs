@@ -31,6 +31,9 @@ use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
 
+/// Connections to the admin listener, of those that the descriptors kept back for ourselves allow.
+const FEW: usize = 24;
+
 /// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
@@ -134,6 +137,8 @@ async fn live(
         orders: send,
         pulse,
     });
+    // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
+    let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
     let mut agent = Agent::new(Ground {
         writer,
@@ -161,6 +166,7 @@ async fn live(
     drop(agent);
     let ended = finish(server.await);
     while admins.join_next().await.is_some() {}
+    drop(lock);
     ended
 }
 
@@ -188,7 +194,7 @@ fn serve_admin(
         for address in &admin.live.admin {
             tracing::info!("health, status and metrics are at {address}");
         }
-        let serving_on = listener::serve(listeners, Arc::clone(admin), stopped.clone());
+        let serving_on = listener::serve_few(listeners, Arc::clone(admin), stopped.clone(), FEW);
         serving.spawn(async move {
             if let Err(error) = serving_on.await {
                 tracing::error!("the admin listener stopped: {error}");
@@ -218,7 +224,8 @@ fn open_store(
 ) -> Result<(Arc<Writer>, Option<VersionId>), DaemonError> {
     let writer = Arc::new(Writer::open(&config.store, patience)?);
     let shown = show_best(&writer, config, site)?;
-    if shown.is_none() && !has_origin(config) {
+    // Versions that wait for a person are something to run for.
+    if shown.is_none() && !has_origin(config) && writer.store().versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     Ok((writer, shown))

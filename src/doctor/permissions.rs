@@ -49,6 +49,7 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec
     let Some(config) = config else { return paths };
     let intent = &config.intent;
     paths.extend(config.inbox.iter().map(|path| (path.clone(), Use::Fill)));
+    paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
     let key = intent.api.as_ref().and_then(|api| api.key.file());
     let bundle = match &intent.bundle {
         Some(Bundle::File(path)) => Some(path),

@@ -107,19 +107,39 @@ pub async fn serve<A: Answer>(
     serve_beating(listeners, answerer, stop, &Pulse::new(EVERY, || {})).await
 }
 
+/// The same for few: at most so many connections at a time, which take nothing from those who are served for real.
+pub async fn serve_few<A: Answer>(
+    listeners: Vec<std::net::TcpListener>,
+    answerer: Arc<A>,
+    stop: watch::Receiver<bool>,
+    most: usize,
+) -> io::Result<()> {
+    accept_all(listeners, answerer, stop, &Pulse::new(EVERY, || {}), most).await
+}
+
 /// The same, for somebody who wants to know whether it still accepts: each listener's loop beats.
 pub async fn serve_beating<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
+    stop: watch::Receiver<bool>,
+    pulse: &Arc<Pulse>,
+) -> io::Result<()> {
+    accept_all(listeners, answerer, stop, pulse, most_connections()).await
+}
+
+async fn accept_all<A: Answer>(
+    listeners: Vec<std::net::TcpListener>,
+    answerer: Arc<A>,
     mut stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
+    most: usize,
 ) -> io::Result<()> {
     if listeners.is_empty() {
         // Whoever could say stop has gone: that says it, too.
         let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
-    let room = Arc::new(Semaphore::new(most_connections()));
+    let room = Arc::new(Semaphore::new(most));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         let listener = TcpListener::from_std(listener)?;

@@ -2,11 +2,14 @@
 //! else, cannot change afterwards.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
 use rustix::process::{Gid, Uid, geteuid};
+
+use super::StoreError;
 
 /// How deep folders lie in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
@@ -21,6 +24,38 @@ pub(super) fn hand_over(root: &Path) -> io::Result<()> {
     let stat = rustix::fs::fstat(&dir)?;
     let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     if owner.0.is_root() { Ok(()) } else { give(dir.as_fd(), owner, DEPTH) }
+}
+
+/// Whether root works in a store that belongs to somebody else, who may be hostile.
+fn is_foreign(root: &Path) -> io::Result<bool> {
+    Ok(geteuid().is_root() && std::fs::metadata(root)?.uid() != 0)
+}
+
+/// Refuses a store of somebody else whose folders are links: what is written and swept in them would be elsewhere.
+pub(super) fn check(root: &Path) -> io::Result<()> {
+    if !is_foreign(root)? {
+        return Ok(());
+    }
+    for name in ["versions", "receipts", "staging", "downloads"] {
+        if std::fs::symlink_metadata(root.join(name))?.is_symlink() {
+            return Err(io::Error::other(format!("{name} is a link in a store that is not root's; remove it")));
+        }
+    }
+    Ok(())
+}
+
+/// A folder of the store, and the way to it. In a store of somebody else it is held by its descriptor, so that nothing
+/// that he does to the name meanwhile leads elsewhere.
+pub(super) fn pinned(root: &Path, name: &str) -> Result<(Option<OwnedFd>, PathBuf), StoreError> {
+    let path = root.join(name);
+    if !is_foreign(root).map_err(StoreError::io("read", root))? {
+        return Ok((None, path));
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(&path, flags, Mode::empty());
+    let folder = folder.map_err(|errno| StoreError::io("open", &path)(errno.into()))?;
+    let way = PathBuf::from(format!("/proc/self/fd/{}/.", folder.as_raw_fd()));
+    Ok((Some(folder), way))
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -53,9 +88,35 @@ fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+    use std::os::unix::fs::{chown, lchown, symlink};
 
     use super::*;
+
+    #[test]
+    fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {
+        if !geteuid().is_root() {
+            return; // only root works in other people's stores
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        drop(super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap());
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::write(elsewhere.join("kept"), "x").unwrap();
+        std::fs::remove_dir(store.join("staging")).unwrap();
+        symlink(&elsewhere, store.join("staging")).unwrap();
+        chown(&store, Some(4711), Some(4711)).unwrap();
+        let refused = super::super::writer::Writer::open(&store, std::time::Duration::ZERO);
+        assert!(refused.is_err());
+        assert!(elsewhere.join("kept").exists());
+        // Files that are links are not followed either.
+        std::fs::remove_file(store.join("staging")).unwrap();
+        symlink(elsewhere.join("kept"), store.join(".state.json.new")).unwrap();
+        symlink(elsewhere.join("kept"), store.join("history.jsonl")).unwrap();
+        let writer = super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap();
+        writer.change(|record| record.tried_link = Some("x".into())).unwrap();
+        writer.note("me", "held", None, None);
+        assert_eq!(std::fs::read_to_string(elsewhere.join("kept")).unwrap(), "x");
+    }
 
     #[test]
     fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::model::version::VersionId;
 
@@ -28,7 +29,8 @@ impl Writer {
     pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
         let dir = self.store().version_dir(id);
         let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
-        if flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err() {
+        // Where files cannot be locked, as on NFS, nobody has them mapped either.
+        if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
         }
         self.withdraw(id)?;

@@ -281,6 +281,10 @@ impl Record {
         self.previous = now.previous;
         self.hold.clone_from(&now.hold);
         self.config_error.clone_from(&now.config_error);
+        let time = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
+        if time(&now.gate) > time(&self.gate) {
+            self.gate.clone_from(&now.gate);
+        }
     }
 
     /// Versions that pruning must leave alone whatever `keep` says.

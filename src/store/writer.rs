@@ -90,6 +90,7 @@ impl Writer {
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
         let writer = Writer { store: Store::at(root), turn: Mutex::new(()), _lock: lock };
+        owner::check(root).map_err(StoreError::io("trust the folders of", root))?;
         writer.sweep()?;
         Ok(writer)
     }
@@ -100,7 +101,7 @@ impl Writer {
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
-        let dir = self.store.root.join("staging");
+        let (_pin, dir) = owner::pinned(&self.store.root, "staging")?;
         for entry in fs::read_dir(&dir).map_err(StoreError::io("read", &dir))? {
             let path = entry.map_err(StoreError::io("read", &dir))?.path();
             let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -116,13 +117,13 @@ impl Writer {
             _ => {}
         }
         for parent in ["versions", "receipts"] {
-            let parent = self.store.root.join(parent);
+            let (_pin, parent) = owner::pinned(&self.store.root, parent)?;
             for entry in fs::read_dir(&parent).map_err(StoreError::io("read", &parent))? {
                 sweep_unrenamed(&entry.map_err(StoreError::io("read", &parent))?.path())?;
             }
         }
         // Receipts of a version that was pruned, but not yet they.
-        let receipts = self.store.root.join("receipts");
+        let (_pin, receipts) = owner::pinned(&self.store.root, "receipts")?;
         for entry in fs::read_dir(&receipts).map_err(StoreError::io("read", &receipts))? {
             let entry = entry.map_err(StoreError::io("read", &receipts))?;
             if !self.store.root.join("versions").join(entry.file_name()).exists() {
@@ -228,13 +229,17 @@ impl Writer {
     /// The same, with a decision in between that follows from what is so at this moment.
     pub fn decide<T>(&self, record: &mut Record, decide: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.store.record();
-        if let Ok(before) = &before {
+        let before = match self.store.record() {
+            Ok(before) => Some(before),
+            // It is replaced; one that cannot be read just now may say that it is held.
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if let Some(before) = &before {
             record.take_over_from_people(before);
         }
         let result = decide(record);
-        // One that cannot be read is replaced.
-        if before.ok().as_ref() != Some(record) {
+        if before.as_ref() != Some(record) {
             self.write(record)?;
         }
         Ok(result)
@@ -257,7 +262,8 @@ impl Writer {
         let path = self.store.root.join(HISTORY);
         let result = serde_json::to_vec(&event).map_err(std::io::Error::from).and_then(|mut line| {
             line.push(b'\n');
-            let mut file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path)?;
+            let mut file =
+                OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path)?;
             if !ends_a_line(&path)? {
                 // A torn line from a crash must not swallow this one.
                 line.insert(0, b'\n');
@@ -273,14 +279,14 @@ impl Writer {
     /// Opens the file in which a damaged version is marked.
     pub fn suspect_file(&self) -> Result<File, StoreError> {
         let path = self.store.root.join(SUSPECT);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).open(&path);
+        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
         file.map_err(StoreError::io("open", &path))
     }
 
     /// Forgets the mark.
     pub fn clear_suspect(&self) -> Result<(), StoreError> {
         let path = self.store.root.join(SUSPECT);
-        File::create(&path).map(drop).map_err(StoreError::io("clear", &path))
+        self.suspect_file()?.set_len(0).map_err(StoreError::io("clear", &path))
     }
 }
 

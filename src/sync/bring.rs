@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::base::chain::Chain;
+use rustix::fs::{FlockOperation, flock};
+
 use crate::fetch::Known;
 use crate::model::digest::Digest;
 use crate::model::units::{now, unix_seconds};
@@ -80,6 +82,12 @@ pub fn bring(
     let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
     date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
+    // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
+    let stored = File::open(writer.store().version_dir(id).join(IMAGE)).ok();
+    for lease in stored.iter().chain([&sealing.image]) {
+        // A file system without locks has no leases.
+        let _ = flock(lease, FlockOperation::NonBlockingLockShared);
+    }
     let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
     if committed == Committed::Known && open::index(writer.store(), id).is_err() {
         // The image is good, but what stands beside it is not: opening makes it again.

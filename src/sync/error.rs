@@ -136,6 +136,9 @@ pub enum SyncError {
     /// A mistake of ours.
     #[error("the sync broke off: {0}; this is a mistake in docwharf, please report it")]
     Broken(String),
+    /// There is no thread to be had for it.
+    #[error("cannot start a thread for the sync")]
+    Thread(#[source] std::io::Error),
     /// It was called off: the program ends, or the configuration has changed.
     #[error("the sync was called off")]
     Interrupted,

@@ -2,6 +2,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
@@ -29,13 +34,23 @@ pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
     Ok(Sealed::new(id, image, index))
 }
 
+/// Opens an image so that it is not pruned. One that is being pruned at this moment is there no more.
+fn leased(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    if flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "it is being removed"));
+    }
+    let (held, named) = (file.metadata()?, std::fs::metadata(path)?);
+    if (held.dev(), held.ino()) == (named.dev(), named.ino()) { Ok(file) } else { leased(path) }
+}
+
 /// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`
 /// does so in any case.
 pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
     let store = writer.store();
     let failed = |source| SyncError::Open { id, source };
     let path = store.version_dir(id).join(IMAGE);
-    let file = File::open(&path).map_err(failed)?;
+    let file = leased(&path).map_err(failed)?;
     let index = match index(store, id) {
         Ok(index) if !in_full => index,
         _ => {

@@ -13,7 +13,6 @@ use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Decided, decide, outcome, tell_history};
-use super::staged::{Waits, staged};
 use super::{Activation, Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
@@ -62,7 +61,9 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
     let history = store.history()?;
     // Not every version is meant to be active: what was so last is told by history.
     let last = history.iter().rev().filter(|event| matches!(event.what.as_str(), "activated" | "rolled back"));
-    record.active = last.filter_map(|event| event.version).find(|&id| store.has(id)).or(record.newest);
+    let last = last.filter_map(|event| event.version).find(|&id| store.has(id));
+    // With a history that tells of no activation, there has been none.
+    record.active = last.or(record.newest.filter(|_| history.is_empty()));
     // The newest arrival comes first, so the first to claim a label has it.
     for version in &versions {
         for receipt in version.receipts.iter().rev() {
@@ -179,9 +180,10 @@ pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item =
         // What is there has been kept back so far, all of it.
         return Vec::new();
     }
-    let waits = staged(record, Some(intent)).filter(|s| guarded && !matches!(s.waits, Waits::Look)).map(|s| s.version);
+    // Any other may have been kept back.
+    let others = stored.filter(|_| !guarded);
     let mut all: Vec<VersionId> = Vec::new();
-    for id in record.active.into_iter().chain(record.previous).chain(stored.filter(|&id| waits != Some(id))) {
+    for id in record.active.into_iter().chain(record.previous).chain(others) {
         if !all.contains(&id) {
             all.push(id);
         }
