@@ -164,6 +164,18 @@ fn a_key_that_cannot_be_used_or_that_others_can_read() {
 }
 
 #[test]
+fn a_key_that_only_the_systemd_unit_has_is_looked_at_as_the_advice_says() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = healthy(&upstream).without("api.keyFile");
+    assert_says(&checks(&host, &["--offline"]), "key", "error", &["no API key", "CREDENTIALS_DIRECTORY=/etc/docwharf"]);
+    let unit = folder();
+    std::fs::write(unit.path().join("api-key"), KEY).unwrap();
+    let found = judged(&finish(doctor(&host, &[]).env("CREDENTIALS_DIRECTORY", unit.path())));
+    assert_says(&found, "key", "ok", &["api-key"]);
+    assert_says(&found, "api", "ok", &["takes the key"]);
+}
+
+#[test]
 fn what_the_api_says_is_told_in_its_words() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);

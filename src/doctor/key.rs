@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::config::checked::Config;
+use crate::sync::key::KeyPlace;
 
 use super::Check;
 
@@ -12,7 +13,15 @@ pub(super) fn check(config: &Config) -> Check {
     let Some(api) = &config.intent.api else { return Check::ok(NAME, "not needed: there is no [api]") };
     let place = api.key.name();
     if let Err(absent) = api.key.read() {
-        return Check::error(NAME, absent.to_string(), "put the key, and nothing else, where docwharf can read it");
+        // The unit's credential is there for the service alone; whoever types `doctor` beside it is not the service.
+        let advice = match api.key {
+            KeyPlace::Nowhere => {
+                "set one of them; to look with the key of the systemd unit, run `CREDENTIALS_DIRECTORY=/etc/docwharf \
+                 docwharf doctor` as root"
+            }
+            _ => "put the key, and nothing else, where docwharf can read it",
+        };
+        return Check::error(NAME, absent.to_string(), advice);
     }
     let mode = api.key.file().and_then(|path| std::fs::metadata(path).ok());
     let mode =
