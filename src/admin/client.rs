@@ -41,6 +41,11 @@ impl Daemon {
         Some(daemon)
     }
 
+    /// The way to the socket of a store, if there is such a folder.
+    pub fn way(store: &Path) -> Option<Way> {
+        Way::into(store).ok()
+    }
+
     /// Only who may have the store open is spoken to.
     async fn connect(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(self.way.path()).await?;

@@ -108,7 +108,7 @@ impl Metrics {
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
         // Series that are there from the start can be summed and alerted on.
-        for result in ["activated", "already_current", "staged", "not_activated", "failed"] {
+        for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
             metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
         }

@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::base::chain::Chain;
+use crate::publish::published;
 use crate::serve::Site;
 use crate::serve::body::Body;
 use crate::serve::handler::handle;
@@ -104,6 +105,9 @@ impl Admin {
                 answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the server does not accept connections any more\n")
             }
             // Never fails because an upstream does: what was proved once is served.
+            "/readyz" if self.site.current().is_some() && !self.is_published() => {
+                answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "nothing is published yet\n")
+            }
             "/readyz" if self.site.current().is_some() => answer(StatusCode::OK, TEXT, "ready\n"),
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),
             "/status" | "/metrics" => {
@@ -116,6 +120,12 @@ impl Admin {
             _ if self.staged.current().is_some() => handle(&self.staged, &request).map(Either::Right),
             _ => answer(StatusCode::NOT_FOUND, TEXT, "404: there are /livez, /readyz, /status and /metrics\n"),
         }
+    }
+
+    /// Whether who is served by files alone has any; true where readers are served by us.
+    fn is_published(&self) -> bool {
+        let publish = self.live.now().publish.filter(|_| self.live.addresses.is_empty());
+        publish.is_none_or(|settings| published(&settings).is_some())
     }
 
     fn status(&self) -> Response<Said> {

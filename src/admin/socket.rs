@@ -32,17 +32,19 @@ const DRAIN: Duration = Duration::from_secs(2);
 
 /// A way to the socket that is short enough, for as long as the folder is held open.
 #[derive(Debug)]
-pub(super) struct Way {
+pub struct Way {
     dir: File,
 }
 
 impl Way {
-    pub(super) fn into(store: &Path) -> io::Result<Way> {
+    /// The way into this store.
+    pub fn into(store: &Path) -> io::Result<Way> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Way { dir: File::from(rustix::fs::open(store, flags, Mode::empty())?) })
     }
 
-    pub(super) fn path(&self) -> PathBuf {
+    /// The socket.
+    pub fn path(&self) -> PathBuf {
         self.at(CONTROL)
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::admin::client::{Daemon, get_at};
 
-use super::order::ask;
+use super::order::{ask, why_silent};
 use super::{Context, Failure};
 
 #[derive(Debug, Args)]
@@ -30,8 +30,10 @@ impl Health {
         let sick = |why: String| Failure::Unhealthy(format!("the daemon on {} {why}", store.display()));
         let paths: &[&str] = if self.live { &["/livez"] } else { &["/livez", "/readyz"] };
         for path in paths {
-            let (status, body) = ask(asked(path))?
-                .map_err(|error| sick(format!("does not answer: {error}; `docwharf run` starts it")))?;
+            let (status, body) = ask(asked(path))?.map_err(|error| match why_silent(&store) {
+                Some(why) => sick(format!("cannot be asked: {why}")),
+                None => sick(format!("does not answer: {error}; `docwharf run` starts it")),
+            })?;
             if status != StatusCode::OK {
                 return Err(sick(format!("is not well: {}", String::from_utf8_lossy(&body).trim())));
             }

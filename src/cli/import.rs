@@ -89,8 +89,8 @@ impl Deposit {
         let opened = rustix::fs::open(&staging, flags, Mode::empty());
         let opened =
             opened.map_err(|errno| Failure::local(format!("cannot open {}", staging.display()))(errno.into()))?;
-        let random = (backoff::random() * 1e9) as u32;
-        let name = format!("import-{}-{random}.tar", std::process::id());
+        let random = backoff::random().to_bits();
+        let name = format!("import-{}-{random:x}.tar", std::process::id());
         Ok(Deposit { path: staging.join(&name), staging: Arc::new(opened), name })
     }
 

@@ -50,6 +50,18 @@ pub(super) fn status_of(store: &Path) -> Option<Status> {
     (status == StatusCode::OK).then(|| serde_json::from_slice(&json).ok())?
 }
 
+/// Why a daemon that seems to be there says nothing; none if nobody listens.
+pub(super) fn why_silent(store: &Path) -> Option<&'static str> {
+    let way = Daemon::way(store)?;
+    match std::os::unix::net::UnixStream::connect(way.path()) {
+        Ok(_) => Some("it does not answer"),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Some("it answers its own user and root only")
+        }
+        Err(_) => None,
+    }
+}
+
 /// Finds out who can do it, waiting for a writer that is no daemon.
 pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
     let deadline = Instant::now() + PATIENCE;

@@ -29,20 +29,20 @@ pub(super) struct History {
 impl Status {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let path = context.store()?;
-        let status = match order::status_of(&path) {
-            Some(status) => status,
+        let status = if let Some(status) = order::status_of(&path) {
+            status
+        } else {
             // With mistakes in it, it has been told of them.
-            None => {
-                let config = context.config().ok();
-                status::Status::of(&Store::at(&path), config.as_ref().map(|config| &config.intent), None)?
-            }
+            let config = context.config().ok();
+            status::Status::of(&Store::at(&path), config.as_ref().map(|config| &config.intent), None)?
         };
-        context.result(&status, &sheet(&status))
+        let silent = if status.daemon.is_none() { order::why_silent(&path) } else { None };
+        context.result(&status, &sheet(&status, silent))
     }
 }
 
 /// The status for people, the most important first.
-fn sheet(status: &status::Status) -> String {
+fn sheet(status: &status::Status, silent: Option<&str>) -> String {
     let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
     let mut line = |name, text: String| lines.push((name, text));
     line(
@@ -62,7 +62,13 @@ fn sheet(status: &status::Status) -> String {
         },
     );
     match &status.daemon {
-        None => line("daemon", "none runs on this store".to_owned()),
+        None => line(
+            "daemon",
+            match silent {
+                Some(why) => format!("one runs, but {why}: what follows is read from the store"),
+                None => "none runs on this store".to_owned(),
+            },
+        ),
         Some(daemon) => {
             line("daemon", format!("process {} since {}", daemon.pid, daemon.started));
             for address in &daemon.addresses {

@@ -18,8 +18,7 @@ use crate::admin::metrics::Metrics;
 use crate::admin::routes::Call;
 use crate::admin::wire::{Import, Reply};
 use crate::base::backoff;
-use crate::base::chain::{Chain, OneLine, words};
-use crate::config::Problem;
+use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::units::{parse_time, unix_seconds};
 use crate::model::version::VersionId;
@@ -31,42 +30,46 @@ use crate::sync::plan::Trigger;
 use crate::sync::run::wait_after;
 use crate::sync::settle::Report;
 use crate::sync::watch::{Watch, What};
-use crate::sync::{Bundle, Outcome, SyncError};
+use crate::sync::{Outcome, SyncError};
 
 use super::DaemonError;
+use super::arrivals::open_inbox;
 use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
+use super::reload::watched;
 use super::work::{Done, Running, Work};
 
 /// How often a file in the inbox that may still be growing is looked at.
-const GLANCE: Duration = Duration::from_millis(500);
+pub(super) const GLANCE: Duration = Duration::from_millis(500);
 
 /// The part of `run` that brings versions.
 pub(super) struct Agent {
     pub(super) writer: Arc<Writer>,
-    sources: Sources,
+    pub(super) sources: Sources,
     pub(super) config: Config,
     /// What is wrong with a configuration that was to be taken over.
     pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
     /// The version that waits to become active, for the admin side.
     pub(super) staged: Arc<Site>,
-    publisher: Publisher,
+    pub(super) publisher: Publisher,
     pub(super) shown: Option<VersionId>,
     /// Failures in a row.
     pub(super) failures: u32,
-    watch: Watch,
-    inbox: Option<Inbox>,
+    pub(super) watch: Watch,
+    pub(super) inbox: Option<Inbox>,
     pub(super) running: Option<Running>,
     /// What is to be done next.
-    pending: Option<Trigger>,
+    pub(super) pending: Option<Trigger>,
     /// Whether what that brings passes the gate unasked.
     pub(super) force: bool,
+    /// The person who asked for it, if one did.
+    pub(super) asked_by: Option<String>,
     /// Who waits for what comes of that.
     pub(super) waiting: Vec<Waiter>,
     /// What lies ready in the inbox.
-    imports: VecDeque<PathBuf>,
+    pub(super) imports: VecDeque<PathBuf>,
     /// What people bring, which comes first.
     pub(super) orders: VecDeque<(Import, String, Waiter)>,
     /// Whose release waits for the gate: whether there was a hold, and by whom.
@@ -76,11 +79,11 @@ pub(super) struct Agent {
     /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
     pub(super) scheduled: Option<SystemTime>,
     /// Imports in a row that failed for no fault of the file.
-    stuck: u32,
+    pub(super) stuck: u32,
     /// When to look into the inbox next.
-    glance: Option<Instant>,
+    pub(super) glance: Option<Instant>,
     pub(super) live: Arc<Live>,
-    metrics: Arc<Metrics>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) describe: Describe,
     pub(super) notifier: Notifier,
     /// Since when which version is shown, for [`Agent::tell_standing`].
@@ -138,6 +141,7 @@ impl Agent {
             running: None,
             pending: None,
             force: false,
+            asked_by: None,
             waiting: Vec::new(),
             imports: VecDeque::new(),
             orders: VecDeque::new(),
@@ -237,7 +241,10 @@ impl Agent {
         } else if let Some(path) = self.imports.pop_front() {
             (Work::Inbox(path), Vec::new())
         } else if let Some(trigger) = self.pending.take() {
-            (Work::Sync(trigger, std::mem::take(&mut self.force)), std::mem::take(&mut self.waiting))
+            (
+                Work::Sync(trigger, std::mem::take(&mut self.force), self.asked_by.take()),
+                std::mem::take(&mut self.waiting),
+            )
         } else {
             return;
         };
@@ -286,7 +293,7 @@ impl Agent {
     }
 
     /// Looks again after `wait`, or when the schedule says so.
-    fn look_after(&mut self, wait: Option<Duration>) {
+    pub(super) fn look_after(&mut self, wait: Option<Duration>) {
         self.scheduled = None;
         let wait = match (wait, &self.config.schedule) {
             (Some(wait), _) => wait,
@@ -325,99 +332,6 @@ impl Agent {
         }
     }
 
-    /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
-    fn reload(&mut self) -> bool {
-        match self.sources.load_again() {
-            Ok(config) => {
-                self.config_error = None;
-                self.take_over(config);
-                self.warn_of_config();
-                self.remember_config_error();
-                true
-            }
-            Err(problems) => {
-                for problem in &problems {
-                    tracing::error!("{}; the configuration before it stays in force", OneLine(&problem.to_string()));
-                }
-                let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-                self.config_error = Some(OneLine(&lines.join("; ")).to_string());
-                self.remember_config_error();
-                false
-            }
-        }
-    }
-
-    /// What can change while it runs, changes.
-    fn take_over(&mut self, config: Config) {
-        for (key, same) in [
-            ("store.path", config.store == self.config.store),
-            ("server.listen", config.listen == self.config.listen),
-            ("admin.listen", config.admin == self.config.admin),
-            ("server", config.settings == self.config.settings),
-        ] {
-            if !same {
-                tracing::warn!("{key} has changed, which takes a restart");
-            }
-        }
-        let inbox = config.inbox != self.config.inbox;
-        let addresses = self.config.intent.gate.addresses.clone();
-        self.config = Config {
-            store: self.config.store.clone(),
-            listen: self.config.listen.clone(),
-            admin: self.config.admin.clone(),
-            settings: self.config.settings.clone(),
-            ..config
-        };
-        // The gate looks addresses up as they are served.
-        self.config.intent.gate.addresses = addresses;
-        self.publisher.configure(self.config.publish.clone());
-        if inbox {
-            self.inbox = open_inbox(&self.config);
-        }
-        self.glance = self.inbox.as_ref().map(|_| Instant::now());
-        self.watch.rewatch(watched(&self.sources, &self.config));
-    }
-
-    fn warn_of_config(&self) {
-        for warning in &self.config.warnings {
-            tracing::warn!("{}", OneLine(&warning.to_string()));
-        }
-        if let Some(api) = &self.config.intent.api
-            && api.key.is_too_open()
-        {
-            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.key.name());
-        }
-    }
-
-    /// Status says that a configuration was not taken over.
-    fn remember_config_error(&self) {
-        if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
-            tracing::warn!("{}", Chain(&error));
-        }
-    }
-
-    fn look_into_inbox(&mut self) {
-        let Some(inbox) = self.inbox.as_mut().filter(|_| self.config.intent.enabled) else {
-            self.glance = None;
-            return;
-        };
-        if self.running.is_some() {
-            // It may be reading what lies there.
-            self.glance = Some(Instant::now() + GLANCE);
-            return;
-        }
-        self.glance = None;
-        match inbox.see(std::time::Instant::now()) {
-            Ok(seen) => {
-                self.imports = seen.ready.into();
-                if seen.growing {
-                    self.glance = Some(Instant::now() + GLANCE);
-                }
-            }
-            Err(error) => tracing::warn!("cannot read the inbox {}: {error}", inbox.dir().display()),
-        }
-    }
-
     async fn ended(&mut self, done: Done, running: Option<Running>) -> Result<(), DaemonError> {
         self.remember_config_error();
         if let Ok(report) = &done.result {
@@ -430,7 +344,11 @@ impl Agent {
             _ => self.show_active().await,
         }
         let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
-        let name = done.result.as_ref().map_or("failed", |report| report.outcome.name());
+        let name = match &done.result {
+            Ok(report) if report.blind.is_some() => "probes unreadable",
+            Ok(report) => report.outcome.name(),
+            Err(_) => "failed",
+        };
         match done.work {
             Work::Inbox(path) => {
                 self.metrics.count_import(name);
@@ -450,11 +368,12 @@ impl Agent {
                 self.after_release(was_held, &who, waiting, &done.result);
                 Ok(())
             }
-            Work::Sync(trigger, force) => {
+            Work::Sync(trigger, force, who) => {
                 if let Err(SyncError::Interrupted) = done.result {
                     // It is not given up: whoever waits for it goes on waiting.
                     self.waiting.extend(waiting);
                     self.force |= force;
+                    self.asked_by = self.asked_by.take().or(who);
                 } else {
                     self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
                     reply(waiting, &done.result, self.describe);
@@ -508,38 +427,6 @@ impl Agent {
             tracing::error!("{}; {stays}; looking again in {} s", Chain(error), wait.as_secs_f32().ceil());
         }
     }
-
-    /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
-    fn put_away(&mut self, path: &std::path::Path, result: &Result<Report, SyncError>) {
-        let Some(inbox) = &mut self.inbox else { return };
-        let reason = match result {
-            Ok(_) => None,
-            Err(error) if error.is_cut_short() && !inbox.give_time(path) => {
-                tracing::warn!("{}; it is looked at again in a minute, or when it has changed", Chain(error));
-                self.glance = Some(Instant::now() + GLANCE);
-                return;
-            }
-            Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
-            Err(error) => {
-                tracing::error!("{}; {} is tried again", Chain(error), path.display());
-                self.stuck += 1;
-                self.glance = Some(Instant::now() + backoff::after(self.stuck));
-                return;
-            }
-        };
-        self.stuck = 0;
-        match &reason {
-            None => tracing::info!("{}: accepted", path.display()),
-            Some(reason) => tracing::error!("{reason}; it is in rejected/"),
-        }
-        if let Err(error) = inbox.put_away(path, reason.as_deref()) {
-            tracing::warn!(
-                "cannot move {} out of the inbox: {}; it is left alone until it changes",
-                path.display(),
-                words(&error)
-            );
-        }
-    }
 }
 
 /// Never, as far as anybody waits.
@@ -553,30 +440,6 @@ async fn done(running: &mut Option<Running>) -> Result<Done, tokio::sync::onesho
         Some(running) => (&mut running.done).await,
         None => std::future::pending().await,
     }
-}
-
-fn open_inbox(config: &Config) -> Option<Inbox> {
-    let dir = config.inbox.as_ref()?;
-    match Inbox::open(dir) {
-        Ok(inbox) => Some(inbox),
-        Err(error) => {
-            tracing::error!("cannot open the inbox {} (sync.inbox): {error}", dir.display());
-            None
-        }
-    }
-}
-
-fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)> {
-    let mut files = vec![(What::Settings, sources.file().0)];
-    let intent = &config.intent;
-    let key = intent.api.as_ref().and_then(|api| api.key.file().cloned());
-    let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (What::Settings, path)));
-    if let Some(Bundle::File(path)) = &intent.bundle {
-        files.push((What::Bundle, path.clone()));
-    }
-    files.extend(config.inbox.clone().map(|path| (What::Inbox, path)));
-    files
 }
 
 fn tell(report: &Report) {

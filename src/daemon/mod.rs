@@ -5,9 +5,11 @@
 //! [`publisher`] what makes files of what it serves.
 
 mod agent;
+mod arrivals;
 mod notify;
 mod orders;
 mod publisher;
+mod reload;
 mod sockets;
 mod start;
 mod work;

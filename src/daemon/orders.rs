@@ -64,11 +64,18 @@ impl Agent {
                 }
                 self.failures = 0;
                 self.force |= force;
+                self.asked_by = Some(order.who);
                 self.waiting.push(reply);
                 self.wake(if refresh { Trigger::Refresh } else { Trigger::Asked });
             }
             Verb::Import(import) => match import.label.as_deref().map(Label::new).transpose() {
-                Ok(_) => self.orders.push_back((import, order.who, reply)),
+                Ok(_) => {
+                    // What a person brings does not wait for what the daemon asks for.
+                    if self.running.as_ref().is_some_and(|running| running.gives_way) {
+                        self.call_off();
+                    }
+                    self.orders.push_back((import, order.who, reply));
+                }
                 Err(why) => {
                     let _ = reply.send(Reply::Failed { code: 2, message: format!("--label: {why}") });
                 }
@@ -163,6 +170,8 @@ impl Agent {
     pub(super) fn show(&mut self, id: VersionId, version: Sealed) {
         self.site.show(version);
         self.shown = Some(id);
+        // Whoever is told that it is served may ask at once.
+        self.live.tell(|now| now.served = Some(id));
     }
 
     /// Serves the active version if it is another than the one that is served.

@@ -28,7 +28,7 @@ const NICE: i32 = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
     /// A sync, what woke it, and whether what it brings passes the gate unasked.
-    Sync(Trigger, bool),
+    Sync(Trigger, bool, Option<String>),
     /// A file from the inbox.
     Inbox(PathBuf),
     /// A bundle that a person brings.
@@ -80,7 +80,7 @@ impl Running {
         let (send, done) = oneshot::channel();
         let is_import = matches!(work, Work::Inbox(_) | Work::Import(..));
         let is_sync = matches!(work, Work::Sync(..));
-        let gives_way = matches!(work, Work::Sync(trigger, _) if trigger < Trigger::Asked);
+        let gives_way = matches!(work, Work::Sync(trigger, ..) if trigger < Trigger::Asked);
         let doing = Arc::new(Doing::default());
         let told = Arc::clone(&doing);
         let (writer, mut intent) = (Arc::clone(writer), intent.clone());
@@ -88,12 +88,12 @@ impl Running {
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
             step_back(threads);
             let who = match &work {
-                Work::Sync(..) => "docwharf run",
+                Work::Sync(.., who) => who.as_deref().unwrap_or("docwharf run"),
                 Work::Inbox(_) => "inbox",
                 Work::Import(_, who) | Work::Release(_, who) => who,
             };
             let force = match &work {
-                Work::Sync(_, force) => *force,
+                Work::Sync(_, force, _) => *force,
                 Work::Inbox(_) | Work::Release(..) => false,
                 Work::Import(one, _) => one.force,
             };
@@ -128,7 +128,7 @@ fn act(
     means: &Means,
 ) -> (Result<Report, SyncError>, Opened) {
     let result = match work {
-        Work::Sync(trigger, _) => act::sync(writer, intent, *trigger, means),
+        Work::Sync(trigger, ..) => act::sync(writer, intent, *trigger, means),
         Work::Inbox(path) => {
             let source = path.display().to_string();
             let handed = Handed { path, source: &source, label: None, who: &means.who, force: means.force };

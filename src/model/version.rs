@@ -97,6 +97,9 @@ impl Manifest {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Label(String);
 
+/// Names that commands understand by themselves.
+const RESERVED: [&str; 3] = ["active", "previous", "newest"];
+
 impl Label {
     /// 1 to 200 characters, none of them a control character, no space at either end.
     pub fn new(text: &str) -> Result<Label, &'static str> {
@@ -105,6 +108,9 @@ impl Label {
         }
         if text.chars().any(char::is_control) || text.trim() != text {
             return Err("a label has no control characters and no space at its ends");
+        }
+        if RESERVED.contains(&text) {
+            return Err("active, previous and newest are what docwharf itself calls versions");
         }
         Ok(Label(text.to_owned()))
     }

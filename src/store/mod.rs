@@ -48,7 +48,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Another process writes.
-    #[error("the store {} is locked by another docwharf: try again when it is done; a `run` that does not answer on control.sock belongs to another user, or must be restarted", path.display())]
+    #[error("the store {} is locked by another docwharf: try again when it is done, or stop it; `docwharf doctor` names its process", path.display())]
     Locked {
         /// The store.
         path: PathBuf,

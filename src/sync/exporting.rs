@@ -76,7 +76,8 @@ impl<W: World> Sync<'_, W> {
                         let after = show_duration(self.intent.max_age);
                         format!("no probe can be read (sync.probe): the next export is when the last success is {after} old (sync.maxAge)")
                     });
-                    return Ok(Report { blind, ..report });
+                    let saw = if blind.is_some() { None } else { report.saw };
+                    return Ok(Report { blind, saw, ..report });
                 }
                 self.start(wish, &source, said)?
             }

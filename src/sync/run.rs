@@ -62,7 +62,7 @@ pub fn sync<W: World>(
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
     let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
     let time = show_unix(world.now());
-    if result.is_ok() {
+    if result.as_ref().is_ok_and(|report| report.blind.is_none()) {
         record.last_good = Some(time.clone());
     }
     let saw = result.as_ref().ok().and_then(|report| report.saw.clone());

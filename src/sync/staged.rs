@@ -58,7 +58,9 @@ pub fn way_out(staged: &Staged) -> String {
     let id = staged.version.short();
     match staged.waits {
         Waits::Person => format!("`docwharf activate {id}` makes it active"),
-        Waits::Gate(_) => format!("`docwharf activate {id}` or `docwharf sync --force` lets it through"),
+        Waits::Gate(_) => {
+            format!("`docwharf activate {id}` lets it through, or --force with the sync or import that brings it")
+        }
         Waits::Release => "`docwharf release` ends the hold".to_owned(),
         Waits::Look => "it is due at the next look".to_owned(),
     }

@@ -1,0 +1,110 @@
+//! A configuration that changes under a running agent: read again, taken over as far as that goes, remembered if it is wrong.
+
+use std::path::PathBuf;
+
+use tokio::time::Instant;
+
+use crate::base::chain::{Chain, OneLine};
+use crate::config::Problem;
+use crate::config::checked::{Config, Sources};
+use crate::sync::Bundle;
+use crate::sync::watch::What;
+
+use super::agent::Agent;
+use super::arrivals::open_inbox;
+
+impl Agent {
+    /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
+    pub(super) fn reload(&mut self) -> bool {
+        match self.sources.load_again() {
+            Ok(config) => {
+                self.config_error = None;
+                self.take_over(config);
+                self.warn_of_config();
+                self.remember_config_error();
+                true
+            }
+            Err(problems) => {
+                for problem in &problems {
+                    tracing::error!("{}; the configuration before it stays in force", OneLine(&problem.to_string()));
+                }
+                let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+                self.config_error = Some(OneLine(&lines.join("; ")).to_string());
+                self.remember_config_error();
+                false
+            }
+        }
+    }
+
+    /// What can change while it runs, changes.
+    pub(super) fn take_over(&mut self, config: Config) {
+        for (key, same) in [
+            ("store.path", config.store == self.config.store),
+            ("server.listen", config.listen == self.config.listen),
+            ("admin.listen", config.admin == self.config.admin),
+            ("server", config.settings == self.config.settings),
+        ] {
+            if !same {
+                tracing::warn!("{key} has changed, which takes a restart");
+            }
+        }
+        let inbox = config.inbox != self.config.inbox;
+        let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
+        let paces_differ = pace(&config) != pace(&self.config);
+        let addresses = self.config.intent.gate.addresses.clone();
+        self.config = Config {
+            store: self.config.store.clone(),
+            listen: self.config.listen.clone(),
+            admin: self.config.admin.clone(),
+            settings: self.config.settings.clone(),
+            ..config
+        };
+        // The gate looks addresses up as they are served.
+        self.config.intent.gate.addresses = addresses;
+        self.publisher.configure(self.config.publish.clone());
+        if inbox {
+            self.inbox = open_inbox(&self.config);
+        }
+        if paces_differ {
+            // A shorter pace counts from now; a longer one does not put off what is due.
+            let due = (self.next, self.scheduled);
+            self.look_after(None);
+            if due.0.0 < self.next.0 {
+                (self.next, self.scheduled) = due;
+            }
+        }
+        self.glance = self.inbox.as_ref().map(|_| Instant::now());
+        self.watch.rewatch(watched(&self.sources, &self.config));
+    }
+
+    pub(super) fn warn_of_config(&self) {
+        for warning in &self.config.warnings {
+            tracing::warn!("{}", OneLine(&warning.to_string()));
+        }
+        if let Some(api) = &self.config.intent.api
+            && api.key.is_too_open()
+        {
+            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.key.name());
+        }
+    }
+
+    /// Status says that a configuration was not taken over.
+    pub(super) fn remember_config_error(&self) {
+        if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+}
+
+pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)> {
+    let mut files = vec![(What::Settings, sources.file().0)];
+    let intent = &config.intent;
+    let key = intent.api.as_ref().and_then(|api| api.key.file().cloned());
+    let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (What::Settings, path)));
+    if let Some(Bundle::File(path)) = &intent.bundle {
+        files.push((What::Bundle, path.clone()));
+    }
+    files.extend(config.inbox.clone().map(|path| (What::Inbox, path)));
+    files
+}
