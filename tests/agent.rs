@@ -639,3 +639,13 @@ fn a_label_does_not_move_without_a_word() {
     let history = host.ok(&["history"]).stdout;
     assert!(history.lines().any(|line| line.contains("label moved") && line.contains("1.4")), "{history}");
 }
+
+#[test]
+fn what_docwharf_itself_calls_versions_is_no_label() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    for label in ["active", "previous", "newest"] {
+        let ended = host.fails(2, &["import", host.path("bundle.zip").to_str().unwrap(), "--label", label]);
+        assert!(ended.stderr.contains("what docwharf itself calls versions"), "{}", ended.stderr);
+    }
+}

@@ -489,6 +489,21 @@ fn run_follows_the_configuration_and_makes_good_what_failed() {
 }
 
 #[test]
+fn who_only_publishes_is_ready_when_it_has() {
+    let host = Host::new(WWW);
+    fs::create_dir(host.path("inbox")).unwrap();
+    host.import(&site("one"));
+    fs::remove_file(host.www("current")).unwrap();
+    fs::create_dir(host.www("current")).unwrap();
+    let _daemon = Quiet::start(&host);
+    let health = || end(&mut host.command(&["health"]));
+    until("it cannot publish", || health().stderr.contains("nothing is published yet"));
+    fs::remove_dir(host.www("current")).unwrap();
+    until("it is ready", || health().code == Some(0));
+    assert_eq!(published(&host), "one");
+}
+
+#[test]
 fn no_listener_and_nowhere_to_publish_is_told() {
     let host = Host::new("");
     fs::create_dir(host.path("inbox")).unwrap();

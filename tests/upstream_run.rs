@@ -455,6 +455,11 @@ fn status_tells_probes_that_cannot_be_read_from_probes_that_have_not_changed() {
     let last = || host.ok(&["status", "--json"]).json()["lastAttempt"].clone();
     until("a look in vain", || last()["result"] == "probes unreadable");
     assert!(last()["error"].as_str().is_some_and(|why| why.contains("sync.probe")), "{}", last());
+    // What cannot be seen is no success to an alert on the age of the last one.
+    let good = host.status()["lastGood"].clone();
+    let looks = upstream.count(Call::Probe);
+    until("more looks in vain", || upstream.count(Call::Probe) > looks + 2);
+    assert_eq!(host.status()["lastGood"], good);
 }
 
 #[test]

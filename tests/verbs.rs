@@ -216,6 +216,66 @@ fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
 }
 
 #[test]
+fn what_is_imported_during_a_look_nobody_asked_for_does_not_wait_for_it() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("two"));
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
+    daemon.signal("HUP");
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    host.put("third.zip", bundle("third"));
+    host.ok(&["import", host.path("third.zip").to_str().unwrap()]);
+    assert_eq!(front(&daemon), "third");
+    upstream.heal();
+    until("the look is made again", || front(&daemon) == "two");
+}
+
+#[test]
+fn a_shorter_interval_takes_effect_at_once() {
+    let mut host = host();
+    let _daemon = host.run();
+    until("the first look has ended", || host.status()["nextLook"].is_string());
+    let far = host.status()["nextLook"].as_str().unwrap().to_owned();
+    host.change("sync.interval", text("10m"));
+    until("the next look is nearer", || host.status()["nextLook"].as_str().is_some_and(|next| next < far.as_str()));
+}
+
+#[test]
+fn history_names_who_typed_a_sync() {
+    let host = host();
+    let _daemon = host.run();
+    until("the first look has ended", || host.status()["nextLook"].is_string());
+    host.put("bundle.zip", bundle("typed"));
+    host.ok(&["sync"]);
+    let history = host.ok(&["history"]).stdout;
+    let typed = history.lines().filter(|line| line.contains("activated") && line.ends_with("tester")).count();
+    assert_eq!(typed, 3, "{history}");
+}
+
+#[test]
+fn a_daemon_of_another_user_is_told_from_none() {
+    if !rustix::process::geteuid().is_root() {
+        return; // who is not root cannot be two users
+    }
+    let host = host();
+    let _daemon = host.run();
+    finish(Command::new("chmod").args(["-R", "a+rX"]).arg(host.dir.path())).expect(0);
+    let stranger = |verb: &[&str]| {
+        let mut command = Command::new("setpriv");
+        let inner = host.command(verb);
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        finish(command.arg(inner.get_program()).args(inner.get_args()))
+    };
+    let status = stranger(&["status"]).expect(0).stdout;
+    assert!(status.contains("it answers its own user and root only"), "{status}");
+    let health = judged(1, stranger(&["health"])).stderr;
+    assert!(health.contains("it answers its own user and root only"), "{health}");
+}
+
+#[test]
 fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
