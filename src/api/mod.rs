@@ -1,12 +1,17 @@
 //! The management API as its client sees it: one request, one answer. Never touches disk; never follows the key out of
 //! the API's own origin.
 //!
-//! [`wire`] reads answers, taking what the specification promises and tolerating everything else; [`export`] tells what
-//! a job's state means. Trying again is the caller's business (`net::retry`).
+//! [`wire`] reads answers, taking what the specification promises and tolerating everything else; [`export`] and
+//! [`preview`] tell what the state of a job means, [`analytics`] what readers searched for, [`ask`] what can be done about
+//! a call that failed. Trying again is the caller's business (`net::retry`).
 
+pub mod analytics;
+pub mod ask;
 pub mod export;
+pub mod preview;
 pub mod wire;
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
@@ -18,6 +23,8 @@ use crate::base::chain::OneLine;
 use crate::base::secret::{SafeUrl, Scrubber, Secret};
 use crate::net::trouble::{Cause, Trouble};
 
+use analytics::{Page, Question};
+use preview::{Deployment, Preview};
 use wire::{Answer, Job, Link};
 
 /// Answers of the API are small; more than this is none.
@@ -73,14 +80,43 @@ impl Api {
         if let Some(version) = version {
             body["version"] = json!(version);
         }
-        let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], Some(&body)).await?;
+        let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], &[], Some(&body)).await?;
         wire::job_id(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// GET /static-export/jobs/{jobId}
     pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
-        let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], None).await?;
+        let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
         wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// POST /project/preview/{projectId}: starts a preview of `branch`, or deploys the one there is again.
+    pub async fn preview(&self, project: &str, branch: &str) -> Result<Preview, Trouble> {
+        let body = json!({ "branch": branch });
+        let (status, answer, bytes) =
+            self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
+        preview::started(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// GET api.statusPath: how far the deployment of a preview is.
+    pub async fn deployment(&self, path: &[&str]) -> Result<Deployment, Trouble> {
+        let (status, answer, bytes) = self.call(Method::GET, path, &[], None).await?;
+        let deployment = preview::deployment(&answer, &self.scrubber);
+        deployment.map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// GET /analytics/{projectId}/searches: one page of what readers searched for.
+    pub async fn searches(&self, project: &str, question: &Question<'_>) -> Result<Page, Trouble> {
+        let limit = question.limit.to_string();
+        let given = [
+            ("dateFrom", question.from),
+            ("dateTo", question.to),
+            ("limit", Some(limit.as_str())),
+            ("cursor", question.cursor),
+        ];
+        let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let (status, answer, bytes) = self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
+        analytics::page(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// Asks for a job that does not exist: the API is there and takes the key if it says so. Starts nothing.
@@ -115,7 +151,7 @@ impl Api {
         let path = ["static-export", "jobs", id, "bundle"];
         // The body may hold the link itself: it is not quoted, whatever is wrong with it.
         let (status, answer, _) =
-            self.call(Method::POST, &path, None).await.map_err(|trouble| match trouble.cause {
+            self.call(Method::POST, &path, &[], None).await.map_err(|trouble| match trouble.cause {
                 Cause::Unreadable => Trouble::new(Cause::Unreadable, "the answer is no JSON object that can be read"),
                 _ => trouble,
             })?;
@@ -127,6 +163,7 @@ impl Api {
         &self,
         method: Method,
         path: &[&str],
+        query: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
@@ -135,11 +172,15 @@ impl Api {
                 // Encoded or not, a URL would take it for a step up.
                 return Err(Trouble::new(
                     Cause::Unreadable,
-                    format!("the job id {segment:?} cannot be part of an address"),
+                    format!("the id {segment:?} cannot be part of an address"),
                 ));
             }
             url.push('/');
             url.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        for (i, (name, value)) in query.iter().enumerate() {
+            let between = if i == 0 { '?' } else { '&' };
+            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, RESERVED));
         }
         let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
         let shown = format!("{method} /{}", path.join("/"));

@@ -23,9 +23,45 @@ impl Answer {
         serde_json::from_str(text.trim_start_matches('\u{feff}')).ok().map(Answer)
     }
 
-    fn get(&self, name: &str) -> Option<Value> {
-        serde_json::from_str(self.0.get(name)?.get()).ok()
+    pub(super) fn get(&self, name: &str) -> Option<Value> {
+        let raw = self.0.get(name)?.get();
+        serde_json::from_str(raw).ok().or_else(|| serde_json::from_str(&without_halves(raw)).ok())
     }
+
+    /// A field's own text.
+    pub(super) fn raw(&self, name: &str) -> Option<&RawValue> {
+        self.0.get(name).map(AsRef::as_ref)
+    }
+}
+
+/// JSON whose lone halves of surrogate pairs, as a text cut in the middle of a character has, are replacement characters
+/// (RFC 8259 section 8.2 leaves them to the reader).
+fn without_halves(json: &str) -> String {
+    let unit = |at: usize| {
+        let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let (mut out, mut at) = (String::with_capacity(json.len()), 0);
+    while let Some(found) = json[at..].find('\\') {
+        out.push_str(&json[at..at + found]);
+        at += found;
+        let length = match (unit(at), unit(at + 6)) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                out.push('\u{fffd}');
+                at += 6;
+                continue;
+            }
+            (Some(_), _) => 6,
+            // A backslash and what it escapes, which is one byte.
+            _ => 2,
+        };
+        let end = json.ceil_char_boundary(at + length);
+        out.push_str(json.get(at..end).unwrap_or_default());
+        at = end;
+    }
+    out.push_str(&json[at..]);
+    out
 }
 
 /// What a job's status means.
@@ -89,7 +125,7 @@ pub struct Link {
     pub expires_at: Option<String>,
 }
 
-fn text(answer: &Answer, name: &str) -> Result<String, String> {
+pub(super) fn text(answer: &Answer, name: &str) -> Result<String, String> {
     match answer.get(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
         None if !answer.0.contains_key(name) => Err(format!("it has no {name}")),
@@ -97,7 +133,7 @@ fn text(answer: &Answer, name: &str) -> Result<String, String> {
     }
 }
 
-fn number(value: Option<Value>) -> Option<f64> {
+pub(super) fn number(value: Option<Value>) -> Option<f64> {
     let number = match value? {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().trim_end_matches('%').trim().parse().ok(),
@@ -107,12 +143,12 @@ fn number(value: Option<Value>) -> Option<f64> {
 }
 
 /// A number of things.
-fn whole(value: Option<Value>) -> Option<u64> {
+pub(super) fn whole(value: Option<Value>) -> Option<u64> {
     // What is beyond u64 is beyond counting.
     number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
 }
 
-fn hint(answer: &Answer, name: &str) -> Option<String> {
+pub(super) fn hint(answer: &Answer, name: &str) -> Option<String> {
     match answer.get(name)? {
         Value::String(text) => Some(text),
         _ => None,
@@ -170,13 +206,24 @@ mod tests {
         }
         let beyond = r#"{"status":"running","progress":1e999,"error":"\ud800","pageCount":3,"x":"\udc00"}"#;
         let beyond = job(&object(beyond), &none).unwrap();
-        assert_eq!((beyond.progress, beyond.page_count, beyond.error), (None, Some(3), None));
+        assert_eq!((beyond.progress, beyond.page_count, beyond.error.as_deref()), (None, Some(3), Some("\u{fffd}")));
         assert_eq!(job(&object("\u{feff}{\"status\":\"queued\"}"), &none).unwrap().status, "queued");
         for no_object in ["", "[]", "\"text\"", "{\"status\":", "<html>", "null"] {
             assert!(Answer::read(no_object.as_bytes()).is_none(), "{no_object}");
         }
         assert!(job_id(&object(r#"{"jobId":null}"#)).is_err());
         assert_eq!(job_id(&object(r#"{"jobId":"a/b"}"#)).unwrap(), "a/b");
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_costs_one_character_and_no_text() {
+        for (json, text) in [
+            (r#""a\ud83d""#, "a\u{fffd}"),
+            (r#""\ude00\n\ud83d\ude00\\ud83d\u00e9\ud83dé""#, "\u{fffd}\n\u{1f600}\\ud83dé\u{fffd}é"),
+        ] {
+            let answer = object(&format!("{{\"searchQuery\":{json}}}"));
+            assert_eq!(answer.get("searchQuery").unwrap(), text);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::api::Api;
+use crate::api::ask::Ask;
 use crate::api::export::{self, Step};
 use crate::api::wire::{Job, Link};
 use crate::base::backoff;
@@ -15,15 +15,15 @@ use crate::config::checked::Config;
 use crate::fetch::{Download, Fetched};
 use crate::model::units::show_size;
 use crate::model::version::Label;
-use crate::net::client::client;
 use crate::net::retry::{Attempts, Call};
 use crate::net::trouble::{Cause, Trouble};
 use crate::store::space::free_bytes;
 use crate::sync::SyncError;
 use crate::sync::act::Means;
-use crate::sync::error::{Ask, FRESH_LINKS, is_dead_link};
+use crate::sync::error::{FRESH_LINKS, is_dead_link};
 
 use super::attend::attended;
+use super::caller::Caller;
 use super::{Context, Failure};
 
 #[derive(Debug, Subcommand)]
@@ -77,7 +77,7 @@ impl Export {
             Export::Start(start) => start.run(context, config),
             Export::Status(status) => status.run(context, config),
             Export::Link(link) => {
-                let link = attended(context, move |means| Caller::new(&config, means)?.link(&link.job))??;
+                let link = attended(context, move |means| Jobs::new(&config, means)?.link(&link.job))??;
                 let json = json!({
                     "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
                     "sizeBytes": link.size, "expiresAt": link.expires_at,
@@ -95,7 +95,7 @@ impl Start {
         let version = self.version.as_deref().map(Label::new).transpose();
         let version = version.map_err(|why| Failure::Usage(format!("--version: {why}")))?;
         let version = version.or_else(|| config.intent.pin.clone());
-        let id = attended(context, move |means| Caller::new(&config, means)?.start(version.as_ref()))??;
+        let id = attended(context, move |means| Jobs::new(&config, means)?.start(version.as_ref()))??;
         context.result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
     }
 }
@@ -103,7 +103,7 @@ impl Start {
 impl Status {
     fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
         let (id, wait) = (self.job.clone(), self.wait);
-        let job = attended(context, move |means| Caller::new(&config, means)?.status(&id, wait))??;
+        let job = attended(context, move |means| Jobs::new(&config, means)?.status(&id, wait))??;
         let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
         context.result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
         match export::next(&job) {
@@ -119,67 +119,55 @@ impl Status {
 impl DownloadArgs {
     fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
         let (path, bytes) =
-            attended(context, move |means| Caller::new(&config, means)?.download(&self.job, self.output.as_deref()))??;
+            attended(context, move |means| Jobs::new(&config, means)?.download(&self.job, self.output.as_deref()))??;
         let json = json!({ "schemaVersion": 1, "file": path, "bytes": bytes });
         context.done(&json, &format!("{}  {}\n", path.display(), show_size(bytes)))
     }
 }
 
-/// Calls the API with patience.
-struct Caller<'a> {
-    config: &'a Config,
-    means: &'a Means,
-    http: reqwest::Client,
-    api: Api,
-    domain: String,
-}
+/// The calls of the export job.
+struct Jobs<'a>(Caller<'a>);
 
-impl<'a> Caller<'a> {
-    fn new(config: &'a Config, means: &'a Means) -> Result<Caller<'a>, Failure> {
-        let none = "export needs [api] with baseUrl and domain; see `docwharf config init`";
-        let source = config.intent.api.as_ref().ok_or_else(|| Failure::Usage(none.to_owned()))?;
-        let network = &config.intent.network;
-        let key = source.key.read()?;
-        let http = client(network).map_err(SyncError::from)?;
-        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
-        Ok(Caller { config, means, http, api, domain: source.domain.clone() })
+impl<'a> Jobs<'a> {
+    fn new(config: &'a Config, means: &'a Means) -> Result<Jobs<'a>, Failure> {
+        Caller::new(config, means, "export").map(Jobs)
     }
 
     fn start(&self, version: Option<&Label>) -> Result<String, Failure> {
-        let doing = format!("start the export of {}", self.domain);
-        self.persist(Ask::Start, &doing, || {
-            self.means.wait_for(self.api.start(&self.domain, version.map(Label::as_str)))
+        let doing = format!("start the export of {}", self.0.source.domain);
+        self.0.persist(Ask::Start, &doing, || {
+            self.0.means.wait_for(self.0.api.start(&self.0.source.domain, version.map(Label::as_str)))
         })
     }
 
     fn status(&self, id: &str, wait: bool) -> Result<Job, Failure> {
-        let network = &self.config.intent.network;
+        let network = &self.0.config.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(id));
         let began = std::time::Instant::now();
         for polls in 1.. {
-            let job = self.persist(Ask::Poll, &doing, || self.means.wait_for(self.api.job(id)))?;
-            self.means.doing.set_percent(job.progress);
-            self.means.doing.tell(&OneLine(&job.line()).to_string());
+            let job = self.0.persist(Ask::Poll, &doing, || self.0.means.wait_for(self.0.api.job(id)))?;
+            self.0.means.doing.set_percent(job.progress);
+            self.0.means.doing.tell(&OneLine(&job.line()).to_string());
             if !wait || export::next(&job) != Step::Poll {
                 return Ok(job);
             }
-            if began.elapsed() >= self.config.intent.job_timeout {
+            if began.elapsed() >= self.0.config.intent.job_timeout {
                 return Err(SyncError::JobTimeout {
                     id: OneLine(id).to_string(),
-                    after: self.config.intent.job_timeout,
+                    after: self.0.config.intent.job_timeout,
                     state: OneLine(&job.line()).to_string(),
                     still: Duration::ZERO,
                 }
                 .into());
             }
-            self.pause(export::pause(polls, network.poll_first, network.poll_most))?;
+            self.0.pause(export::pause(polls, network.poll_first, network.poll_most))?;
         }
         Err(Failure::Changed("polled for ever".to_owned()))
     }
 
     fn link(&self, id: &str) -> Result<Link, Failure> {
         let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
-        self.persist(Ask::Link, &doing, || self.means.wait_for(self.api.link(id)))
+        self.0.persist(Ask::Link, &doing, || self.0.means.wait_for(self.0.api.link(id)))
     }
 
     /// Downloads beside the target and renames: it is there whole or not at all.
@@ -199,10 +187,10 @@ impl<'a> Caller<'a> {
         };
         let space = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
         let space = space.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
-        let network = self.config.intent.network.clone();
-        let progress = std::sync::Arc::clone(&self.means.doing.fetching);
-        let limit = self.config.intent.effort.limits.archive;
-        let mut download = Download::new(self.http.clone(), network, progress, space.path(), id, limit, Vec::new());
+        let network = self.0.config.intent.network.clone();
+        let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
+        let limit = self.0.config.intent.effort.limits.archive;
+        let mut download = Download::new(self.0.http.clone(), network, progress, space.path(), id, limit, Vec::new());
         let room = |_, more| match free_bytes(space.path()) {
             Ok(Some(free)) if free < more => {
                 let what =
@@ -215,8 +203,8 @@ impl<'a> Caller<'a> {
         let mut attempts = Attempts::default();
         let mut links = 1;
         loop {
-            self.means.doing.tell(&format!("downloading {}", link.url));
-            let trouble = match self.means.wait_for(download.attempt(&link.url, &room))? {
+            self.0.means.doing.tell(&format!("downloading {}", link.url));
+            let trouble = match self.0.means.wait_for(download.attempt(&link.url, &room))? {
                 Ok(Fetched::Whole(arrived)) => {
                     let write = |error| Failure::local(format!("cannot write {}", target.display()))(error);
                     let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();
@@ -232,14 +220,14 @@ impl<'a> Caller<'a> {
             }
             if is_dead_link(&trouble) && links < FRESH_LINKS {
                 if links > 1 {
-                    self.pause(backoff::step(links - 1, backoff::random()))?;
+                    self.0.pause(backoff::step(links - 1, backoff::random()))?;
                 }
                 links += 1;
                 link = self.link(id)?;
                 continue;
             }
             match attempts.next(Call::Read, &trouble, backoff::random()) {
-                Some(pause) => self.pause(pause)?,
+                Some(pause) => self.0.pause(pause)?,
                 None => {
                     return Err(SyncError::Download {
                         link: link.url.to_string(),
@@ -249,33 +237,6 @@ impl<'a> Caller<'a> {
                     }
                     .into());
                 }
-            }
-        }
-    }
-
-    fn pause(&self, pause: Duration) -> Result<(), Failure> {
-        Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
-    }
-
-    fn persist<T>(
-        &self,
-        ask: Ask,
-        doing: &str,
-        mut call: impl FnMut() -> Result<Result<T, Trouble>, SyncError>,
-    ) -> Result<T, Failure> {
-        let mut attempts = Attempts::default();
-        loop {
-            let trouble = match call()? {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
-            };
-            match attempts.next(ask.call(), &trouble, backoff::random()) {
-                Some(pause) => {
-                    let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
-                    tracing::warn!("{}", OneLine(&line));
-                    self.pause(pause)?;
-                }
-                None => return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble }.into()),
             }
         }
     }

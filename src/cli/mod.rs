@@ -2,6 +2,7 @@
 
 mod attend;
 mod bundle;
+mod caller;
 mod completions;
 mod config;
 mod demo;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::api::preview::StatusPath;
 use crate::base::secret::{SafeUrl, Secret};
 use crate::model::digest::Digest;
 use crate::model::limits::Limits;
@@ -22,7 +23,9 @@ use super::gate::{check_activation, check_gate};
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
 use super::space;
-use super::values::{parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_slashes};
+use super::values::{
+    parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_project, parse_slashes,
+};
 use super::{Place, Problem};
 
 /// Where the configuration is when nobody says otherwise.
@@ -283,7 +286,8 @@ fn check_api(
     let before = checker.problems.len();
     let base = checker.parsed("api.baseUrl", parse_base_url);
     let domain = checker.parsed("api.domain", parse_domain);
-    let project = checker.text("api.projectId");
+    let project = checker.parsed("api.projectId", parse_project);
+    let status_path = checker.parsed("api.statusPath", StatusPath::parse).unwrap_or_default();
     let key_file = checker.text("api.keyFile").map(|path| base_of("api.keyFile").join(path));
     let raw = checker.raw;
     // An empty section asks for nothing, and certificates are for links, too.
@@ -307,7 +311,7 @@ fn check_api(
     if !base.is_encrypted() && !base.is_loopback() {
         warn("plain http: the key can be read on its way");
     }
-    Some(ApiSource { base, domain, project, key: key_place(key_file) })
+    Some(ApiSource { base, domain, project, status_path, key: key_place(key_file) })
 }
 
 /// The first set of `keyFile`, `$DOCWHARF_API_KEY`, `$CREDENTIALS_DIRECTORY/api-key`.

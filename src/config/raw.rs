@@ -32,6 +32,7 @@ pub const KEYS: &[Key] = &[
     key("api.projectId", ""),
     key("api.keyFile", ""),
     key("api.caFile", ""),
+    key("api.statusPath", "\"/project/update-status/{statusId}\""),
     key("sync.interval", "\"15m\""),
     key("sync.schedule", ""),
     key("sync.probe", ""),

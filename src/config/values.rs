@@ -72,6 +72,13 @@ pub fn parse_domain(text: &str) -> Result<String, String> {
     Err(format!("{text:?} is no host name: write it like docs.example.com, without scheme, port and path"))
 }
 
+/// A project's id, as the dashboard shows it beside the keys.
+pub fn parse_project(text: &str) -> Result<String, String> {
+    let id = text.trim();
+    let is_usable = !matches!(id, "" | "." | "..") && !id.chars().any(|c| c.is_control() || c.is_whitespace());
+    is_usable.then(|| id.to_owned()).ok_or_else(|| format!("{text:?} is no project id: copy it from the dashboard"))
+}
+
 /// An address to listen on.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));

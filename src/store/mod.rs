@@ -16,6 +16,7 @@
 //! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
 //! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
 
+pub mod asked;
 mod owner;
 pub mod prune;
 pub mod record;

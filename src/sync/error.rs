@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api::ask::Ask;
 use crate::bundle::policy::Fault;
 use crate::model::digest::Digest;
 use crate::model::units::show_duration;
 use crate::model::version::VersionId;
 use crate::net::client::ClientError;
-use crate::net::retry::{Call, PATIENCE};
 use crate::net::trouble::{Cause, Trouble};
 use crate::seal::SealError;
 use crate::store::StoreError;
@@ -60,7 +60,7 @@ pub enum SyncError {
         source: Box<SyncError>,
     },
     /// A call to the API brought no good answer.
-    #[error("cannot {doing}: {trouble}{}", hint(*.call, .trouble))]
+    #[error("cannot {doing}: {trouble}{}", .call.hint(.trouble))]
     Upstream {
         /// What was being done: "start the export of …".
         doing: String,
@@ -144,28 +144,6 @@ pub enum SyncError {
     Interrupted,
 }
 
-/// Which call of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Start a job.
-    Start,
-    /// Its state.
-    Poll,
-    /// A link.
-    Link,
-}
-
-impl Ask {
-    /// What kind of call it is, for trying again.
-    pub fn call(self) -> Call {
-        match self {
-            Ask::Start => Call::Start,
-            Ask::Poll => Call::Read,
-            Ask::Link => Call::Link,
-        }
-    }
-}
-
 impl SyncError {
     /// Whether the bundle itself is at fault, so that trying the same one again is no use.
     pub fn is_refusal(&self) -> bool {
@@ -203,39 +181,6 @@ fn not_moved(still: Duration) -> String {
         return String::new();
     }
     format!(" and had not moved for {}", show_duration(Duration::from_secs(still.as_secs())))
-}
-
-/// What a person can do next.
-fn hint(call: Ask, trouble: &Trouble) -> String {
-    let said = trouble.to_string().to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    let hint = match trouble.cause {
-        Cause::Status(401) => "the key is wrong, revoked or has expired: put a valid one in its place",
-        Cause::Status(403) if says(&["plan", "enterprise", "upgrade"]) => {
-            "static export needs another plan: ask the vendor"
-        }
-        Cause::Status(403) if says(&["read-only", "read only", "readonly", "scope", "permission", "write"]) => {
-            "the key may not do this: make one that may start exports"
-        }
-        Cause::Status(403) if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) => {
-            "this machine's address is not allowed: have it added to the list"
-        }
-        Cause::Status(403) if call == Ask::Start => {
-            "the plan may lack static export, the key may be read-only, or this address is not allowed"
-        }
-        Cause::Status(403) => "the key may not do this, or this address is not allowed",
-        Cause::Status(400 | 422) => "check api.domain and staticExport.version",
-        Cause::Status(404) if call != Ask::Start => "there is no such job any more, or not at this api.baseUrl",
-        Cause::Status(404) => "check api.baseUrl and api.domain",
-        Cause::Status(409) => "the upstream is in another state than we think; try again later",
-        _ if trouble.retry_after.is_some_and(|wait| wait > PATIENCE) => "try again then",
-        Cause::Status(429) => "too many requests: try again later",
-        Cause::NotSent => "check api.baseUrl, the network and proxies",
-        Cause::Unreadable => "what answers at api.baseUrl does not speak the management API",
-        Cause::Lost | Cause::Status(500..) => "the upstream has trouble; try again later",
-        Cause::Tls | Cause::Redirected | Cause::TooLarge | Cause::Disk | Cause::Status(_) => return String::new(),
-    };
-    format!("; {hint}")
 }
 
 /// Links for one bundle that bring nothing, after which no other is asked for.

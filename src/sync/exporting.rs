@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::api::ask::Ask;
 use crate::api::export::{self, Stall, Step};
 use crate::base::chain::OneLine;
 use crate::base::secret::SafeUrl;
@@ -13,7 +14,6 @@ use crate::net::trouble::{Cause, Trouble};
 use crate::store::record::{JobRecord, Probe, Probed, Success};
 
 use super::SyncError;
-use super::error::Ask;
 use super::plan::{self, Begin, Pace, Wish};
 use super::run::{Found, Sync};
 use super::settle::Report;

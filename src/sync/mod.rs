@@ -30,6 +30,7 @@ pub mod world;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::api::preview::StatusPath;
 use crate::base::secret::SafeUrl;
 use crate::model::digest::Digest;
 use crate::model::limits::Limits;
@@ -160,6 +161,8 @@ pub struct ApiSource {
     pub domain: String,
     /// The project, for previews and analytics.
     pub project: Option<String>,
+    /// Where the state of a preview's deployment is asked for.
+    pub status_path: StatusPath,
     /// Where its key is.
     pub key: KeyPlace,
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::api::ask::Ask;
 use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::fetch::Known;
@@ -14,7 +15,6 @@ use crate::store::record::{Attempt, Looked, Record};
 use crate::store::writer::Committed;
 
 use super::bring::{Arrival, Brought};
-use super::error::Ask;
 use super::plan::{self, First, Then, Trigger, Wish};
 use super::settle::Report;
 use super::world::{Asked, World};

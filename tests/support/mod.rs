@@ -8,6 +8,7 @@ pub mod disk;
 pub mod h2;
 pub mod http;
 pub mod proxy;
+pub mod studio;
 pub mod tar;
 pub mod tls;
 pub mod upstream;

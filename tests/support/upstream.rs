@@ -12,6 +12,7 @@ use docwharf::model::digest::Digest;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
+use super::studio::Studio;
 use super::tar::gzip;
 
 /// The admin key that the API takes.
@@ -31,6 +32,9 @@ pub enum Call {
     Bundle,
     Download,
     Probe,
+    Preview,
+    Deployment,
+    Searches,
     Other,
 }
 
@@ -240,6 +244,8 @@ pub struct Plan {
     pub probe: Vec<u8>,
     /// The same for single targets, query and all.
     pub pages: HashMap<String, Vec<u8>>,
+    /// Previews and search analytics.
+    pub studio: Studio,
     /// How many seconds its clock is ahead.
     pub skew: i64,
     /// Polls answered so far, for each job.
@@ -343,6 +349,7 @@ impl Upstream {
             link_on_api: false,
             probe: b"<urlset></urlset>".to_vec(),
             pages: HashMap::new(),
+            studio: Studio::default(),
             skew: 0,
             jobs: HashMap::new(),
             started: 0,
@@ -760,6 +767,11 @@ impl Shared {
                 }
                 Outgoing::json(200, &body)
             }
+            Call::Preview | Call::Deployment | Call::Searches => {
+                let origin = format!("{}://{}", self.scheme, self.api);
+                let (status, body) = plan.studio.answer(request, &origin);
+                Outgoing::json(status, &body)
+            }
             _ => Outgoing::json(404, &json!({"error": "no such route"})),
         }
     }
@@ -879,6 +891,9 @@ fn classify(request: &Request) -> Call {
         "POST" if path == "/v1/static-export/jobs" => Call::Start,
         "POST" if path.ends_with("/bundle") && job_of(path).is_some() => Call::Bundle,
         "GET" if job_of(path).is_some() => Call::Poll,
+        "POST" if path.starts_with("/v1/project/preview/") => Call::Preview,
+        "GET" if path.starts_with("/v1/project/update-status/") => Call::Deployment,
+        "GET" if path.starts_with("/v1/analytics/") && path.ends_with("/searches") => Call::Searches,
         _ if path.starts_with("/exports/") => Call::Download,
         _ if matches!(path, "/sitemap.xml" | "/llms.txt") => Call::Probe,
         _ => Call::Other,

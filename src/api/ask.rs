@@ -1,0 +1,92 @@
+//! Which call of the API it is: what that means for trying again, and what a person can do when it fails.
+
+use crate::net::retry::{Call, PATIENCE};
+use crate::net::trouble::{Cause, Trouble};
+
+/// Which call of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Start an export job.
+    Start,
+    /// Its state.
+    Poll,
+    /// A link to its bundle.
+    Link,
+    /// Start a preview, or deploy it again.
+    Preview,
+    /// The state of its deployment.
+    Deployment,
+    /// What readers have searched for.
+    Searches,
+}
+
+impl Ask {
+    /// What kind of call it is, for trying again.
+    pub fn call(self) -> Call {
+        match self {
+            Ask::Start | Ask::Preview => Call::Start,
+            Ask::Poll | Ask::Deployment | Ask::Searches => Call::Read,
+            Ask::Link => Call::Link,
+        }
+    }
+
+    /// What a person can do about this trouble, to be put behind it; empty where nobody knows.
+    pub fn hint(self, trouble: &Trouble) -> String {
+        let hint = match trouble.cause {
+            Cause::Status(401) => "the key is wrong, revoked or has expired: put a valid one in its place",
+            Cause::Status(403) => self.refused(trouble),
+            Cause::Status(400 | 422) => match self {
+                Ask::Preview => "check the branch and api.projectId",
+                Ask::Searches => "check the dates, --limit, --cursor and api.projectId",
+                Ask::Deployment => "check the status id and api.statusPath",
+                Ask::Start | Ask::Poll | Ask::Link => "check api.domain and staticExport.version",
+            },
+            Cause::Status(404) => match self {
+                Ask::Start => "check api.baseUrl and api.domain",
+                Ask::Poll | Ask::Link => "there is no such job any more, or not at this api.baseUrl",
+                Ask::Preview | Ask::Searches => "check api.baseUrl and api.projectId",
+                Ask::Deployment => "there is no such deployment, or its state is at another api.statusPath",
+            },
+            Cause::Status(409) => "the upstream is in another state than we think; try again later",
+            _ if trouble.retry_after.is_some_and(|wait| wait > PATIENCE) => "try again then",
+            Cause::Status(429) => match self {
+                Ask::Preview => "an organization may start 5 previews a minute: try again later",
+                Ask::Searches => "an organization may ask for analytics 100 times an hour: try again later",
+                _ => "too many requests: try again later",
+            },
+            Cause::NotSent => "check api.baseUrl, the network and proxies",
+            Cause::Unreadable => "what answers at api.baseUrl does not speak the management API",
+            Cause::Lost | Cause::Status(500..) => "the upstream has trouble; try again later",
+            Cause::Tls | Cause::Redirected | Cause::TooLarge | Cause::Disk | Cause::Status(_) => return String::new(),
+        };
+        format!("; {hint}")
+    }
+
+    fn refused(self, trouble: &Trouble) -> &'static str {
+        let said = trouble.to_string().to_ascii_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let is_preview = matches!(self, Ask::Preview | Ask::Deployment);
+        if says(&["plan", "enterprise", "upgrade"]) {
+            return match self {
+                _ if is_preview => "previews need another plan: ask the vendor",
+                Ask::Searches => "search analytics need another plan: ask the vendor",
+                _ => "static export needs another plan: ask the vendor",
+            };
+        }
+        if says(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
+            return match self {
+                _ if is_preview => "the key may not do this: make one that may start previews",
+                Ask::Searches => "the key may not do this: make one that may read analytics",
+                _ => "the key may not do this: make one that may start exports",
+            };
+        }
+        if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) {
+            return "this machine's address is not allowed: have it added to the list";
+        }
+        match self {
+            Ask::Start => "the plan may lack static export, the key may be read-only, or this address is not allowed",
+            Ask::Preview => "the plan may lack previews, the key may be read-only, or this address is not allowed",
+            _ => "the key may not do this, or this address is not allowed",
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Previews: where one is, and what the state of its deployment means. Pure.
+//!
+//! The specification leaves open how the state is asked for and what it says: the path is a setting, every field but
+//! `status` may be missing or of any type, and a state that nobody knows means still working.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::base::secret::Scrubber;
+
+use super::wire::{Answer, hint, text, whole};
+
+/// What starting a preview gives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// What its state is asked for with.
+    pub status_id: Option<String>,
+    /// Where it is, or will be.
+    pub preview_url: String,
+}
+
+/// Reads what starting a preview gives.
+pub(super) fn started(answer: &Answer) -> Result<Preview, String> {
+    let preview_url = text(answer, "previewUrl")?;
+    let is_web = url::Url::parse(&preview_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+    if !is_web || preview_url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err("its previewUrl is no http or https address".to_owned());
+    }
+    Ok(Preview { status_id: text(answer, "statusId").ok(), preview_url })
+}
+
+/// How far the deployment of a preview is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deployment {
+    /// The word itself.
+    pub status: String,
+    /// What has come of it.
+    pub summary: Option<String>,
+    /// What the build says, line by line.
+    pub logs: Vec<String>,
+    /// When it was asked for, in the server's words.
+    pub created_at: Option<String>,
+    /// When it ended, in the server's words.
+    pub ended_at: Option<String>,
+    /// What was deployed.
+    pub commit: Option<Commit>,
+}
+
+/// What was deployed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Commit {
+    /// Its id.
+    pub sha: Option<String>,
+    /// Its branch.
+    #[serde(rename = "ref")]
+    pub branch: Option<String>,
+    /// What its author says.
+    pub message: Option<String>,
+    /// How many files it changes.
+    pub files_changed: FilesChanged,
+}
+
+/// How many files a commit changes, as far as the server says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FilesChanged {
+    /// New ones.
+    pub added: Option<u64>,
+    /// Other content.
+    pub modified: Option<u64>,
+    /// Gone.
+    pub removed: Option<u64>,
+}
+
+/// What follows from a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Ask again after a pause.
+    Poll,
+    /// It can be looked at.
+    Ready,
+    /// It has failed.
+    GiveUp,
+}
+
+impl Deployment {
+    /// `success` and `failure` alone end a deployment; any other status means still working.
+    pub fn step(&self) -> Step {
+        match self.status.as_str() {
+            "success" => Step::Ready,
+            "failure" => Step::GiveUp,
+            _ => Step::Poll,
+        }
+    }
+
+    /// In a few words: `in_progress, 12 lines of log`.
+    pub fn line(&self) -> String {
+        match self.logs.len() as u64 {
+            0 => self.status.clone(),
+            lines => format!("{}, {} of log", self.status, crate::model::units::count(lines, "line")),
+        }
+    }
+}
+
+/// Reads the state of a deployment.
+pub(super) fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
+    let said = |name| hint(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+    Ok(Deployment {
+        status: text(answer, "status")?,
+        summary: said("summary"),
+        logs: lines(answer.get("logs")).iter().map(|line| scrubber.scrub(line)).collect(),
+        created_at: said("createdAt"),
+        ended_at: said("endedAt"),
+        commit: answer.raw("commit").and_then(|raw| Answer::read(raw.get().as_bytes())).map(|commit| {
+            let said = |name| hint(&commit, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+            Commit { sha: said("sha"), branch: said("ref"), message: said("message"), files_changed: changed(&commit) }
+        }),
+    })
+}
+
+/// A list of texts, or one text of several lines.
+fn lines(logs: Option<Value>) -> Vec<String> {
+    let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    match logs {
+        Some(Value::String(text)) => of(&text),
+        Some(Value::Array(list)) => list
+            .iter()
+            .flat_map(|line| match line {
+                Value::String(text) => of(text),
+                other => vec![other.to_string()],
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Lists of names, or numbers.
+fn changed(commit: &Answer) -> FilesChanged {
+    let Some(files) = commit.raw("filesChanged").and_then(|raw| Answer::read(raw.get().as_bytes())) else {
+        return FilesChanged::default();
+    };
+    let of = |name| match files.get(name) {
+        Some(Value::Array(list)) => Some(list.len() as u64),
+        other => whole(other),
+    };
+    FilesChanged { added: of("added"), modified: of("modified"), removed: of("removed") }
+}
+
+/// Where the state of a deployment is asked for, below `api.baseUrl`: segments of a path, one of which stands for the
+/// status id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusPath(Vec<String>);
+
+/// What stands for the status id.
+const ID: &str = "{statusId}";
+/// What stands for the project.
+const PROJECT: &str = "{projectId}";
+
+impl Default for StatusPath {
+    fn default() -> StatusPath {
+        StatusPath(["project", "update-status", ID].map(str::to_owned).into())
+    }
+}
+
+impl StatusPath {
+    /// Reads `/project/update-status/{statusId}`; the message says what is wrong.
+    pub fn parse(text: &str) -> Result<StatusPath, String> {
+        let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{ID}");
+        let path = text.trim().strip_prefix('/').ok_or_else(|| wrong("does not begin with /"))?;
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        if segments.iter().filter(|segment| *segment == ID).count() != 1 {
+            return Err(wrong("has not exactly one segment {statusId}"));
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+        for segment in segments.iter().filter(|segment| ![ID, PROJECT].contains(&segment.as_str())) {
+            if segment.is_empty() || [".", ".."].contains(&segment.as_str()) || !segment.bytes().all(plain) {
+                return Err(wrong(&format!("has the segment {segment:?}, which is no plain name")));
+            }
+        }
+        Ok(StatusPath(segments))
+    }
+
+    /// The path for one deployment; none if it has a place for the project and there is none.
+    pub fn of<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
+        let fill = |segment: &'a String| match segment.as_str() {
+            ID => Some(id),
+            PROJECT => project,
+            plain => Some(plain),
+        };
+        self.0.iter().map(fill).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Answer {
+        Answer::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn only_success_and_failure_end_a_deployment() {
+        let step = |status: &str| {
+            let answer = object(&format!("{{\"status\":{status:?}}}"));
+            deployment(&answer, &Scrubber::default()).unwrap().step()
+        };
+        assert_eq!((step("success"), step("failure")), (Step::Ready, Step::GiveUp));
+        for working in ["queued", "in_progress", "SUCCESS", "failed", "cancelled", "warming-up"] {
+            assert_eq!(step(working), Step::Poll, "{working}");
+        }
+    }
+
+    #[test]
+    fn of_a_deployment_only_its_status_is_required() {
+        let of = |text| deployment(&object(text), &Scrubber::default());
+        let odd = r#"{"status":"queued","summary":7,"logs":"a\nb","commit":"x","endedAt":null}"#;
+        let odd = of(odd).unwrap();
+        assert_eq!((odd.summary, odd.logs, odd.commit), (None, vec!["a".to_owned(), "b".to_owned()], None));
+        let whole = r#"{"status":"success","logs":["a",{"b":1}],"commit":{"sha":"1","ref":"main","filesChanged":
+            {"added":["x","y"],"modified":3,"removed":null}}}"#;
+        let commit = of(whole).unwrap().commit.unwrap();
+        assert_eq!(commit.files_changed, FilesChanged { added: Some(2), modified: Some(3), removed: None });
+        assert!(of("{}").is_err());
+    }
+
+    #[test]
+    fn a_preview_has_an_address_and_perhaps_a_status_id() {
+        let of = |text| started(&object(text));
+        assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).unwrap().status_id, None);
+        for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":"https://p/\n[2J"}"#] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_status_path_has_one_place_for_the_id_and_leads_nowhere_else() {
+        let path = StatusPath::parse("/p/{projectId}/status/{statusId}").unwrap();
+        assert_eq!(path.of("a/b", Some("7")).unwrap(), ["p", "7", "status", "a/b"]);
+        assert_eq!(path.of("a", None), None);
+        assert_eq!(StatusPath::default(), StatusPath::parse("/project/update-status/{statusId}").unwrap());
+        for wrong in
+            ["", "x/{statusId}", "/x", "/../{statusId}", "/{statusId}/{statusId}", "/a?b/{statusId}", "//{statusId}"]
+        {
+            assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

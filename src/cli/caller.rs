@@ -1,0 +1,180 @@
+//! Calls to the management API that a person has asked for: with patience, and within the budget that the organization
+//! has with the API, which other processes use, too.
+
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime};
+
+use crate::api::Api;
+use crate::api::ask::Ask;
+use crate::base::backoff;
+use crate::base::chain::{Chain, OneLine};
+use crate::config::checked::Config;
+use crate::model::units::show_duration;
+use crate::net::client::client;
+use crate::net::retry::Attempts;
+use crate::net::trouble::{Cause, Trouble};
+use crate::store::asked::{Allowance, Asked, Ledger};
+use crate::sync::act::Means;
+use crate::sync::{ApiSource, SyncError};
+
+use super::Failure;
+
+/// "5 requests per minute per organization"
+const PREVIEWS: Allowance = Allowance { requests: 5, window: Duration::from_mins(1) };
+/// "100 requests per organization per hour, shared across all analytics endpoints"
+const ANALYTICS: Allowance = Allowance { requests: 100, window: Duration::from_hours(1) };
+
+/// Calls the API with patience.
+pub(super) struct Caller<'a> {
+    pub(super) config: &'a Config,
+    pub(super) means: &'a Means,
+    pub(super) http: reqwest::Client,
+    pub(super) api: Api,
+    pub(super) source: &'a ApiSource,
+    budgets: Option<Budgets>,
+}
+
+/// Where requests are counted.
+struct Budgets {
+    /// None where the store cannot be written to: then this process counts its own.
+    asked: Option<Asked>,
+    own: RefCell<Ledger>,
+    /// Whether to wait until there is one.
+    waits: bool,
+}
+
+impl<'a> Caller<'a> {
+    /// `verb` is what needs it, for messages.
+    pub(super) fn new(config: &'a Config, means: &'a Means, verb: &str) -> Result<Caller<'a>, Failure> {
+        let none = || Failure::Usage(format!("{verb} needs [api] with baseUrl and domain; see `docwharf config init`"));
+        let source = config.intent.api.as_ref().ok_or_else(none)?;
+        let network = &config.intent.network;
+        let key = source.key.read()?;
+        let http = client(network).map_err(SyncError::from)?;
+        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
+        Ok(Caller { config, means, http, api, source, budgets: None })
+    }
+
+    /// The same, within the budgets of the API; `waits` says whether to wait for them.
+    pub(super) fn budgeted(config: &'a Config, means: &'a Means, verb: &str, waits: bool) -> Result<Self, Failure> {
+        let caller = Caller::new(config, means, verb)?;
+        let asked = match Asked::open(&config.store) {
+            Ok(asked) => Some(asked),
+            Err(error) => {
+                let what = "requests are counted for this command alone; set store.path to a folder that is yours";
+                tracing::warn!("{}; {what}", Chain(&error));
+                None
+            }
+        };
+        Ok(Caller { budgets: Some(Budgets { asked, own: RefCell::default(), waits }), ..caller })
+    }
+
+    /// What outlives this command, if the store can be written to.
+    pub(super) fn asked(&self) -> Option<&Asked> {
+        self.budgets.as_ref()?.asked.as_ref()
+    }
+
+    /// The project that previews and analytics are of.
+    pub(super) fn project(&self, verb: &str) -> Result<&'a str, Failure> {
+        let none =
+            || Failure::Usage(format!("{verb} needs api.projectId; copy it from the dashboard's page of API keys"));
+        self.source.project.as_deref().ok_or_else(none)
+    }
+
+    pub(super) fn pause(&self, pause: Duration) -> Result<(), Failure> {
+        Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
+    }
+
+    /// Asks until there is a good answer, or none can be expected.
+    pub(super) fn persist<T>(
+        &self,
+        ask: Ask,
+        doing: &str,
+        mut call: impl FnMut() -> Result<Result<T, Trouble>, SyncError>,
+    ) -> Result<T, Failure> {
+        let mut attempts = Attempts::default();
+        loop {
+            let taken = self.take(ask)?;
+            let trouble = match call()? {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => trouble,
+            };
+            self.note(ask, taken, &trouble)?;
+            match attempts.next(ask.call(), &trouble, backoff::random()) {
+                Some(pause) => {
+                    let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
+                    tracing::warn!("{}", OneLine(&line));
+                    self.pause(pause)?;
+                }
+                None => return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble }.into()),
+            }
+        }
+    }
+
+    /// Takes a request out of its budget, if it has one, waiting until there is one; gives when it was taken.
+    fn take(&self, ask: Ask) -> Result<Option<i64>, Failure> {
+        let (Some(budgets), Some((allowance, name))) = (&self.budgets, budget_of(ask)) else { return Ok(None) };
+        let mut is_told = false;
+        loop {
+            let now = now();
+            let Err(wait) = self.ledger(name, |ledger| ledger.take(allowance, now))? else { return Ok(Some(now)) };
+            // Up, so that nobody comes a moment too early.
+            let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
+            let line = format!(
+                "the budget of {} requests for {name} in {} is used up, by this command or others",
+                allowance.requests,
+                show_duration(allowance.window)
+            );
+            if !budgets.waits {
+                let wait = show_duration(seconds);
+                let next = "try again then, or leave --no-wait-for-budget out";
+                return Err(Failure::Busy(format!("{line}: the next is free in {wait}; {next}")));
+            }
+            if !is_told {
+                is_told = true;
+                tracing::warn!("{line}; waiting {} for the next", show_duration(seconds));
+            }
+            self.means.doing.show(&format!("waiting for the budget of {name}: {}", show_duration(seconds)));
+            self.pause(wait.min(Duration::from_secs(1)))?;
+        }
+    }
+
+    /// What came of a request that was taken out of its budget.
+    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) -> Result<(), Failure> {
+        let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return Ok(()) };
+        match (trouble.cause, trouble.retry_after) {
+            (Cause::NotSent, _) => self.ledger(name, |ledger| ledger.give_back(then)),
+            (Cause::Status(429), Some(wait)) => {
+                let until = now().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+                self.ledger(name, |ledger| ledger.close(until))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn ledger<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, Failure> {
+        let Some(budgets) = &self.budgets else { return Ok(change(&mut Ledger::default())) };
+        match &budgets.asked {
+            // Several organizations may use one store: what tells them apart is where their API is.
+            Some(asked) => {
+                Ok(asked.with(&format!("{name} {}", self.source.base.name().trim_end_matches('/')), change)?)
+            }
+            None => Ok(change(&mut budgets.own.borrow_mut())),
+        }
+    }
+}
+
+/// Which budget a call takes from.
+fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {
+    match ask {
+        Ask::Preview => Some((PREVIEWS, "previews")),
+        Ask::Searches => Some((ANALYTICS, "analytics")),
+        Ask::Start | Ask::Poll | Ask::Link | Ask::Deployment => None,
+    }
+}
+
+/// Milliseconds since 1970.
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

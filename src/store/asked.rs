@@ -1,0 +1,336 @@
+//! What must outlive a command that asks the management API: how many requests were made lately, by whichever process, and
+//! how far an interrupted reading had come. In `store/api/`:
+//!
+//! - `budget.json` holds when requests were sent, under `lock`; temp, fsync, rename. One that cannot be read is begun anew:
+//!   a budget that is forgotten costs a 429, one that cannot be opened would cost the command.
+//! - `<name>.jsonl` is a reading: a line that says what is read, then a line a page, each fsynced before the next page is
+//!   asked for. A torn last line is dropped. Whoever reads holds a lock on the file.
+
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::base::durable::{Lock, NO_LINK, replace};
+
+use super::{StoreError, owner};
+
+/// The folder in the store.
+const FOLDER: &str = "api";
+/// Its file of budgets.
+const BOOK: &str = "budget.json";
+/// Nobody holds the lock for longer than writing a small file takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The server's clock runs from when a request arrives, ours from when it is sent.
+const MARGIN: i64 = 500;
+/// A budget is never closed for longer, whatever was said.
+const LONGEST: i64 = 7 * 24 * 3600 * 1000;
+
+/// So many requests in so much time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allowance {
+    /// How many.
+    pub requests: usize,
+    /// In any span of this length.
+    pub window: Duration,
+}
+
+/// When requests were sent, in milliseconds since 1970.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ledger {
+    sent: Vec<i64>,
+    /// Until when the server wants to be left alone.
+    closed_until: Option<i64>,
+}
+
+impl Ledger {
+    /// Takes one request out of the budget at `now`, or says how long there is none.
+    pub fn take(&mut self, allowance: Allowance, now: i64) -> Result<(), Duration> {
+        let window = i64::try_from(allowance.window.as_millis()).unwrap_or(LONGEST) + MARGIN;
+        // A clock that was set back must not keep the budget used up for ever.
+        for sent in &mut self.sent {
+            *sent = (*sent).min(now);
+        }
+        self.sent.retain(|&sent| sent > now - window);
+        self.sent.sort_unstable();
+        self.closed_until = self.closed_until.map(|until| until.min(now + LONGEST)).filter(|&until| until > now);
+        let oldest = self.sent.len().checked_sub(allowance.requests).map(|at| self.sent[at] + window);
+        if let Some(free) = oldest.max(self.closed_until) {
+            return Err(Duration::from_millis(u64::try_from(free - now).unwrap_or_default()));
+        }
+        self.sent.push(now);
+        Ok(())
+    }
+
+    /// A request that was taken out at `then` has never left.
+    pub fn give_back(&mut self, then: i64) {
+        if let Some(at) = self.sent.iter().rposition(|&sent| sent == then) {
+            self.sent.remove(at);
+        }
+    }
+
+    /// The server wants to be left alone until then.
+    pub fn close(&mut self, until: i64) {
+        self.closed_until = self.closed_until.max(Some(until));
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Book {
+    schema_version: u32,
+    budgets: BTreeMap<String, Ledger>,
+}
+
+impl Default for Book {
+    fn default() -> Book {
+        Book { schema_version: 1, budgets: BTreeMap::new() }
+    }
+}
+
+/// The folder.
+#[derive(Debug)]
+pub struct Asked {
+    root: PathBuf,
+    /// Held open, so that nothing is written elsewhere.
+    _pin: Option<OwnedFd>,
+    way: PathBuf,
+}
+
+impl Asked {
+    /// Opens the folder in the store at `root`, making both where they are missing.
+    pub fn open(root: &Path) -> Result<Asked, StoreError> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        builder.create(root).map_err(StoreError::io("make the store", root))?;
+        let folder = root.join(FOLDER);
+        match DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(StoreError::io("make", &folder)(error));
+            }
+            _ => {}
+        }
+        let (pin, way) = owner::pinned(root, FOLDER)?;
+        // Whether we may write is found out now, before anything is asked.
+        drop(Lock::take(&way.join("lock"), PATIENCE).map_err(StoreError::io("lock", &folder.join("lock")))?);
+        Ok(Asked { root: root.to_owned(), _pin: pin, way })
+    }
+
+    /// Changes the budget of this name in one turn.
+    pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
+        let (lock, book) = (self.way.join("lock"), self.way.join(BOOK));
+        let locked = Lock::take(&lock, PATIENCE).map_err(StoreError::io("lock", &lock))?;
+        let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.root.join(FOLDER) })?;
+        let mut budgets = match std::fs::read(&book) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                tracing::warn!("{} is damaged ({error}) and begun anew", self.root.join(FOLDER).join(BOOK).display());
+                Book::default()
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
+            Err(error) => return Err(StoreError::io("read", &book)(error)),
+        };
+        let result = change(budgets.budgets.entry(name.to_owned()).or_default());
+        let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
+        replace(&self.way, BOOK, &bytes).map_err(StoreError::io("write", &book))?;
+        self.hand_over();
+        Ok(result)
+    }
+
+    /// Opens the reading of this name if it is one of `question` and not older than `most`, else begins it with these
+    /// notes; none if another process is at it.
+    pub fn reading(
+        &self,
+        name: &str,
+        question: &Value,
+        notes: &Value,
+        most: Duration,
+    ) -> Result<Option<Spool>, StoreError> {
+        let path = self.way.join(format!("{name}.jsonl"));
+        let io = |doing| StoreError::io(doing, &path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
+        let mut file = options.open(&path).map_err(io("open"))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            other => other.map_err(|errno| io("lock")(errno.into()))?,
+        }
+        let age = file.metadata().and_then(|metadata| metadata.modified()).map_err(io("read"))?;
+        let is_young = SystemTime::now().duration_since(age).unwrap_or_default() <= most;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(io("read"))?;
+        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+        let lines = bytes[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let lines: Result<Vec<Value>, _> = lines.map(serde_json::from_slice).collect();
+        let mut spool = Spool { file, path: path.clone(), header: Value::Null, pages: Vec::new() };
+        match lines {
+            Ok(mut lines) if is_young && lines.first().is_some_and(|header| header["question"] == *question) => {
+                spool.header = lines.remove(0);
+                spool.pages = lines;
+                spool.file.set_len(whole as u64).map_err(io("write"))?;
+                spool.file.seek(SeekFrom::End(0)).map_err(io("write"))?;
+            }
+            _ => spool.begin(question, notes)?,
+        }
+        self.hand_over();
+        Ok(Some(spool))
+    }
+
+    fn hand_over(&self) {
+        if let Err(error) = owner::hand_over(&self.root) {
+            tracing::warn!("cannot give {} to the owner of the store: {error}", self.root.join(FOLDER).display());
+        }
+    }
+}
+
+/// An unfinished reading.
+#[derive(Debug)]
+pub struct Spool {
+    file: File,
+    path: PathBuf,
+    header: Value,
+    pages: Vec<Value>,
+}
+
+impl Spool {
+    /// The pages of an earlier process.
+    pub fn pages(&self) -> &[Value] {
+        &self.pages
+    }
+
+    /// What was noted at its beginning.
+    pub fn notes(&self) -> &Value {
+        &self.header["notes"]
+    }
+
+    /// Throws away what there is, and begins with the question.
+    pub fn begin(&mut self, question: &Value, notes: &Value) -> Result<(), StoreError> {
+        self.pages.clear();
+        self.header = serde_json::json!({ "schemaVersion": 1, "question": question, "notes": notes });
+        self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(StoreError::io("write", &self.path))?;
+        let header = self.header.clone();
+        self.line(&header)
+    }
+
+    /// Keeps a page: after this it will not be asked for again.
+    pub fn push(&mut self, page: &Value) -> Result<(), StoreError> {
+        self.line(page)
+    }
+
+    /// The reading is whole, or of no use.
+    pub fn done(self) -> Result<(), StoreError> {
+        std::fs::remove_file(&self.path).map_err(StoreError::io("remove", &self.path))
+    }
+
+    fn line(&mut self, value: &Value) -> Result<(), StoreError> {
+        let written = self.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(StoreError::io("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const FIVE: Allowance = Allowance { requests: 5, window: Duration::from_mins(1) };
+    const MINUTE: i64 = 60_000 + MARGIN;
+
+    #[test]
+    fn no_span_of_a_minute_has_more_requests_than_allowed() {
+        let mut ledger = Ledger::default();
+        let mut now = 1_000_000;
+        let mut sent = Vec::new();
+        for step in 0..500_i64 {
+            match ledger.take(FIVE, now) {
+                Ok(()) => sent.push(now),
+                Err(wait) => assert!(wait > Duration::ZERO && wait <= Duration::from_millis(MINUTE as u64)),
+            }
+            now += step * 7919 % 9001;
+        }
+        assert!(sent.len() > 50);
+        for window in sent.windows(6) {
+            assert!(window[5] - window[0] >= 60_000, "{window:?}");
+        }
+    }
+
+    #[test]
+    fn the_wait_that_is_told_is_enough_and_not_too_long() {
+        let mut ledger = Ledger::default();
+        for at in 0..5 {
+            ledger.take(FIVE, at * 1000).unwrap();
+        }
+        assert_eq!(ledger.take(FIVE, 10_000), Err(Duration::from_millis((MINUTE - 10_000) as u64)));
+        assert_eq!(ledger.take(FIVE, MINUTE), Ok(()));
+        assert_eq!(ledger.take(FIVE, MINUTE), Err(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_never_left_costs_nothing_and_what_the_server_says_counts() {
+        let mut ledger = Ledger::default();
+        for _ in 0..5 {
+            ledger.take(FIVE, 7).unwrap();
+        }
+        ledger.give_back(7);
+        assert_eq!(ledger.take(FIVE, 8), Ok(()));
+        let mut closed = Ledger::default();
+        closed.close(90_000);
+        closed.close(50_000);
+        assert_eq!(closed.take(FIVE, 0), Err(Duration::from_secs(90)));
+        assert_eq!(closed.take(FIVE, 90_000), Ok(()));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_closes_no_budget_for_longer_than_its_window() {
+        let mut ledger = Ledger { sent: vec![i64::MAX; 5], closed_until: Some(i64::MAX) };
+        assert_eq!(ledger.take(FIVE, 0), Err(Duration::from_millis(LONGEST as u64)));
+        ledger.closed_until = None;
+        assert_eq!(ledger.take(FIVE, 0), Err(Duration::from_millis(MINUTE as u64)));
+        assert_eq!(ledger.take(FIVE, MINUTE), Ok(()));
+    }
+
+    #[test]
+    fn a_budget_outlives_its_process_and_damage_begins_it_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let take = || Asked::open(&root).unwrap().with("x", |ledger| ledger.take(FIVE, 1_000)).unwrap();
+        for _ in 0..5 {
+            assert_eq!(take(), Ok(()));
+        }
+        assert!(take().is_err());
+        std::fs::write(root.join("api/budget.json"), "{").unwrap();
+        assert_eq!(take(), Ok(()));
+    }
+
+    #[test]
+    fn a_reading_goes_on_where_its_pages_end_and_a_torn_one_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Asked::open(dir.path()).unwrap();
+        let hour = Duration::from_hours(1);
+        let question = json!({"from": null});
+        let open = |question: &Value| asked.reading("searches", question, &json!({"to": 7}), hour).unwrap();
+        let mut spool = open(&question).unwrap();
+        assert!(open(&question).is_none(), "one process at a time");
+        spool.push(&json!({"page": 1})).unwrap();
+        spool.push(&json!({"page": 2})).unwrap();
+        spool.file.write_all(b"{\"page\"").unwrap();
+        drop(spool);
+        let mut spool = open(&question).unwrap();
+        assert_eq!(spool.notes(), &json!({"to": 7}));
+        assert_eq!(spool.pages(), [json!({"page": 1}), json!({"page": 2})]);
+        spool.push(&json!({"page": 3})).unwrap();
+        drop(spool);
+        assert_eq!(open(&question).unwrap().pages().len(), 3);
+        assert!(open(&json!({"from": "2026-01-01"})).unwrap().pages().is_empty());
+        open(&question).unwrap().done().unwrap();
+        assert!(!dir.path().join("api/searches.jsonl").exists());
+    }
+}
