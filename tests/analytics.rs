@@ -22,7 +22,7 @@ fn upstream() -> Upstream {
     let scripts = ["tide", "Ebbe & Flut", "潮汐", "прилив", "مد", "🌊", "a,\"b\"", "=1+1", "line\nbreak", "e\u{301}"];
     for n in 0..300_usize {
         let term = format!("{} {n}", scripts[n % scripts.len()]);
-        for hit in 0..1 + n / 10 {
+        for hit in 0..=n / 10 {
             let page = (n % 3 != 0 && hit % 2 == 0).then(|| format!("/guides/{}", n % 7));
             upstream.plan().studio.events.push((term.clone(), "2026-08-10".to_owned(), page));
         }
