@@ -27,7 +27,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed",
     ),
     ("5", "bundle rejected, or another than sha256 demands"),
-    ("6", "the export job failed"),
+    ("6", "the export job or the preview failed"),
     ("7", "sealed but not activated: held, pinned, or refused by the gate"),
     ("8", "local: disk, permission, lock, port"),
     ("130, 143", "ended by SIGINT, SIGTERM; run, serve, origin and demo end with 0"),
