@@ -24,7 +24,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ("3", "refused by the upstream: 401, 403"),
     (
         "4",
-        "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed",
+        "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed, a budget of requests that is used up",
     ),
     ("5", "bundle rejected, or another than sha256 demands"),
     ("6", "the export job or the preview failed"),
