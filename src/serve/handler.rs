@@ -23,6 +23,7 @@ use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
 use super::dress::dress;
+use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
@@ -85,9 +86,10 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let query = request.uri().query();
     let address = match place(&site.settings.base_path, &decoded) {
         Place::Inside(address) => address,
+        Place::Front(payload) if version.is_next => payload,
         Place::Above => return reply::redirect(&with_query(&site.settings.base_path, query), head),
         Place::Outside if asks_for_page(&decoded) => return reply::page_not_found(head),
-        Place::Outside => return reply::file_not_found(head),
+        Place::Outside | Place::Front(_) => return reply::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     match resolve(version, address, slashes) {
@@ -200,7 +202,7 @@ impl<'a> Answer<'a> {
     fn len(&self) -> u64 {
         match self.form {
             Form::Identity => self.entry.len,
-            Form::Gzip => (gzip::HEADER.len() + 8) as u64 + self.entry.coded_len,
+            Form::Gzip => (gzip::HEADER.len() + gzip::TRAILER) as u64 + self.entry.coded_len,
         }
     }
 
@@ -216,6 +218,7 @@ impl<'a> Answer<'a> {
                 response
             }
             Part::Slice(start, end) => self.slice(start, end, len),
+            Part::Slices(slices) => self.slices(&slices, len).unwrap_or_else(|| self.whole(StatusCode::OK)),
         }
     }
 
@@ -230,6 +233,26 @@ impl<'a> Answer<'a> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
         self.describe(headers);
         response
+    }
+
+    /// Several parts in one answer; nothing if the whole is the better one.
+    fn slices(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<Body>> {
+        let media_type = self.version.content_type(self.file);
+        let coding = (self.form == Form::Gzip).then_some("gzip");
+        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, coding)?;
+        let parts = self.bytes(RANGE_WHOLE)?;
+        // What has to be looked through is bounded.
+        if self.form == Form::Gzip && (self.entry.coded_len > RANGE_WHOLE || multipart.occurs_in(&parts)) {
+            return None;
+        }
+        let (content_type, total) = (multipart.content_type(), multipart.len());
+        let body = if self.head { Body::empty() } else { multipart.body(&parts) };
+        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
+        let headers = response.headers_mut();
+        set(headers, CONTENT_TYPE, &content_type);
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(total));
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        Some(response)
     }
 
     fn whole(&self, status: StatusCode) -> Response<Body> {

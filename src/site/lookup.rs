@@ -2,10 +2,17 @@
 
 use crate::model::site_path::{is_hidden, is_page};
 
+use super::flight;
+
 /// The paths of a site.
 pub trait Files {
     /// The number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;
+
+    /// Whether Next.js has exported it, whose client asks for payloads under several names (see [`super::flight`]).
+    fn is_next(&self) -> bool {
+        false
+    }
 }
 
 /// What is done about the several addresses of one page (`server.slashes`).
@@ -50,6 +57,8 @@ pub enum Place<'a> {
     Inside(&'a [u8]),
     /// Before it: the reader is led to its beginning.
     Above,
+    /// The payload of the site's front page: a client of Next.js asks for `/docs.txt` where `basePath` is `/docs`.
+    Front(&'static [u8]),
     /// Elsewhere.
     Outside,
 }
@@ -60,7 +69,11 @@ pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
     match address.strip_prefix(base) {
         Some(inside) => Place::Inside(inside),
         None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
-        None => Place::Outside,
+        None => match address.strip_prefix(&base[..base.len() - 1]) {
+            Some(b".txt") => Place::Front(b"index.txt"),
+            Some(b".rsc") => Place::Front(b"index.rsc"),
+            _ => Place::Outside,
+        },
     }
 }
 
@@ -73,6 +86,7 @@ pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, addre
     let inside = match place(&addresses.base_path, address) {
         Place::Inside(inside) => inside,
         Place::Above => b"",
+        Place::Front(payload) => return site.is_next() && exact(site, payload).is_some(),
         Place::Outside => return false,
     };
     match resolve(site, inside, slashes) {
@@ -88,16 +102,25 @@ pub const RESERVED: &[u8] = b"_docwharf";
 
 /// Follows a decoded address without its leading slash.
 pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
-    if is_hidden(address) || address.split(|&b| b == b'/').next() == Some(RESERVED) {
+    if is_never_served(address) {
         return Found::Nothing;
     }
     let Some((path, file)) = page_or_file(site, address) else {
-        return Found::Nothing;
+        return if site.is_next() { flight::payload(site, address) } else { None }.map_or(Found::Nothing, Found::File);
     };
     if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
         return Found::File(file);
     }
     Found::Redirect(home(site, &path))
+}
+
+/// The file at exactly this address, if it may be served.
+pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
+    if is_never_served(address) { None } else { site.find(address) }
+}
+
+fn is_never_served(address: &[u8]) -> bool {
+    is_hidden(address) || address.split(|&b| b == b'/').next() == Some(RESERVED)
 }
 
 /// The file behind an address (design, under HTTP).

@@ -3,6 +3,7 @@
 
 pub mod broken;
 pub mod diff;
+pub mod flight;
 pub mod image;
 pub mod index;
 pub mod links;

@@ -20,6 +20,8 @@ pub struct Sealed {
     pub not_found: Option<usize>,
     /// What `slashes = "auto"` means for this site.
     pub auto_slashes: Slashes,
+    /// Whether Next.js has exported it: there is a root `_next/` folder.
+    pub is_next: bool,
 }
 
 const EMPTY: u32 = u32::MAX;
@@ -29,10 +31,10 @@ impl Sealed {
     pub fn new(id: VersionId, image: Bytes, index: Index) -> Sealed {
         let mut table = vec![EMPTY; (index.len() * 2).next_power_of_two().max(2)];
         let mask = table.len() - 1;
-        let mut has_next = false;
+        let mut is_next = false;
         for i in 0..index.len() {
             let path = index.path(i);
-            has_next |= path.starts_with(b"_next/");
+            is_next |= path.starts_with(b"_next/");
             let mut slot = hash(path) & mask;
             while table[slot] != EMPTY {
                 slot = (slot + 1) & mask;
@@ -40,8 +42,8 @@ impl Sealed {
             table[slot] = i as u32;
         }
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
-        let auto_slashes = if has_next { Slashes::Serve } else { Slashes::Redirect };
-        Sealed { id, image, index, table, not_found, auto_slashes }
+        let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
+        Sealed { id, image, index, table, not_found, auto_slashes, is_next }
     }
 
     /// The files, in byte order of their paths.
@@ -86,6 +88,10 @@ impl Sealed {
 }
 
 impl Files for Sealed {
+    fn is_next(&self) -> bool {
+        self.is_next
+    }
+
     fn find(&self, path: &[u8]) -> Option<usize> {
         let mask = self.table.len() - 1;
         let mut slot = hash(path) & mask;
