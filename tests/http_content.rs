@@ -385,21 +385,6 @@ fn a_range_is_exactly_that_part_of_what_the_tag_names() {
 }
 
 #[test]
-fn a_list_of_ranges_is_answered_with_the_whole() {
-    let (_dir, daemon) = dated_site();
-    let many = vec!["0-1"; 500].join(",");
-    for (target, accept) in FORMS {
-        let whole = request(&daemon.address, "GET", target, &[accept]);
-        for range in ["0-1,5-6", "0-1, 1-2", "0-0,-1", "5-6,0-1", "0-,0-,0-", &many] {
-            let answer = request(&daemon.address, "GET", target, &[accept, &format!("Range: bytes={range}")]);
-            assert_eq!((answer.status, answer.body == whole.body), (200, true), "{range} of {target}");
-        }
-        let answer = request(&daemon.address, "GET", target, &[accept, "Range: bytes=0-1", "Range: bytes=5-6"]);
-        assert_eq!((answer.status, answer.body == whole.body), (200, true), "two fields");
-    }
-}
-
-#[test]
 fn if_range_wants_exactly_what_there_is() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {

@@ -97,6 +97,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
         std::thread::sleep(GLANCE);
+        site.let_go_of_old();
         let now = Look::at(path);
         let quiet = now == last;
         last = now;

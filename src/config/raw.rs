@@ -54,6 +54,7 @@ pub const KEYS: &[Key] = &[
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),
     key("server.identityCache", "\"64MiB\""),
+    key("server.assetGrace", "\"72h\""),
     key("admin.listen", ""),
     key("publish.directory", ""),
     key("publish.mode", "\"0644\""),

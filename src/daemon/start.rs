@@ -16,7 +16,7 @@ use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
 use crate::serve::pulse::{EVERY, Pulse};
-use crate::serve::{Site, listener};
+use crate::serve::{Settings, Site, listener};
 use crate::site::mapping;
 use crate::store::writer::Writer;
 use crate::store::{CONTROL, Store};
@@ -26,7 +26,7 @@ use crate::sync::{SyncError, open};
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
+use super::{DaemonError, StopSignals, announce, bind, earlier, finish, runtime, sockets};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -126,6 +126,7 @@ async fn live(
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
+    earlier::keep(&writer, &site);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new());
     let admin = Arc::new(Admin {
@@ -133,7 +134,8 @@ async fn live(
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        staged: Site::new(config.settings.clone()),
+        // What waits and is replaced was never read by anybody.
+        staged: Site::new(Settings { asset_grace: Duration::ZERO, ..config.settings.clone() }),
         orders: send,
         pulse,
     });

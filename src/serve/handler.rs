@@ -98,8 +98,17 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
             let path = format!("{}{}", site.settings.base_path, percent_encode(&path, IN_PATH));
             reply::redirect(&with_query(&path, query), head)
         }
-        Found::Nothing => not_found(site, version, address, request.headers(), head),
+        Found::Nothing => match site.retained.find(address) {
+            Some((earlier, file)) => Answer::new(site, &earlier, file, request.headers(), head).send(),
+            None if asks_for_payload(query) => reply::file_not_found(head),
+            None => not_found(site, version, address, request.headers(), head),
+        },
     }
+}
+
+/// Whether it is a client of Next.js that asks: it has no use for a page that says that there is none.
+fn asks_for_payload(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
 fn with_query(path: &str, query: Option<&str>) -> String {

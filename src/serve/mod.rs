@@ -16,9 +16,11 @@ pub mod peer;
 pub mod pulse;
 pub mod range;
 pub mod reply;
+pub mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -27,8 +29,11 @@ use quick_cache::sync::Cache;
 use tokio::sync::Notify;
 
 use crate::model::digest::Digest;
+use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
 use crate::site::sealed::Sealed;
+
+use retained::Retained;
 
 /// How sites are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +44,14 @@ pub struct Settings {
     pub slashes: Option<Slashes>,
     /// Bytes of inflated pages kept for clients that do not accept gzip.
     pub identity_cache: u64,
+    /// For how long hashed assets of a replaced version are answered for; zero for not at all.
+    pub asset_grace: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20 }
+        let asset_grace = Duration::from_hours(72);
+        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, asset_grace }
     }
 }
 
@@ -52,6 +60,8 @@ impl Default for Settings {
 pub struct Site {
     pub(crate) settings: Settings,
     current: ArcSwapOption<Sealed>,
+    /// Versions that were shown before.
+    pub(crate) retained: Retained,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
@@ -77,13 +87,46 @@ impl Site {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
         let (current, shown) = (ArcSwapOption::empty(), Notify::new());
-        Arc::new(Site { settings, current, inflated, requests: Default::default(), shown })
+        let retained = Retained::new(settings.asset_grace);
+        Arc::new(Site { settings, current, retained, inflated, requests: Default::default(), shown })
     }
 
-    /// Serves `version` from the next request on.
+    /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
     pub fn show(&self, version: Sealed) {
+        let id = version.id;
+        // First, so that at no moment an asset is neither here nor there.
+        if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.retained.keep(before, Duration::ZERO);
+        }
         self.current.store(Some(Arc::new(version)));
+        self.retained.let_go(id);
+        self.retained.let_go_of_old();
         self.shown.notify_one();
+    }
+
+    /// Answers for hashed assets of `version`, too, which was replaced `age` ago, before this process began.
+    pub fn retain(&self, version: Sealed, age: Duration) {
+        let id = version.id;
+        self.retained.keep(Arc::new(version), age);
+        // It may have become active again in between.
+        if self.current().is_some_and(|current| current.id == id) {
+            self.retained.let_go(id);
+        }
+    }
+
+    /// For how long hashed assets of a replaced version are answered for.
+    pub fn asset_grace(&self) -> Duration {
+        self.settings.asset_grace
+    }
+
+    /// Lets go of a version that was replaced, because it is to be removed.
+    pub fn let_go(&self, id: VersionId) {
+        self.retained.let_go(id);
+    }
+
+    /// Lets go of the versions that were replaced longer ago than the grace time.
+    pub fn let_go_of_old(&self) {
+        self.retained.let_go_of_old();
     }
 
     /// Waits until a version has been shown since the last call; meant for one who waits.

@@ -20,6 +20,7 @@ pub mod asked;
 mod owner;
 pub mod prune;
 pub mod record;
+mod replaced;
 pub mod space;
 pub mod writer;
 
