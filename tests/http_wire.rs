@@ -212,6 +212,56 @@ fn upgrades_and_expectations_are_no_reason_not_to_answer() {
     }
 }
 
+#[test]
+fn every_answer_has_one_date_also_where_nobody_understood_the_question() {
+    let (_dir, daemon) = site(&SMALL);
+    let get = |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n");
+    for (bytes, status) in [
+        (get("/a.txt", ""), 200),
+        (get("/a.txt", "Range: bytes=0-1\r\n"), 206),
+        (get("/a.txt", "Range: bytes=0-1,3-4\r\n"), 206),
+        (get("/a.txt", "If-None-Match: *\r\n"), 304),
+        (get("/nowhere", ""), 404),
+        (get("/nowhere.js", ""), 404),
+        (get("/a.txt", "If-Match: \"x\"\r\n"), 412),
+        (get("/a.txt", "Range: bytes=99-\r\n"), 416),
+        (get("/%01", ""), 400),
+        (get("/a.txt", "Transfer-Encoding: chunked\r\n"), 400),
+        (get("/a.txt", "no colon\r\n"), 400),
+        (get(&format!("/{}", "a".repeat(70_000)), ""), 414),
+        (get("/a.txt", &format!("X: {}\r\n", "a".repeat(200_000))), 431),
+        ("HEAD /a.txt HTTP/1.0\r\n\r\n".into(), 200),
+        ("OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 204),
+        ("PUT /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 405),
+        ("GET /a.txt HTTP/1.1\r\n\r\n".into(), 400),
+    ] {
+        let what = bytes[..bytes.len().min(60)].to_owned();
+        let mut connection = Connection::open(&daemon.address);
+        connection.send(bytes);
+        let answer = parse(&connection.rest(), status == 304 || what.starts_with("HEAD"));
+        assert_eq!(answer.status, status, "{what:?}");
+        let date = answer.header("date").unwrap_or_else(|| panic!("no date: {what:?}"));
+        let date = httpdate::parse_http_date(date).unwrap_or_else(|_| panic!("{date:?}: {what:?}"));
+        let age = std::time::SystemTime::now().duration_since(date).unwrap_or_default();
+        assert!(age < Duration::from_secs(30), "{what:?}: {age:?}");
+        assert!(answer.header("server").is_none_or(|server| !server.contains(env!("CARGO_PKG_VERSION"))), "{what:?}");
+    }
+}
+
+#[test]
+fn empty_lines_before_a_request_and_bare_line_feeds_are_understood() {
+    let (_dir, daemon) = site(&SMALL);
+    // RFC 9112, 2.2: the one should, the other may.
+    for bytes in [
+        "\r\n\r\nGET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /a.txt HTTP/1.1\nHost: x\nConnection: close\n\n",
+    ] {
+        let mut connection = Connection::open(&daemon.address);
+        connection.send(bytes);
+        assert_eq!(parse(&connection.rest(), false).text(), "content of a", "{bytes:?}");
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // What is refused
 

@@ -1,6 +1,7 @@
 //! One request, one response. Nothing on the wire causes an error of the server.
 
 use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{
@@ -319,7 +320,8 @@ impl<'a> Answer<'a> {
         let headers = response.headers_mut();
         set(headers, ETAG, &self.tag);
         if let Ok(modified) = u64::try_from(self.entry.modified) {
-            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
+            // Files may come from the future; what is said of them may not (RFC 9110, 8.8.2.1).
+            let time = (UNIX_EPOCH + Duration::from_secs(modified)).min(SystemTime::now());
             set(headers, LAST_MODIFIED, &httpdate::fmt_http_date(time));
         }
         let cache = match self.version.cache_class(self.file) {
