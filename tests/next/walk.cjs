@@ -106,6 +106,8 @@ async function look(browser, kind, base) {
   const left = await context.newPage();
   watch(left, wrong);
   await left.goto(`${url}/edition`, { waitUntil: 'networkidle' });
+  // A page in the background draws once a second, and a click waits for two drawings.
+  await page.bringToFront();
 
   await page.goto(`${url}/`, { waitUntil: 'networkidle' });
   if ((await edition(page)) !== '1') wrong.push('edition 1 is not there');
@@ -117,10 +119,12 @@ async function look(browser, kind, base) {
   for (let i = 0; !swapped || i < PAGES.length * 2; i++) await click(page, PAGES[i % PAGES.length]);
   await swap;
 
+  await left.bringToFront();
   await showRows(left, 1, wrong, 'after');
   for (const name of PAGES) await click(left, name);
-  for (const one of [page, left]) {
+  for (const one of [left, page]) {
     // Whatever its client had in store of the old version, a reader who loads a page anew has the new one.
+    await one.bringToFront();
     await one.goto(`${url}/`, { waitUntil: 'networkidle' });
     if ((await edition(one)) !== '2') wrong.push(`after: edition ${await edition(one)}`);
   }
