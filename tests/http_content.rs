@@ -519,7 +519,8 @@ fn what_a_client_accepts_decides_about_the_coding() {
     }
     // Where nothing on offer is accepted the field is disregarded (RFC 9110, 12.1 and 12.5.3): a reader who gets the page
     // as it is is helped, one who gets a 406 is not. gzip is not forced on anybody.
-    for value in ["*;q=0", "identity;q=0, gzip;q=0", "*;q=0, br", "identity;q=0", "br, identity;q=0", "identity;q=0.0"] {
+    for value in ["*;q=0", "identity;q=0, gzip;q=0", "*;q=0, br", "identity;q=0", "br, identity;q=0", "identity;q=0.0"]
+    {
         for target in ["/", "/p.png"] {
             let answer = request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {value}")]);
             assert_eq!((answer.status, answer.header("content-encoding")), (200, None), "{value}");

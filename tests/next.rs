@@ -159,7 +159,7 @@ fn has_assets(daemon: &Daemon, n: u32) -> bool {
     }
     assert_eq!((script.status, script.text()), (200, format!("version({n})")));
     assert_eq!((style.status, style.text()), (200, format!(".v{n} {{}}")));
-    assert_eq!(script.header("cache-control"), Some("public, max-age=31536000, immutable"));
+    assert_eq!(script.header("cache-control"), Some("max-age=31536000, immutable"));
     true
 }
 

@@ -325,7 +325,8 @@ impl<'a> Answer<'a> {
             set(headers, LAST_MODIFIED, &httpdate::fmt_http_date(time));
         }
         let cache = match self.version.cache_class(self.file) {
-            CacheClass::Immutable => "public, max-age=31536000, immutable",
+            // Without `public`: what a proxy gives to those who have signed in is not for shared caches.
+            CacheClass::Immutable => "max-age=31536000, immutable",
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
