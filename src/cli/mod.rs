@@ -24,6 +24,7 @@ mod stage;
 mod status;
 mod store;
 mod sync;
+mod table;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};

@@ -1,0 +1,61 @@
+//! Text in columns: how wide it is on a terminal, and how it is made to fit.
+
+use std::io;
+
+use rustix::termios::tcgetwinsize;
+use unicode_width::UnicodeWidthStr;
+
+/// The columns that text takes on a terminal. The text has no control characters any more: see
+/// [`OneLine`](crate::base::chain::OneLine).
+pub(super) fn width(text: &str) -> usize {
+    text.width()
+}
+
+/// Text in exactly so many columns: cut with an ellipsis, or filled with spaces.
+pub(super) fn fit(text: &str, columns: usize) -> String {
+    let mut fitted = cut(text, columns);
+    let filled = width(&fitted);
+    fitted.extend(std::iter::repeat_n(' ', columns.saturating_sub(filled)));
+    fitted
+}
+
+/// Text in at most so many columns; a mark stays with the letter that it is on.
+pub(super) fn cut(text: &str, columns: usize) -> String {
+    // The common case, and the only one where a long text costs more than its beginning.
+    if text.len() <= columns && text.is_ascii() || width(text) <= columns {
+        return text.to_owned();
+    }
+    // One column is the ellipsis's.
+    let Some(room) = columns.checked_sub(1) else { return String::new() };
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|end| width(&text[..*end]) <= room).last().unwrap_or(0);
+    format!("{}…", &text[..end])
+}
+
+/// The columns of the terminal that stdout is; none if it is none, or one that does not say.
+pub(super) fn terminal_width() -> Option<usize> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut, fit, width};
+
+    #[test]
+    fn text_is_cut_or_filled_to_the_column_whatever_it_is_written_in() {
+        assert_eq!(fit("tides", 8), "tides   ");
+        assert_eq!(fit("tides", 5), "tides");
+        assert_eq!(fit("moonlight", 5), "moon…");
+        assert_eq!(fit("潮汐表", 6), "潮汐表");
+        // Half a character cannot be shown: a space stands for it.
+        assert_eq!(fit("潮汐表", 4), "潮… ");
+        assert_eq!(fit("e\u{301}te\u{301}", 2), "e\u{301}…");
+        for text in ["", "a", "潮汐表", "مرحبا بالعالم", "👩‍👩‍👧‍👦 family", "e\u{301}\u{301}\u{301}", "ไทย ภาษา", "\u{200d}\u{200d}"] {
+            for columns in 0..12 {
+                assert_eq!(width(&fit(text, columns)), columns, "{text:?} in {columns}");
+                assert!(width(&cut(text, columns)) <= columns, "{text:?} in {columns}");
+            }
+        }
+    }
+}
