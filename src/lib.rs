@@ -10,7 +10,7 @@
 //!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served. [`api`] (2)
 //!   speaks to the management API, [`fetch`] (2) downloads and never holds the key.
 //! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one, [`publish`] (3) writes it out
-//!   as files for another server.
+//!   as files for another server. [`analytics`] (3) makes sense of what readers searched for.
 //! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
 //!   bundles and hands them out.
 //! - [`admin`] (5) is what an operator asks of a running daemon: the control socket, health, status, metrics.
@@ -19,6 +19,7 @@
 //! - [`cli`] (7): one file a command.
 
 pub mod admin;
+pub mod analytics;
 pub mod api;
 pub mod base;
 pub mod bundle;

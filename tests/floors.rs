@@ -19,6 +19,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("seal", 3),
     ("serve", 3),
     ("publish", 3),
+    ("analytics", 3),
     ("sync", 4),
     ("origin", 4),
     ("admin", 5),

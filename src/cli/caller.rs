@@ -128,7 +128,7 @@ impl<'a> Caller<'a> {
             if !budgets.waits {
                 let wait = show_duration(seconds);
                 let next = "try again then, or leave --no-wait-for-budget out";
-                return Err(Failure::Busy(format!("{line}: the next is free in {wait}; {next}")));
+                return Err(Failure::Unavailable(format!("{line}: the next is free in {wait}; {next}")));
             }
             if !is_told {
                 is_told = true;

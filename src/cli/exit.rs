@@ -52,7 +52,9 @@ pub enum Failure {
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
     /// The API may not be asked now.
-    Busy(String),
+    Unavailable(String),
+    /// The API's pages never end.
+    GoesRound(String),
     /// A preview failed, for this reason.
     Preview(String),
     /// A file or folder on this machine cannot be used.
@@ -96,7 +98,7 @@ impl Failure {
             Failure::Remote { code, .. } => *code,
             Failure::Signal(number) => 128 + number,
             Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found => 1,
-            Failure::Busy(_) => 4,
+            Failure::Unavailable(_) | Failure::GoesRound(_) => 4,
             Failure::Preview(_) => 6,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
@@ -205,7 +207,8 @@ impl fmt::Display for Failure {
             | Failure::Changed(what)
             | Failure::Unhealthy(what)
             | Failure::Damage(what)
-            | Failure::Busy(what)
+            | Failure::Unavailable(what)
+            | Failure::GoesRound(what)
             | Failure::Preview(what)
             | Failure::Remote { message: what, .. } => {
                 write!(f, "docwharf: {}", crate::base::chain::OneLine(what))

@@ -1,5 +1,6 @@
 //! The command line: parse, do, print, exit. One file a command.
 
+mod analytics;
 mod attend;
 mod bundle;
 mod caller;
@@ -16,6 +17,7 @@ mod man;
 mod operate;
 mod order;
 mod origin;
+mod preview;
 mod progress;
 mod publish;
 mod run;
@@ -53,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[command(name = "docwharf", version)]
 #[command(
     after_help = "Exit codes: 0 done · 1 other, or something was found · 2 usage or configuration · 3 refused by the upstream · 4 upstream unavailable \
-· 5 bundle rejected · 6 export job failed · 7 sealed, but held, pinned or refused by the gate · 8 local (disk, permission, lock, port)"
+· 5 bundle rejected · 6 export job or preview failed · 7 sealed, but held, pinned or refused by the gate · 8 local (disk, permission, lock, port)"
 )]
 struct Cli {
     #[command(flatten)]
@@ -125,6 +127,12 @@ enum Command {
     /// Drive export jobs by hand
     #[command(subcommand)]
     Export(export::Export),
+    /// Show branches before they are published
+    #[command(subcommand)]
+    Preview(preview::PreviewCommand),
+    /// Show what readers search for
+    #[command(subcommand)]
+    Analytics(analytics::Analytics),
     /// Check and show the configuration, or begin one
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -209,6 +217,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Origin(command) => command.run(&context),
         Command::Demo(command) => command.run(&context),
         Command::Export(command) => command.run(&context),
+        Command::Preview(command) => command.run(&context),
+        Command::Analytics(command) => command.run(&context),
         Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
         Command::Doctor(command) => command.run(&context),

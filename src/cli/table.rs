@@ -51,7 +51,9 @@ mod tests {
         // Half a character cannot be shown: a space stands for it.
         assert_eq!(fit("潮汐表", 4), "潮… ");
         assert_eq!(fit("e\u{301}te\u{301}", 2), "e\u{301}…");
-        for text in ["", "a", "潮汐表", "مرحبا بالعالم", "👩‍👩‍👧‍👦 family", "e\u{301}\u{301}\u{301}", "ไทย ภาษา", "\u{200d}\u{200d}"] {
+        for text in
+            ["", "a", "潮汐表", "مرحبا بالعالم", "👩‍👩‍👧‍👦 family", "e\u{301}\u{301}\u{301}", "ไทย ภาษา", "\u{200d}\u{200d}"]
+        {
             for columns in 0..12 {
                 assert_eq!(width(&fit(text, columns)), columns, "{text:?} in {columns}");
                 assert!(width(&cut(text, columns)) <= columns, "{text:?} in {columns}");

@@ -161,7 +161,8 @@ fn said(body: &[u8], scrubber: &Scrubber) -> String {
         let more: Vec<&str> =
             details.into_iter().flatten().filter_map(|detail| detail.get("message")?.as_str()).collect();
         let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
-        return cut(&scrubbed(&format!("{error}{more}")), 2 * QUOTED);
+        // Whole: a line is bounded where it is printed.
+        return scrubbed(&format!("{error}{more}"));
     }
     // Before anything is cut: half a secret is one, too.
     let text = scrubbed(&String::from_utf8_lossy(body));

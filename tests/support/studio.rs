@@ -10,14 +10,17 @@ use super::upstream::{Call, Request};
 /// The project that there is.
 pub const PROJECT: &str = "prj_7/a";
 
+/// A search: term, day as YYYY-MM-DD, the page that was clicked.
+pub type Event = (String, String, Option<String>);
+
 /// Previews and searches.
 #[derive(Debug)]
 pub struct Studio {
     /// What the state of each deployment is, one poll after the other; the last is repeated. A text stands for an honest
     /// answer with that status.
     pub states: Vec<Value>,
-    /// Every search, as events: term, day as YYYY-MM-DD, the page that was clicked.
-    pub events: Vec<(String, String, Option<String>)>,
+    /// Every search.
+    pub events: Vec<Event>,
     /// Branches with a preview.
     pub branches: Vec<String>,
     /// Deployments and how often each was asked about.
@@ -125,7 +128,7 @@ impl Studio {
 
     /// The events of some days as the API has them: by hits, then by term.
     fn rows(&self, from: Option<&str>, to: Option<&str>) -> Vec<Value> {
-        let mut terms: BTreeMap<&str, Vec<&(String, String, Option<String>)>> = BTreeMap::new();
+        let mut terms: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
         for event in &self.events {
             let day = event.1.as_str();
             if from.is_none_or(|from| day >= from) && to.is_none_or(|to| day < to) {

@@ -1,0 +1,3 @@
+//! Search analytics: the period that is asked for.
+
+pub mod period;

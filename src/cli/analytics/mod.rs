@@ -1,0 +1,177 @@
+//! `docwharf analytics searches|report`: what readers search for, as the management API counts it.
+
+mod searches;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::analytics::period::Period;
+use crate::api::analytics::{Page, Question, Reading};
+use crate::api::ask::Ask;
+use crate::base::chain::OneLine;
+use crate::model::digest::Digest;
+use crate::model::units::{count, parse_duration};
+use crate::net::trouble::Cause;
+use crate::store::asked::Spool;
+use crate::sync::SyncError;
+
+use super::caller::Caller;
+use super::{Context, Failure};
+
+/// A cursor that nobody has used for so long is probably none any more.
+const STALE: Duration = Duration::from_hours(24);
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Analytics {
+    /// List what readers searched for, most frequent first
+    Searches(searches::Searches),
+}
+
+impl Analytics {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Analytics::Searches(searches) => searches.run(context),
+        }
+    }
+}
+
+/// From when until when.
+#[derive(Debug, Clone, Args)]
+pub(super) struct PeriodArgs {
+    /// The first day or moment that counts: YYYY-MM-DD or ISO 8601
+    #[arg(long, value_name = "DATE", conflicts_with = "since")]
+    from: Option<String>,
+    /// The first day or moment that does not count any more (exclusive): YYYY-MM-DD or ISO 8601
+    #[arg(long, value_name = "DATE")]
+    to: Option<String>,
+    /// So much time before --to, or before now: 30d, 36h. Days are those of the calendar in UTC
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    since: Option<Duration>,
+}
+
+impl PeriodArgs {
+    /// The period at this moment; `default` in place of --since where there is neither that nor --from.
+    pub(super) fn period(&self, default: Option<Duration>, now: Timestamp) -> Result<Period, Failure> {
+        let since = self.since.or_else(|| default.filter(|_| self.from.is_none()));
+        let period = match since {
+            Some(span) => Period::since(span, self.to.as_deref(), now),
+            None => Period::between(self.from.as_deref(), self.to.as_deref()),
+        };
+        period.map_err(Failure::Usage)
+    }
+}
+
+/// Reads pages until the reading ends; `keep` sees each page before the next one is asked for.
+pub(super) fn read(
+    caller: &Caller<'_>,
+    period: &Period,
+    mut reading: Reading,
+    mut keep: impl FnMut(&Page) -> Result<(), Failure>,
+) -> Result<Page, Failure> {
+    let project = caller.project("analytics")?;
+    let doing = format!("read what was searched for in project {}", OneLine(project));
+    while let Some((limit, cursor)) = reading.next() {
+        let question = Question { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
+        let page =
+            caller.persist(Ask::Searches, &doing, || caller.means.wait_for(caller.api.searches(project, &question)))?;
+        keep(&page)?;
+        if reading.take(page).is_err() {
+            let read = count(reading.joined.searches.len() as u64, "term");
+            let cursor = reading.joined.next_cursor.unwrap_or_default();
+            let what = format!(
+                "cannot {doing}: after {read} the API gives the cursor {cursor:?} again, which would never end; \
+                 ask for a shorter period, or tell the vendor"
+            );
+            return Err(Failure::GoesRound(what));
+        }
+        caller.means.doing.tell(&format!("{} read", count(reading.joined.searches.len() as u64, "term")));
+    }
+    warn_of_doubles(&reading.joined);
+    Ok(reading.joined)
+}
+
+/// All terms of a period.
+pub(super) struct Whole {
+    /// What the question meant when it was first asked.
+    #[allow(dead_code)]
+    pub(super) period: Period,
+    pub(super) page: Page,
+    spool: Option<Spool>,
+}
+
+impl Whole {
+    /// It has been printed: what was kept of it can go.
+    pub(super) fn done(self) -> Result<(), Failure> {
+        Ok(self.spool.map_or(Ok(()), Spool::done)?)
+    }
+}
+
+/// Reads all terms. What an earlier process has read of the same question, and not printed, is not asked for again.
+pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, limit: u64) -> Result<Whole, Failure> {
+    let Some(store) = caller.asked() else {
+        let page = read(caller, &period, Reading::all(limit), |_| Ok(()))?;
+        return Ok(Whole { period, page, spool: None });
+    };
+    let question = json!({
+        "api": caller.source.base.name(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
+        // What it means moves on with time: the first process has said what it meant.
+        "since": asked.since.map(|since| since.as_secs()), "limit": limit,
+    });
+    let name = format!("searches-{}", &Digest::of(question.to_string().as_bytes()).hex()[..16]);
+    let Some(mut spool) = store.reading(&name, &question, &json!(period), STALE)? else {
+        let what = "cannot read the searches, because another docwharf is reading the same: try again when it is done";
+        return Err(Failure::Unavailable(what.to_owned()));
+    };
+    let kept = resume(&spool, limit);
+    let is_resumed = kept.is_some();
+    let (period, reading) = kept.unwrap_or((period, Reading::all(limit)));
+    if is_resumed {
+        let terms = count(reading.joined.searches.len() as u64, "term");
+        tracing::warn!("going on with a reading that was interrupted after {terms}");
+    } else {
+        spool.begin(&question, &json!(period))?;
+    }
+    let mut page = read(caller, &period, reading, |page| Ok(spool.push(&json!(page))?));
+    if let Err(Failure::Sync(SyncError::Upstream { trouble, .. })) = &page
+        && is_resumed
+        && trouble.cause == Cause::Status(400)
+    {
+        tracing::warn!("its cursor is not taken any more, so it begins anew: {}", OneLine(&trouble.to_string()));
+        spool.begin(&question, &json!(period))?;
+        page = read(caller, &period, Reading::all(limit), |page| Ok(spool.push(&json!(page))?));
+    }
+    match page {
+        Ok(page) => Ok(Whole { period, page, spool: Some(spool) }),
+        Err(failure) => {
+            if matches!(failure, Failure::GoesRound(_)) {
+                // It goes round: going on from here is no use.
+                spool.done()?;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// What an earlier process has read, and the period that it meant; none if there is none of use.
+fn resume(spool: &Spool, limit: u64) -> Option<(Period, Reading)> {
+    let mut reading = Reading::all(limit);
+    for kept in spool.pages() {
+        reading.take(Page::deserialize(kept).ok()?).ok()?;
+    }
+    (reading.pages() > 0).then_some((Period::deserialize(spool.notes()).ok()?, reading))
+}
+
+/// Terms move from page to page when others are searched for meanwhile.
+fn warn_of_doubles(page: &Page) {
+    let mut seen = HashSet::new();
+    let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
+    if doubles > 0 {
+        let terms = count(doubles as u64, "term");
+        tracing::warn!("the API gives {terms} more than once: new searches have moved them while they were read");
+    }
+}

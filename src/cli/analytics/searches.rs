@@ -1,0 +1,150 @@
+//! `docwharf analytics searches`: the terms themselves, for people and for scripts.
+
+use std::fmt::Write;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
+use crate::base::chain::OneLine;
+use crate::model::units::count;
+
+use super::super::attend::attended;
+use super::super::caller::Caller;
+use super::super::table::{fit, terminal_width, width};
+use super::super::{Context, Failure, print};
+use super::{PeriodArgs, Whole, read, read_all};
+
+/// Terms that are shown where nobody says how many.
+const TERMS: u64 = 50;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Searches {
+    #[command(flatten)]
+    period: PeriodArgs,
+    /// How many terms; with --all, how many a request asks for, 1 to 100
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// All terms. Where it was interrupted, the same command goes on
+    #[arg(long)]
+    all: bool,
+    /// Begin where an earlier answer ended: its nextCursor
+    #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
+    cursor: Option<String>,
+    /// How to print them, by default as a table
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Fail where the budget of 100 requests an hour is used up, instead of waiting
+    #[arg(long)]
+    no_wait_for_budget: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Columns for people
+    Table,
+    /// One object: searches, totalSearches, nextCursor
+    Json,
+    /// A header and a line a term (RFC 4180)
+    Csv,
+    /// An object a line
+    Ndjson,
+}
+
+impl Searches {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let format = match (self.format, context.global.json) {
+            (Some(format), true) if format != Format::Json => {
+                return Err(Failure::Usage("--json and --format say different things: leave one out".to_owned()));
+            }
+            (Some(format), _) => format,
+            (None, true) => Format::Json,
+            (None, false) => Format::Table,
+        };
+        if let Some(limit) = self.limit.filter(|limit| self.all && *limit > LARGEST_PAGE) {
+            return Err(Failure::Usage(format!("--limit {limit}: with --all, a request asks for 1 to 100 terms")));
+        }
+        let period = self.period.period(None, Timestamp::now())?;
+        let config = context.config()?;
+        context.warn_of(&config);
+        let is_all = self.all;
+        let (page, whole) = attended(context, move |means| {
+            let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
+            if self.all {
+                let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(LARGEST_PAGE))?;
+                return Ok::<_, Failure>((std::mem::take(&mut whole.page), Some(whole)));
+            }
+            let reading = Reading::first(self.limit.unwrap_or(TERMS)).from(self.cursor);
+            Ok((read(&caller, &period, reading, |_| Ok(()))?, None))
+        })??;
+        print(&match format {
+            Format::Table => table(&page, is_all),
+            Format::Json => format!("{:#}\n", json!(page)),
+            Format::Csv => csv(&page)?,
+            Format::Ndjson => {
+                page.searches.iter().flat_map(|search| [json!(search).to_string(), "\n".to_owned()]).collect()
+            }
+        })?;
+        whole.map_or(Ok(()), Whole::done)
+    }
+}
+
+fn csv(page: &Page) -> Result<String, Failure> {
+    let mut out = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let failed = |error: csv::Error| Failure::Output(error.into());
+    out.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).map_err(failed)?;
+    for search in &page.searches {
+        out.serialize(search).map_err(failed)?;
+    }
+    let bytes = out.into_inner().map_err(|error| Failure::Output(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// What a cell shows: one line, without what a terminal would obey.
+fn plain(text: &str) -> String {
+    OneLine(text).to_string()
+}
+
+fn row(search: &Search) -> [String; 5] {
+    let number = |number: &Option<serde_json::Number>| number.as_ref().map_or_else(String::new, ToString::to_string);
+    let text = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
+    // To the minute is enough for people.
+    let last: String = text(&search.last_searched_at).chars().take(16).collect();
+    let page = search.top_clicked_page.as_deref().map_or_else(|| "–".to_owned(), plain);
+    [plain(&search.search_query), number(&search.hits), number(&search.ctr), page, last.replace('T', " ")]
+}
+
+fn table(page: &Page, is_all: bool) -> String {
+    let head = ["TERM", "HITS", "CTR", "TOP PAGE", "LAST SEARCHED"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(head).chain(page.searches.iter().map(row)).collect();
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (most, cell) in widths.iter_mut().zip(row) {
+            *most = (*most).max(width(cell));
+        }
+    }
+    if let Some(screen) = terminal_width() {
+        // Numbers stay whole; what is left is for terms and pages.
+        let left = screen.saturating_sub(widths[1] + widths[2] + widths[4] + 8).max(24);
+        let page = widths[3].min((left / 2).max(left.saturating_sub(widths[0])));
+        (widths[0], widths[3]) = (widths[0].min(left - page), page);
+    }
+    let mut out = String::new();
+    for [term, hits, ctr, page, last] in &rows {
+        let line = format!(
+            "{}  {hits:>h$}  {ctr:>c$}  {}  {last}",
+            fit(term, widths[0]),
+            fit(page, widths[3]),
+            h = widths[1],
+            c = widths[2]
+        );
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    let terms = count(page.searches.len() as u64, "term");
+    let total = page.total_searches.map_or_else(|| "unknown".to_owned(), |total| total.to_string());
+    let more = if page.next_cursor.is_some() && !is_all { ", and there are more: --limit N or --all" } else { "" };
+    let _ = writeln!(out, "{terms}{more}; totalSearches {total} (events in the period, not terms)");
+    out
+}

@@ -1,0 +1,129 @@
+//! A preview as a comment for a pull request: markdown in which nothing of what the upstream says is markup.
+
+use std::fmt::Write;
+
+use crate::api::preview::{Deployment, Preview, Step};
+use crate::base::chain::OneLine;
+
+use super::commit_line;
+
+/// Lines of log that a comment holds: forges take 64 KiB or so, and nobody reads more.
+const LOGS: usize = 60;
+/// Characters of each of them.
+const LOG: usize = 300;
+
+/// The comment. Its first line is invisible, and finds the comment again when the branch is deployed anew.
+pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Deployment>) -> String {
+    let mut out = format!("<!-- docwharf preview: {} -->\n", unambiguous(branch));
+    let state = match deployment.map(Deployment::step) {
+        Some(Step::Ready) => "ready",
+        Some(Step::GiveUp) => "failed",
+        Some(Step::Poll) | None => "on its way",
+    };
+    let _ = writeln!(out, "### Documentation preview: {state}\n");
+    let _ = writeln!(out, "| | |\n|---|---|");
+    let mut row = |name: &str, cell: &str| {
+        let _ = writeln!(out, "| {name} | {cell} |");
+    };
+    row("Preview", &format!("<{}>", preview.preview_url.replace('|', "%7C").replace('<', "%3C").replace('>', "%3E")));
+    row("Branch", &code(branch));
+    if let Some(deployment) = deployment {
+        row("Status", &code(&deployment.status));
+        if let Some(summary) = &deployment.summary {
+            row("Summary", &code(summary));
+        }
+        if let Some(commit) = &deployment.commit {
+            row("Commit", &code(&commit_line(commit)));
+        }
+        if !deployment.logs.is_empty() {
+            logs(&mut out, &deployment.logs, deployment.step() == Step::GiveUp);
+        }
+    }
+    out
+}
+
+/// In a fence that is longer than any run of backticks inside; open where it failed.
+fn logs(out: &mut String, lines: &[String], open: bool) {
+    let kept: Vec<String> = lines[lines.len().saturating_sub(LOGS)..]
+        .iter()
+        .map(|line| OneLine(line).to_string().chars().take(LOG).collect())
+        .collect();
+    let fence = "`".repeat(kept.iter().map(|line| longest_run(line)).max().unwrap_or(0).max(2) + 1);
+    let (how, open) = if lines.len() > kept.len() {
+        (format!("Logs, the last {} of {} lines", kept.len(), lines.len()), open)
+    } else {
+        ("Logs".to_owned(), open)
+    };
+    let open = if open { " open" } else { "" };
+    let _ = writeln!(
+        out,
+        "\n<details{open}><summary>{how}</summary>\n\n{fence}text\n{}\n{fence}\n\n</details>",
+        kept.join("\n")
+    );
+}
+
+fn longest_run(text: &str) -> usize {
+    text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
+}
+
+/// As a code span (`CommonMark` section 6.1) in a cell of a table: nobody is mentioned, nothing is a link.
+fn code(text: &str) -> String {
+    let line = OneLine(text).to_string().replace('|', "\\|");
+    let ticks = "`".repeat(longest_run(&line) + 1);
+    format!("{ticks} {line} {ticks}")
+}
+
+/// For an HTML comment, which two hyphens could end.
+fn unambiguous(text: &str) -> String {
+    OneLine(text).to_string().replace('-', "\u{2010}").replace('>', "\u{203a}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn preview() -> Preview {
+        Preview { status_id: Some("1".into()), preview_url: "https://p.example/a|b".into() }
+    }
+
+    #[test]
+    fn nothing_that_the_upstream_says_is_markup() {
+        let hostile = "@everyone <img src=x> **b** | c ``` ]( \n# d";
+        let deployment = Deployment {
+            status: hostile.into(),
+            summary: Some(hostile.into()),
+            logs: vec!["```` <script>".into(), hostile.into()],
+            created_at: None,
+            ended_at: None,
+            commit: None,
+        };
+        let text = markdown("x --> <b>", &preview(), Some(&deployment));
+        assert_eq!(text.lines().next(), Some("<!-- docwharf preview: x \u{2010}\u{2010}\u{203a} <b\u{203a} -->"));
+        let table: Vec<&str> = text.lines().filter(|line| line.starts_with("| S")).collect();
+        assert_eq!(table.len(), 2, "{text}");
+        for row in table {
+            assert!(row.contains("```` @everyone") && row.ends_with("```` |") && row.contains("\\| c"), "{row}");
+        }
+        assert!(text.contains("\n`````text\n```` <script>\n"), "{text}");
+        assert!(text.contains("<https://p.example/a%7Cb>"));
+    }
+
+    #[test]
+    fn the_comment_of_a_branch_begins_with_the_same_line_whatever_came_of_it() {
+        let state = |status: &str| Deployment {
+            status: status.into(),
+            summary: None,
+            logs: vec!["a".into(); 100],
+            created_at: None,
+            ended_at: None,
+            commit: None,
+        };
+        let of = |deployment: Option<Deployment>| markdown("main", &preview(), deployment.as_ref());
+        let all = [of(None), of(Some(state("success"))), of(Some(state("failure")))];
+        assert!(all.iter().all(|text| text.lines().next() == all[0].lines().next()));
+        assert!(
+            all[1].contains("preview: ready") && all[1].contains("<details><summary>Logs, the last 60 of 100 lines")
+        );
+        assert!(all[2].contains("preview: failed") && all[2].contains("<details open>"));
+    }
+}

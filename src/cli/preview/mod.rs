@@ -1,0 +1,238 @@
+//! `docwharf preview create|status`: a branch as readers would see it, and how far it is.
+
+mod comment;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::api::ask::Ask;
+use crate::api::export;
+use crate::api::preview::{Commit, Deployment, Preview, Step};
+use crate::base::chain::OneLine;
+use crate::config::checked::Config;
+use crate::model::units::{parse_duration, show_duration};
+
+use super::attend::attended;
+use super::caller::Caller;
+use super::{Context, Failure, print};
+
+/// How long a deployment is waited for where nobody says.
+const TIMEOUT: &str = "15m";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PreviewCommand {
+    /// Start the preview of a branch, or deploy it again; prints its address
+    Create(Create),
+    /// Show how far the deployment of a preview is
+    Status(Status),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// The branch, by default the current one of the Git checkout here
+    #[arg(long, value_name = "BRANCH")]
+    branch: Option<String>,
+    /// Wait until it is ready or has failed
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait for it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = TIMEOUT, requires = "wait")]
+    timeout: Duration,
+    /// Print a comment for a pull request, as markdown, in place of the address
+    #[arg(long)]
+    comment: bool,
+    /// Fail where the budget of 5 previews a minute is used up, instead of waiting
+    #[arg(long)]
+    no_wait_for_budget: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Status {
+    /// Its statusId, as `preview create --json` prints it
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Wait until it is ready or has failed
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait for it
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = TIMEOUT, requires = "wait")]
+    timeout: Duration,
+}
+
+impl PreviewCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            PreviewCommand::Create(create) => create.run(context),
+            PreviewCommand::Status(status) => status.run(context),
+        }
+    }
+}
+
+impl Create {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        if self.comment && context.global.json {
+            return Err(Failure::Usage("--comment is markdown and --json is not: leave one out".to_owned()));
+        }
+        let branch = match self.branch {
+            Some(branch) => branch.trim().to_owned(),
+            None => current_branch()?,
+        };
+        if branch.is_empty() {
+            return Err(Failure::Usage("--branch is empty: name the branch to be shown".to_owned()));
+        }
+        let config = context.config()?;
+        context.warn_of(&config);
+        let (waits, name, settings) = (!self.no_wait_for_budget, branch.clone(), config.clone());
+        let preview =
+            attended(context, move |means| start(&Caller::budgeted(&settings, means, "preview", waits)?, &name))??;
+        let is_plain = !context.global.json && !self.comment;
+        if is_plain {
+            // At once: a build takes minutes, and the address is known.
+            print(&format!("{}\n", preview.preview_url))?;
+        }
+        let deployment = match (&preview.status_id, self.wait) {
+            (Some(id), true) => Some(follow(context, config, id, Some(self.timeout))?),
+            (None, true) => {
+                let what = format!("cannot wait for the preview of {}: the API gave no statusId", OneLine(&branch));
+                return Err(Failure::Unavailable(what));
+            }
+            _ => None,
+        };
+        if self.comment {
+            print(&comment::markdown(&branch, &preview, deployment.as_ref()))?;
+        } else if context.global.json {
+            let json = json!({
+                "schemaVersion": 1, "branch": branch, "statusId": preview.status_id,
+                "previewUrl": preview.preview_url, "deployment": deployment,
+            });
+            context.result(&json, "")?;
+        } else if let Some(deployment) = &deployment {
+            context.say(sheet(deployment).trim_end());
+        }
+        deployment.map_or(Ok(()), |deployment| judge(&format!("the preview of {}", OneLine(&branch)), &deployment))
+    }
+}
+
+impl Status {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config()?;
+        context.warn_of(&config);
+        let deployment = follow(context, config, &self.id, self.wait.then_some(self.timeout))?;
+        let json = json!({ "schemaVersion": 1, "statusId": self.id, "deployment": deployment });
+        context.result(&json, &sheet(&deployment))?;
+        judge(&format!("the deployment {}", OneLine(&self.id)), &deployment)
+    }
+}
+
+/// The branch that is checked out here, by the program that knows: worktrees, submodules and what is in between.
+fn current_branch() -> Result<String, Failure> {
+    let mistake = |why: &str| Failure::Usage(format!("cannot tell the current branch: {why}; name it with --branch"));
+    let git = Command::new("git").args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output();
+    let git = git.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => mistake("there is no git on this machine"),
+        _ => mistake(&error.to_string()),
+    })?;
+    if git.status.success() {
+        return Ok(String::from_utf8_lossy(&git.stdout).trim().to_owned());
+    }
+    let said = String::from_utf8_lossy(&git.stderr);
+    // It says nothing where HEAD names a commit.
+    Err(mistake(match said.lines().next() {
+        None => "HEAD is detached, as in most checkouts of CI",
+        Some(_) if said.contains("not a git repository") => "this folder is in no Git repository",
+        Some(line) => line,
+    }))
+}
+
+fn start(caller: &Caller<'_>, branch: &str) -> Result<Preview, Failure> {
+    let project = caller.project("preview")?;
+    let doing = format!("start the preview of {}", OneLine(branch));
+    caller.persist(Ask::Preview, &doing, || caller.means.wait_for(caller.api.preview(project, branch)))
+}
+
+/// The state of a deployment: now, or when it has ended.
+fn follow(context: &Context, config: Config, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
+    let id = id.to_owned();
+    attended(context, move |means| poll(&Caller::new(&config, means, "preview")?, &id, wait))?
+}
+
+fn poll(caller: &Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
+    let source = caller.source;
+    let Some(path) = source.status_path.of(id, source.project.as_deref()) else {
+        return Err(Failure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
+    };
+    let network = &caller.config.intent.network;
+    let doing = format!("read the state of the deployment {}", OneLine(id));
+    let began = Instant::now();
+    for polls in 1.. {
+        let deployment =
+            caller.persist(Ask::Deployment, &doing, || caller.means.wait_for(caller.api.deployment(&path)))?;
+        let line = OneLine(&deployment.line()).to_string();
+        caller.means.doing.tell(&line);
+        let Some(most) = wait.filter(|_| deployment.step() == Step::Poll) else { return Ok(deployment) };
+        let pause = export::pause(polls, network.poll_first, network.poll_most);
+        if began.elapsed() + pause > most {
+            let what = format!(
+                "the deployment {id} has not ended after {}; it was last seen {line}; look again with `docwharf preview \
+                 status {id} --wait`",
+                show_duration(most),
+                id = OneLine(id),
+            );
+            return Err(Failure::Unavailable(what));
+        }
+        caller.pause(pause)?;
+    }
+    Err(Failure::Changed("polled for ever".to_owned()))
+}
+
+fn judge(what: &str, deployment: &Deployment) -> Result<(), Failure> {
+    if deployment.step() != Step::GiveUp {
+        return Ok(());
+    }
+    let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));
+    let why = why.unwrap_or("the API gives no reason");
+    Err(Failure::Preview(format!("{what} failed: {}; see its logs, mend the branch and push it", OneLine(why))))
+}
+
+/// What there is to know, for people.
+fn sheet(deployment: &Deployment) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, text: &str| {
+        use std::fmt::Write;
+        let _ = writeln!(out, "{name:<8} {}", OneLine(text));
+    };
+    line("status", &deployment.status);
+    if let Some(summary) = &deployment.summary {
+        line("summary", summary);
+    }
+    if let Some(commit) = &deployment.commit {
+        line("commit", &commit_line(commit));
+    }
+    if let Some(at) = &deployment.created_at {
+        line("began", at);
+    }
+    if let Some(at) = &deployment.ended_at {
+        line("ended", at);
+    }
+    for (i, log) in deployment.logs.iter().enumerate() {
+        line(if i == 0 { "logs" } else { "" }, log);
+    }
+    out
+}
+
+/// `0a1b2c3d main: the first line of its message (1 file added, 2 modified, 0 removed)`
+fn commit_line(commit: &Commit) -> String {
+    let sha: String = commit.sha.as_deref().unwrap_or_default().chars().take(8).collect();
+    let message = commit.message.as_deref().and_then(|message| message.lines().next()).unwrap_or_default();
+    let branch = commit.branch.as_deref().unwrap_or_default();
+    let files = &commit.files_changed;
+    let counts = [(files.added, "added"), (files.modified, "modified"), (files.removed, "removed")];
+    let counts: Vec<String> =
+        counts.into_iter().filter_map(|(n, what)| n.filter(|n| *n > 0).map(|n| format!("{n} {what}"))).collect();
+    let counts = if counts.is_empty() { String::new() } else { format!("(files: {})", counts.join(", ")) };
+    let words = [sha.as_str(), branch, message, counts.as_str()];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
