@@ -1,5 +1,7 @@
 //! `docwharf analytics searches|report`: what readers search for, as the management API counts it.
 
+mod report;
+mod screen;
 mod searches;
 
 use std::collections::HashSet;
@@ -30,12 +32,15 @@ const STALE: Duration = Duration::from_hours(24);
 pub(super) enum Analytics {
     /// List what readers searched for, most frequent first
     Searches(searches::Searches),
+    /// Report on what readers search for and do not find, against the period before if wanted
+    Report(report::ReportCommand),
 }
 
 impl Analytics {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
             Analytics::Searches(searches) => searches.run(context),
+            Analytics::Report(report) => report.run(context),
         }
     }
 }
@@ -98,7 +103,6 @@ pub(super) fn read(
 /// All terms of a period.
 pub(super) struct Whole {
     /// What the question meant when it was first asked.
-    #[allow(dead_code)]
     pub(super) period: Period,
     pub(super) page: Page,
     spool: Option<Spool>,
