@@ -24,10 +24,10 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ("3", "refused by the upstream: 401, 403"),
     (
         "4",
-        "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed",
+        "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed, a budget of requests that is used up",
     ),
     ("5", "bundle rejected, or another than sha256 demands"),
-    ("6", "the export job failed"),
+    ("6", "the export job or the preview failed"),
     ("7", "sealed but not activated: held, pinned, or refused by the gate"),
     ("8", "local: disk, permission, lock, port"),
     ("130, 143", "ended by SIGINT, SIGTERM; run, serve, origin and demo end with 0"),

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
 use crate::base::chain::OneLine;
@@ -80,14 +79,19 @@ impl Searches {
         })??;
         print(&match format {
             Format::Table => table(&page, is_all),
-            Format::Json => format!("{:#}\n", json!(page)),
+            Format::Json => line(serde_json::to_string_pretty(&page))?,
             Format::Csv => csv(&page)?,
             Format::Ndjson => {
-                page.searches.iter().flat_map(|search| [json!(search).to_string(), "\n".to_owned()]).collect()
+                let lines = page.searches.iter().map(|search| line(serde_json::to_string(search)));
+                lines.collect::<Result<String, _>>()?
             }
         })?;
         whole.map_or(Ok(()), Whole::done)
     }
+}
+
+fn line(json: Result<String, serde_json::Error>) -> Result<String, Failure> {
+    json.map(|json| json + "\n").map_err(|error| Failure::Output(error.into()))
 }
 
 fn csv(page: &Page) -> Result<String, Failure> {
