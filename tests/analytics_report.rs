@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::Ended;
 use support::client::{Host, bundle, text};
 use support::studio::PROJECT;
-use support::upstream::{Call, KEY, Upstream};
+use support::upstream::{Call, KEY, Upstream, answer};
 
 /// Two weeks of February, and before them two weeks.
 const DAYS: [&str; 6] = ["--from", "2026-02-15", "--to", "2026-03-01", "--compare", "previous"];
@@ -129,7 +129,7 @@ fn the_screen_says_what_the_numbers_say() {
         assert!(found, "{words:?} in {shown}");
     };
     has(&["Searches in prj_7/a, 2026-02-15 to 2026-02-28 (14 days)"]);
-    has(&["Searches 100 25.0% more than 80 in 2026-02-01 to 2026-02-14 (14 days)"]);
+    has(&["Searches 100 25.0% more than 80 in 2026-02-01 to 2026-02-14"]);
     has(&["Led to a click 40.0% 20.0 points less"]);
     has(&["Nobody clicked 18 2 terms, 18.0% of all searches"]);
     has(&["tides ━━━━━━━━━━━━╌╌╌╌ 40 40.0% 75.0% +10 /guides/tides"]);
@@ -314,4 +314,56 @@ fn a_page_has_the_mode_that_the_umask_leaves() {
     let status = shell.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).status().unwrap();
     assert!(status.success());
     assert_eq!(std::fs::metadata(&page).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn an_interrupted_report_of_all_terms_goes_on_in_the_period_where_it_was() {
+    let upstream = Upstream::new(bundle("one"));
+    for n in 0..230 {
+        searched(&upstream, &format!("term {n:03}"), "2026-02-20", 1, 0, "");
+        if n < 150 {
+            searched(&upstream, &format!("term {n:03}"), "2026-02-10", 2, 1, "/x");
+        }
+    }
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let all = [&["analytics", "report"], &DAYS[..], &["--all", "--json", "--html", page.to_str().unwrap()]].concat();
+    // Three pages of the one period, one of the other.
+    upstream.on(Call::Searches).after(4).gives(answer(401));
+    host.ends(3, &all);
+    assert!(!page.exists());
+    upstream.heal();
+    let report = host.ok(&all).json();
+    assert_eq!(upstream.count(Call::Searches), 5 + 1, "what was read is not asked for again");
+    assert_eq!((&report["period"]["totalSearches"], &report["previous"]["totalSearches"]), (&json!(230), &json!(300)));
+    assert_eq!((&report["period"]["termsRead"], &report["previous"]["termsRead"]), (&json!(230), &json!(150)));
+    assert_eq!(
+        (names(&report["trends"]["new"]).len(), report["trends"]["fallen"][0]["change"].as_i64()),
+        (10, Some(-1))
+    );
+    let kept = std::fs::read_dir(host.path("store/api")).unwrap().flatten();
+    assert!(!kept.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "jsonl")));
+}
+
+#[test]
+fn rates_as_parts_of_one_are_told_in_percent() {
+    let upstream = Upstream::new(bundle("one"));
+    let row = |term: &str, hits: Value, ctr: Value, page: Value| json!({"searchQuery": term, "hits": hits, "ctr": ctr, "topClickedPage": page});
+    let rows = [
+        row("tides", json!(30), json!(0.9), json!("/tides")),
+        row("harbour", json!(10), json!(0.1), json!("/harbour")),
+        row("no numbers", Value::Null, Value::Null, Value::Null),
+    ];
+    let body = json!({"searches": rows, "totalSearches": "unknown", "nextCursor": null});
+    upstream.on(Call::Searches).gives(answer(200).json(&body));
+    let host = host(&upstream);
+    let json = report(&host, &["--from", "2026-02-15", "--json"]).json();
+    assert_eq!((&json["top"][0]["ctr"], &json["top"][1]["ctr"]), (&json!(90.0), &json!(10.0)));
+    assert_eq!((&json["period"]["clickThroughRate"], &json["period"]["totalSearches"]), (&json!(70.0), &json!(40)));
+    assert_eq!(
+        (names(&json["lowCtr"]["list"]), names(&json["unclicked"]["list"])),
+        (vec!["harbour"], vec!["no numbers"])
+    );
+    let shown = report(&host, &["--from", "2026-02-15"]).stdout;
+    assert!(shown.contains("no numbers") && shown.contains('–'), "{shown}");
 }

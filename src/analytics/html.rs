@@ -140,7 +140,7 @@ fn tiles(out: &mut String, report: &Report) {
     let list = &report.unclicked;
     let share = list.share.map_or_else(String::new, |share| format!(", {} of all", percent(Some(share))));
     let class = if list.searches > 0 { " alarm" } else { "" };
-    tile(out, "For terms never clicked", class, &grouped(list.searches), &format!("{}{share}", terms(list.terms)));
+    tile(out, "Never clicked", class, &grouped(list.searches), &format!("{}{share}", terms(list.terms)));
     let read = if report.period.all_terms_read { "different searches" } else { "read, and there are more" };
     tile(out, "Terms", "", &grouped(report.period.terms_read as u64), read);
     out.push_str("</dl>\n");
@@ -160,11 +160,10 @@ fn against(number: Option<f64>, unit: &str) -> String {
 fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
     let length = hits.unwrap_or(0) as f64 * 100.0 / most.max(1) as f64;
     let found = length * ctr.unwrap_or(0.0) / 100.0;
-    format!(
-        "<td class=\"bar\" aria-hidden=\"true\"><div><i class=\"found\" style=\"width:{found:.2}%\"></i>\
-         <i class=\"lost\" style=\"width:{:.2}%\"></i></div></td>",
-        length - found
-    )
+    let parts = [("found", found), ("lost", length - found)].into_iter().filter(|(_, part)| *part > 0.0);
+    let parts: String =
+        parts.map(|(class, part)| format!("<i class=\"{class}\" style=\"width:{part:.2}%\"></i>")).collect();
+    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{parts}</div></td>")
 }
 
 const KEY: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\

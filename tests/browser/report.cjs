@@ -65,6 +65,7 @@ async function report(dir, name, rows) {
   });
   server.close();
   fs.writeFileSync(path.join(screens, `report-${name}.txt`), text);
+  fs.copyFileSync(page, path.join(screens, `report-${name}.html`));
   return page;
 }
 

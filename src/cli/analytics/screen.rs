@@ -160,12 +160,15 @@ impl Screen {
     fn totals(&self, out: &mut String, report: &Report) {
         let mut rows = Vec::new();
         let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
-            let than = format!("than {} in {}", number(previous.total_searches), previous.words());
+            let words = previous.words();
+            // It is as long as the other, which has been said.
+            let days = words.split(" (").next().unwrap_or_default();
+            let than = format!("than {} in {days}", number(previous.total_searches));
             match report.change.as_ref().and_then(|change| change.percent) {
                 Some(moved) if moved > 0.0 => format!("{moved:.1}% more {than}"),
                 Some(moved) if moved < 0.0 => format!("{:.1}% fewer {than}", moved.abs()),
-                Some(_) => format!("as many as in {}", previous.words()),
-                None => format!("{} in {}", number(previous.total_searches), previous.words()),
+                Some(_) => format!("as many as in {days}"),
+                None => format!("{} in {days}", number(previous.total_searches)),
             }
         });
         rows.push(("Searches", number(report.period.total_searches), previous));
