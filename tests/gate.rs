@@ -176,7 +176,7 @@ fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
                 continue;
             }
             assert!(ended.stderr.contains("refused by the gate: ") && ended.stderr.contains(words), "{}", ended.stderr);
-            let way_out = format!("`docwharf activate {}` or `docwharf sync --force`", &host.id("newest")[..12]);
+            let way_out = format!("`docwharf activate {}` lets it through, or --force with", &host.id("newest")[..12]);
             assert!(ended.stderr.contains(&way_out), "{}", ended.stderr);
             assert_eq!(ended.stderr.contains("nothing is served yet"), before.is_none(), "{}", ended.stderr);
             assert_eq!(host.active(), stays, "{rule}");

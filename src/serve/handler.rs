@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
-    LAST_MODIFIED, TRANSFER_ENCODING, VARY, X_CONTENT_TYPE_OPTIONS,
+    LAST_MODIFIED, TRANSFER_ENCODING, VARY,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -22,6 +22,7 @@ use crate::site::types::{CacheClass, media_type};
 use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
+use super::dress::dress;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
@@ -54,6 +55,13 @@ const RANGE_WHOLE: u64 = 16 << 20;
 
 /// Answers a request for a resource of the site.
 pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
+    let version = site.current();
+    let mut response = answer(site, version.as_deref(), request);
+    dress(site, version.as_deref(), request, &mut response);
+    response
+}
+
+fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
     let head = request.method() == Method::HEAD;
     if let Some(refusal) = refuse(request, head) {
         return refusal;
@@ -71,7 +79,7 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     if decoded.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return reply::bad_request(head, false);
     }
-    let Some(version) = site.current() else {
+    let Some(version) = version else {
         return reply::no_version(head);
     };
     let query = request.uri().query();
@@ -82,13 +90,13 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
         Place::Outside => return reply::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
-    match resolve(&*version, address, slashes) {
-        Found::File(file) => Answer::new(site, &version, file, request.headers(), head).send(),
+    match resolve(version, address, slashes) {
+        Found::File(file) => Answer::new(site, version, file, request.headers(), head).send(),
         Found::Redirect(path) => {
             let path = format!("{}{}", site.settings.base_path, percent_encode(&path, IN_PATH));
             reply::redirect(&with_query(&path, query), head)
         }
-        Found::Nothing => not_found(site, &version, address, request.headers(), head),
+        Found::Nothing => not_found(site, version, address, request.headers(), head),
     }
 }
 
@@ -290,7 +298,6 @@ impl<'a> Answer<'a> {
         if self.entry.coding == Coding::Deflate {
             headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
         }
-        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         response
     }
 

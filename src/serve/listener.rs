@@ -25,6 +25,7 @@ use super::Site;
 use super::body::Body;
 use super::guard::Guarded;
 use super::handler::handle;
+use super::peer::Peer;
 use super::pulse::{EVERY, Heart, Pulse};
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
@@ -172,10 +173,11 @@ async fn accept<A: Answer>(
         });
         match accepted.await {
             None => break,
-            Some(Ok((stream, _))) => {
+            Some(Ok((stream, address))) => {
+                let peer = Peer { address, is_encrypted: false };
                 let (answerer, stop) = (Arc::clone(&answerer), stop.clone());
                 connections.spawn(async move {
-                    connection(stream, answerer, stop).await;
+                    connection(stream, peer, answerer, stop).await;
                     drop(place);
                 });
             }
@@ -197,9 +199,10 @@ async fn accept<A: Answer>(
     }
 }
 
-async fn connection<A: Answer>(stream: TcpStream, answerer: Arc<A>, mut stop: watch::Receiver<bool>) {
+async fn connection<A: Answer>(stream: TcpStream, peer: Peer, answerer: Arc<A>, mut stop: watch::Receiver<bool>) {
     let begun = Arc::new(AtomicBool::new(false));
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
         begun.store(true, Ordering::Relaxed);
         let response = answerer.answer(request);
         async move { Ok::<_, Infallible>(response.await) }

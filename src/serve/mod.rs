@@ -1,15 +1,17 @@
 //! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
 //!
-//! A request goes: checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
+//! A request goes: who asks ([`peer`]) → checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
 //! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`]) →
-//! the bytes ([`body`]). No path from the network reaches the file system: everything comes from the one image.
+//! the bytes ([`body`]) → what goes along with every answer ([`dress`]). No path from the network reaches the file system: everything comes from the one image.
 
 pub mod body;
 pub mod conditional;
+pub mod dress;
 pub mod guard;
 pub mod handler;
 pub mod listener;
 pub mod negotiate;
+pub mod peer;
 pub mod pulse;
 pub mod range;
 pub mod reply;

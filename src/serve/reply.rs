@@ -1,9 +1,7 @@
 //! Answers that are not files: refusals, redirects, the pages docwharf has of its own.
 
 use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::Body;
@@ -29,7 +27,6 @@ fn answer(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
