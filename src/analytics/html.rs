@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::report::{Gone, List, Report, Term, Totals, grouped, signed};
+use super::report::{Gone, List, Report, Term, Totals};
+use super::words::{grouped, number, percent, signed, terms};
 use crate::base::chain::OneLine;
 
 /// Says to the browser, too, that nothing is loaded.
@@ -74,20 +75,8 @@ fn term(text: &str) -> String {
     format!("<bdi>{}</bdi>", shown(text))
 }
 
-fn percent(number: Option<f64>) -> String {
-    number.map_or_else(|| "–".to_owned(), |number| format!("{number:.1}%"))
-}
-
-fn number(number: Option<u64>) -> String {
-    number.map_or_else(|| "–".to_owned(), grouped)
-}
-
 fn times(hits: u64) -> String {
     if hits == 1 { "once".to_owned() } else { format!("{} times", grouped(hits)) }
-}
-
-fn terms(count: usize) -> String {
-    format!("{} {}", grouped(count as u64), if count == 1 { "term" } else { "terms" })
 }
 
 fn header(out: &mut String, report: &Report) {
@@ -161,9 +150,11 @@ fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
     let length = hits.unwrap_or(0) as f64 * 100.0 / most.max(1) as f64;
     let found = length * ctr.unwrap_or(0.0) / 100.0;
     let parts = [("found", found), ("lost", length - found)].into_iter().filter(|(_, part)| *part > 0.0);
-    let parts: String =
-        parts.map(|(class, part)| format!("<i class=\"{class}\" style=\"width:{part:.2}%\"></i>")).collect();
-    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{parts}</div></td>")
+    let mut drawn = String::new();
+    for (class, part) in parts {
+        let _ = write!(drawn, "<i class=\"{class}\" style=\"width:{part:.2}%\"></i>");
+    }
+    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{drawn}</div></td>")
 }
 
 const KEY: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\
@@ -174,10 +165,9 @@ fn compared(out: &mut String, report: &Report) {
     let most = report.period.total_searches.max(previous.total_searches).unwrap_or(0);
     let _ = write!(
         out,
-        "<section class=\"compare\">\n<h2>Against the period before</h2>\n<p class=\"note\">{}</p>\n{KEY}<table class=\"wide\">\n\
-         <caption>Searches and click-through rate of both periods</caption>\n<thead><tr><th scope=\"col\">Period</th>\
-         <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">Clicked</th></tr></thead>\n<tbody>\n",
-        "Both periods are equally long."
+        "<section class=\"compare\">\n<h2>Against the period before</h2>\n<p class=\"note\">Both periods are equally long.</p>\n\
+         {KEY}<table class=\"wide\">\n<caption>Searches and click-through rate of both periods</caption>\n<thead><tr><th scope=\"col\">Period</th>\
+         <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">Clicked</th></tr></thead>\n<tbody>\n"
     );
     for (name, totals) in [("This period", &report.period), ("Before", previous)] {
         let Totals { total_searches, click_through_rate, .. } = totals;

@@ -3,3 +3,4 @@
 pub mod html;
 pub mod period;
 pub mod report;
+pub mod words;

@@ -6,7 +6,6 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use jiff::civil::Date;
 use serde::Serialize;
 use serde_json::Number;
 
@@ -195,7 +194,13 @@ fn finite(number: Option<&Number>) -> Option<f64> {
 fn counted(number: Option<&Number>) -> Option<u64> {
     let number = number?;
     // Too large for a count is as many as can be counted.
-    number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(|n| n.round() as u64))
+    number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(rounded))
+}
+
+/// To a whole; below zero is zero, and beyond what can be counted is the most that can.
+#[expect(clippy::cast_sign_loss, reason = "what is below zero is cut off before")]
+fn rounded(number: f64) -> u64 {
+    number.round().max(0.0) as u64
 }
 
 /// To a tenth.
@@ -223,12 +228,11 @@ fn rows(page: &Page, factor: f64) -> Vec<Row<'_>> {
             hits: counted(search.hits.as_ref()),
             ctr: finite(search.ctr.as_ref()).map(|rate| (rate * factor).clamp(0.0, 100.0)),
         };
-        match places.get(search.search_query.as_str()) {
-            Some(at) => rows[*at] = row,
-            None => {
-                places.insert(&search.search_query, rows.len());
-                rows.push(row);
-            }
+        if let Some(at) = places.get(search.search_query.as_str()) {
+            rows[*at] = row;
+        } else {
+            places.insert(&search.search_query, rows.len());
+            rows.push(row);
         }
     }
     rows.sort_by_key(|row| Reverse(row.hits));
@@ -241,7 +245,7 @@ fn rows(page: &Page, factor: f64) -> Vec<Row<'_>> {
 impl Row<'_> {
     fn without_click(&self) -> Option<u64> {
         let (hits, ctr) = (self.hits?, self.ctr?);
-        Some(hits.saturating_sub((hits as f64 * ctr / 100.0).round() as u64))
+        Some(hits.saturating_sub(rounded(hits as f64 * ctr / 100.0)))
     }
 
     /// The rate decides; where there is none, whether there is a page.
@@ -398,54 +402,10 @@ impl Report {
 }
 
 impl Totals {
-    /// The period for people: whole days by their first and last.
-    pub fn words(&self) -> String {
-        let day = |text: &Option<String>| text.as_deref().filter(|text| text.len() == 10)?.parse::<Date>().ok();
-        if let (Some(first), Some(end)) = (day(&self.from), day(&self.to))
-            && let Ok(last) = end.yesterday()
-            && last >= first
-        {
-            let days = (end - first).get_days();
-            return match days {
-                1 => first.to_string(),
-                _ => format!("{first} to {last} ({days} days)"),
-            };
-        }
-        match (&self.from, &self.to) {
-            (Some(from), Some(to)) => format!("{from} until {to}"),
-            (Some(from), None) => format!("{from} until now"),
-            (None, Some(to)) => format!("everything before {to}"),
-            (None, None) => "everything on record".to_owned(),
-        }
-    }
-
     /// How much of all searches the terms that were read are; percent.
     pub fn share_read(&self) -> Option<f64> {
         share(self.searches_read, self.total_searches)
     }
-}
-
-/// A number with its thousands apart.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// A difference with its sign.
-pub fn signed(number: i64) -> String {
-    let sign = match number {
-        0 => "±",
-        1.. => "+",
-        _ => "−",
-    };
-    format!("{sign}{}", grouped(number.unsigned_abs()))
 }
 
 #[cfg(test)]
@@ -566,24 +526,5 @@ mod tests {
         assert_eq!(odd.change.unwrap().percent, None);
         let unknown = report(&read(vec![search("a", Some(2.0), None, None)], None, true), None);
         assert_eq!((unknown.period.total_searches, unknown.top[0].share), (None, None));
-    }
-
-    #[test]
-    fn a_period_is_told_by_its_first_and_last_day() {
-        let words = |from: Option<&str>, to: Option<&str>| {
-            let period = Period { from: from.map(str::to_owned), to: to.map(str::to_owned) };
-            report(&Read { period, page: Page::default() }, None).period.words()
-        };
-        assert_eq!(words(Some("2026-02-01"), Some("2026-03-01")), "2026-02-01 to 2026-02-28 (28 days)");
-        assert_eq!(words(Some("2026-02-01"), Some("2026-02-02")), "2026-02-01");
-        assert_eq!(words(Some("2025-03-01"), Some("2026-03-01")), "2025-03-01 to 2026-02-28 (365 days)");
-        assert_eq!(words(Some("2026-02-01"), None), "2026-02-01 until now");
-        assert_eq!(words(None, Some("2026-02-01T10:00:00Z")), "everything before 2026-02-01T10:00:00Z");
-    }
-
-    #[test]
-    fn numbers_for_people() {
-        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0, 1200, -1200, i64::MIN].map(signed), ["±0", "+1,200", "−1,200", "−9,223,372,036,854,775,808"]);
     }
 }

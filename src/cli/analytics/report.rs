@@ -84,20 +84,19 @@ impl ReportCommand {
             low_percent: self.low,
             fewest_hits: FEWEST_HITS,
         };
-        let (project, reads, kept) = attended(context, move |means| {
+        let (project, periods) = attended(context, move |means| {
             let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
             let project = caller.project("analytics")?.to_owned();
-            let (reads, kept) = self.read(&caller, period, now)?;
-            Ok::<_, Failure>((project, reads, kept))
+            Ok::<_, Failure>((project, self.read(&caller, period, now)?))
         })??;
         let made_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        let report = Report::new(&project, &made_at, &reads.0, reads.1.as_ref(), rules);
+        let report = Report::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
         if let Some(page) = page {
             context.say(&format!("the report is in {}", page.put(&html::page(&report))?.display()));
         }
         let colour = wants_colour(io::stdout().is_terminal());
         context.result(&report, &screen::draw(&report, terminal_width(), colour))?;
-        kept.into_iter().try_for_each(Whole::done)
+        periods.kept.into_iter().try_for_each(Whole::done)
     }
 
     /// The period, ending with yesterday where nothing else is said: half a day beside whole ones looks like a fall.
@@ -111,12 +110,7 @@ impl ReportCommand {
     }
 
     /// Reads the period and, if it is asked for, the one before; what has been kept of them goes once they are shown.
-    fn read(
-        &self,
-        caller: &Caller<'_>,
-        period: Period,
-        now: Timestamp,
-    ) -> Result<((Read, Option<Read>), Vec<Whole>), Failure> {
+    fn read(&self, caller: &Caller<'_>, period: Period, now: Timestamp) -> Result<Periods, Failure> {
         let periods = if self.compare.is_some() { 2 } else { 1 };
         let requests = self.terms.div_ceil(LARGEST_PAGE).saturating_mul(periods);
         if !self.all && requests > REQUESTS {
@@ -147,8 +141,16 @@ impl ReportCommand {
                 Some(one(now_read.period.previous(now).ok_or_else(none)?, None)?)
             }
         };
-        Ok(((now_read, before), kept))
+        Ok(Periods { now: now_read, before, kept })
     }
+}
+
+/// What was read.
+struct Periods {
+    now: Read,
+    before: Option<Read>,
+    /// What goes once the report is shown.
+    kept: Vec<Whole>,
 }
 
 /// A file being written beside the one that it will replace.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::analytics::report::{List, Report, Term, grouped, signed};
+use crate::analytics::report::{List, Report, Term};
+use crate::analytics::words::{grouped, number, percent, signed, terms};
 use crate::base::chain::OneLine;
 
 use super::super::table::{cut, fit, width};
@@ -110,24 +111,12 @@ fn term(text: &str) -> String {
     if text.trim().is_empty() { "(nothing typed)".to_owned() } else { OneLine(text).to_string() }
 }
 
-fn number(number: Option<u64>) -> String {
-    number.map_or_else(|| "–".to_owned(), grouped)
-}
-
-fn percent(number: Option<f64>) -> String {
-    number.map_or_else(|| "–".to_owned(), |number| format!("{number:.1}%"))
-}
-
 fn change(term: &Term) -> String {
     match (term.before, term.change) {
         (None, Some(_)) => "new".to_owned(),
         (_, Some(change)) => signed(change),
         (_, None) => "–".to_owned(),
     }
-}
-
-fn terms(count: usize) -> String {
-    format!("{} {}", grouped(count as u64), if count == 1 { "term" } else { "terms" })
 }
 
 fn of(list: &List) -> String {
@@ -138,10 +127,10 @@ fn of(list: &List) -> String {
 /// What was clicked and what was not, of the most that there is.
 fn bar(term: &Term, most: u64) -> String {
     let hits = term.hits.unwrap_or(0);
-    let length = hits as f64 * BAR as f64 / most.max(1) as f64;
+    let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
     // What is there is seen, however little it is.
-    let cells = (length.round() as usize).clamp(usize::from(hits > 0), BAR);
-    let found = ((cells as f64 * term.ctr.unwrap_or(0.0) / 100.0).round() as usize).min(cells);
+    let cells = to(hits as f64 * BAR as f64 / most.max(1) as f64, BAR).max(usize::from(hits > 0));
+    let found = to(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
     std::iter::repeat_n(FOUND, found).chain(std::iter::repeat_n(LOST, cells - found)).collect()
 }
 
@@ -179,13 +168,11 @@ impl Screen {
             None => String::new(),
         };
         rows.push(("Led to a click", percent(report.period.click_through_rate), points));
-        let read = |totals: &crate::analytics::report::Totals| {
-            let share = totals
-                .share_read()
-                .map_or_else(String::new, |share| format!(" ({} of all searches)", percent(Some(share))));
-            format!("read, and there are more{share}: --terms N or --all")
-        };
-        let more = if report.period.all_terms_read { String::new() } else { read(&report.period) };
+        let period = &report.period;
+        let share = period.share_read();
+        let share = share.map_or_else(String::new, |share| format!(" ({} of all searches)", percent(Some(share))));
+        let more = format!("read, and there are more{share}: --terms N or --all");
+        let more = if period.all_terms_read { String::new() } else { more };
         rows.push(("Terms", grouped(report.period.terms_read as u64), more));
         let list = &report.unclicked;
         rows.push(("Nobody clicked", grouped(list.searches), of(list)));
