@@ -104,9 +104,9 @@ async function report(dir, name, rows) {
   }
   await browser.close();
   fs.rmSync(dir, { recursive: true });
-  console.log('3 reports in 5 looks: nothing loaded, nothing logged');
   if (wrong.length) {
     console.error(wrong.join('\n'));
     process.exit(1);
   }
+  console.log('3 reports in 5 looks: nothing loaded, nothing logged');
 })().catch((error) => { console.error(error); process.exit(1); });
