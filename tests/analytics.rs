@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, judged, text};
+use support::disk::Disk;
 use support::studio::PROJECT;
 use support::until;
 use support::upstream::{Call, KEY, Upstream, answer, raw, silence, stamp};
@@ -355,4 +356,22 @@ fn no_secret_is_in_what_is_printed_or_kept() {
         let kept = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         assert!(!kept.contains(KEY));
     }
+}
+
+#[test]
+fn a_full_disk_is_no_reason_not_to_read() {
+    let upstream = upstream();
+    let disk = Disk::new("size=1m");
+    let host = host(&upstream).set("store.path", text(disk.path("store").to_str().unwrap()));
+    let all = ["analytics", "searches", "--all", "--limit", "50", "--json"];
+    // The budget has its place already, and the third page is one too many.
+    host.ok(&["analytics", "searches"]);
+    disk.leave(20 << 10);
+    let ended = host.ok(&all);
+    assert!(ended.stderr.contains("no space") && ended.stderr.contains("will not go on from here"), "{}", ended.stderr);
+    assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    disk.leave(0);
+    let ended = host.ok(&all);
+    assert!(ended.stderr.contains("counted for this command alone"), "{}", ended.stderr);
+    assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
 }

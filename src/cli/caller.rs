@@ -1,7 +1,7 @@
 //! Calls to the management API that a person has asked for: with patience, and within the budget that the organization
 //! has with the API, which other processes use, too.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, SystemTime};
 
 use crate::api::Api;
@@ -39,6 +39,8 @@ struct Budgets {
     /// None where the store cannot be written to: then this process counts its own.
     asked: Option<Asked>,
     own: RefCell<Ledger>,
+    /// Whether the store has failed since.
+    is_cut_off: Cell<bool>,
     /// Whether to wait until there is one.
     waits: bool,
 }
@@ -61,12 +63,14 @@ impl<'a> Caller<'a> {
         let asked = match Asked::open(&config.store) {
             Ok(asked) => Some(asked),
             Err(error) => {
-                let what = "requests are counted for this command alone; set store.path to a folder that is yours";
-                tracing::warn!("{}; {what}", Chain(&error));
+                tracing::warn!("{}; {ALONE}", Chain(&error));
                 None
             }
         };
-        Ok(Caller { budgets: Some(Budgets { asked, own: RefCell::default(), waits }), ..caller })
+        Ok(Caller {
+            budgets: Some(Budgets { asked, own: RefCell::default(), is_cut_off: Cell::new(false), waits }),
+            ..caller
+        })
     }
 
     /// What outlives this command, if the store can be written to.
@@ -99,7 +103,7 @@ impl<'a> Caller<'a> {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            self.note(ask, taken, &trouble)?;
+            self.note(ask, taken, &trouble);
             match attempts.next(ask.call(), &trouble, backoff::random()) {
                 Some(pause) => {
                     let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
@@ -117,7 +121,7 @@ impl<'a> Caller<'a> {
         let mut is_told = false;
         loop {
             let now = now();
-            let Err(wait) = self.ledger(name, |ledger| ledger.take(allowance, now))? else { return Ok(Some(now)) };
+            let Err(wait) = self.ledger(name, |ledger| ledger.take(allowance, now)) else { return Ok(Some(now)) };
             // Up, so that nobody comes a moment too early.
             let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
             let line = format!(
@@ -140,29 +144,40 @@ impl<'a> Caller<'a> {
     }
 
     /// What came of a request that was taken out of its budget.
-    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) -> Result<(), Failure> {
-        let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return Ok(()) };
+    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) {
+        let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return };
         match (trouble.cause, trouble.retry_after) {
             (Cause::NotSent, _) => self.ledger(name, |ledger| ledger.give_back(then)),
             (Cause::Status(429), Some(wait)) => {
                 let until = now().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-                self.ledger(name, |ledger| ledger.close(until))
+                self.ledger(name, |ledger| ledger.close(until));
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    fn ledger<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, Failure> {
-        let Some(budgets) = &self.budgets else { return Ok(change(&mut Ledger::default())) };
-        match &budgets.asked {
-            // Several organizations may use one store: what tells them apart is where their API is.
-            Some(asked) => {
-                Ok(asked.with(&format!("{name} {}", self.source.base.name().trim_end_matches('/')), change)?)
+    /// Changes a budget. Where it cannot be kept any more, as on a disk that is full, this command counts its own.
+    fn ledger<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
+        let Some(budgets) = &self.budgets else { return change(&mut Ledger::default()) };
+        let mut own = budgets.own.borrow_mut();
+        if let (Some(asked), false) = (&budgets.asked, budgets.is_cut_off.get()) {
+            // Several APIs may be asked from one store.
+            let name = format!("{name} {}", self.source.base.name().trim_end_matches('/'));
+            match asked.with(&name, &change) {
+                Ok(result) => return result,
+                Err(error) => {
+                    budgets.is_cut_off.set(true);
+                    tracing::warn!("{}; {ALONE}", Chain(&error));
+                }
             }
-            None => Ok(change(&mut budgets.own.borrow_mut())),
         }
+        change(&mut own)
     }
 }
+
+/// What follows where the store cannot be written to.
+const ALONE: &str =
+    "requests are counted for this command alone; make room, or set store.path to a folder that is yours";
 
 /// Which budget a call takes from.
 fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {

@@ -96,7 +96,8 @@ impl ReportCommand {
         }
         let colour = wants_colour(io::stdout().is_terminal());
         context.result(&report, &screen::draw(&report, terminal_width(), colour))?;
-        periods.kept.into_iter().try_for_each(Whole::done)
+        periods.kept.into_iter().for_each(Whole::done);
+        Ok(())
     }
 
     /// The period, ending with yesterday where nothing else is said: half a day beside whole ones looks like a fall.
@@ -122,7 +123,7 @@ impl ReportCommand {
         let days = self.is_of_days();
         let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<Read, Failure> {
             if !self.all {
-                let page = read(caller, &period, Reading::first(self.terms), |_| Ok(()))?;
+                let page = read(caller, &period, Reading::first(self.terms), |_| ())?;
                 return Ok(Read { period, page });
             }
             // By its days, so that nothing else that is being read of other days is gone on with.

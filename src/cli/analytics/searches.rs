@@ -13,7 +13,7 @@ use super::super::attend::attended;
 use super::super::caller::Caller;
 use super::super::table::{fit, terminal_width, width};
 use super::super::{Context, Failure, print};
-use super::{PeriodArgs, Whole, read, read_all};
+use super::{PeriodArgs, read, read_all};
 
 /// Terms that are shown where nobody says how many.
 const TERMS: u64 = 50;
@@ -75,7 +75,7 @@ impl Searches {
                 return Ok::<_, Failure>((std::mem::take(&mut whole.page), Some(whole)));
             }
             let reading = Reading::first(self.limit.unwrap_or(TERMS)).from(self.cursor);
-            Ok((read(&caller, &period, reading, |_| Ok(()))?, None))
+            Ok((read(&caller, &period, reading, |_| ())?, None))
         })??;
         print(&match format {
             Format::Table => table(&page, is_all),
@@ -86,7 +86,10 @@ impl Searches {
                 lines.collect::<Result<String, _>>()?
             }
         })?;
-        whole.map_or(Ok(()), Whole::done)
+        if let Some(whole) = whole {
+            whole.done();
+        }
+        Ok(())
     }
 }
 
