@@ -242,6 +242,38 @@ fn a_kept_cursor_that_is_not_taken_any_more_begins_the_reading_anew() {
 }
 
 #[test]
+fn pages_without_end_are_given_up_before_they_cost_the_budget() {
+    let upstream = upstream();
+    for n in 0..50 {
+        let page = json!({"searches": [], "totalSearches": 0, "nextCursor": n.to_string()});
+        upstream.on(Call::Searches).times(1).gives(raw("application/json", page.to_string()));
+    }
+    assert!(host(&upstream).ends(4, &["analytics", "searches"]).stderr.contains("page after page without a term"));
+    assert_eq!(upstream.count(Call::Searches), 10);
+    upstream.heal();
+    let page = json!({"searches": [{"searchQuery": "x"}], "nextCursor": "c".repeat(100_000)});
+    upstream.on(Call::Searches).gives(raw("application/json", page.to_string()));
+    assert!(host(&upstream).ends(4, &["analytics", "searches"]).stderr.contains("fits into no address"));
+    assert_eq!(upstream.count(Call::Searches), 11);
+}
+
+#[test]
+fn a_signal_ends_it_also_while_nobody_reads_what_it_prints() {
+    let upstream = upstream();
+    let host = host(&upstream);
+    // More than a pipe holds.
+    for n in 0..300 {
+        upstream.plan().studio.events.push((format!("{}{n}", "x".repeat(400)), "2026-08-10".into(), None));
+    }
+    let mut command = host.command(&["analytics", "searches", "--all", "--format", "json"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let pipe = child.stdout.take().unwrap();
+    until("the pipe is full", || rustix::io::ioctl_fionread(&pipe).unwrap() >= 60_000);
+    finish(std::process::Command::new("kill").args(["-TERM", &child.id().to_string()])).expect(0);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn one_process_reads_and_the_other_is_told() {
     let upstream = upstream();
     let host = host(&upstream);
@@ -322,7 +354,8 @@ fn what_a_429_asks_for_counts_for_every_process() {
     let host = host(&upstream);
     let ended = host.ends(4, &["analytics", "searches"]);
     assert!(ended.stderr.contains("1800 s"), "{}", ended.stderr);
-    let ended = host.ends(4, &["analytics", "searches", "--no-wait-for-budget"]);
+    let ended = host.ends(4, &["analytics", "searches"]);
+    assert!(ended.stderr.contains("has asked to be left alone with analytics"), "{}", ended.stderr);
     assert!(ended.stderr.contains("free in 29m") || ended.stderr.contains("free in 30m"), "{}", ended.stderr);
     assert_eq!(upstream.count(Call::Searches), 1);
 }
@@ -374,4 +407,18 @@ fn a_full_disk_is_no_reason_not_to_read() {
     let ended = host.ok(&all);
     assert!(ended.stderr.contains("counted for this command alone"), "{}", ended.stderr);
     assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    // A budget that is used up stays so.
+    disk.empty();
+    std::fs::remove_dir_all(disk.path("store/api")).unwrap();
+    let then = stamp(-1800).parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let name = format!("analytics {}", upstream.base());
+    let sent: Vec<i64> = (0..99).map(|n| then + n).collect();
+    std::fs::create_dir_all(disk.path("store/api")).unwrap();
+    let book = json!({"schemaVersion": 1, "budgets": {name: {"sent": sent, "closedUntil": null}}});
+    std::fs::write(disk.path("store/api/budget.json"), book.to_string()).unwrap();
+    std::fs::write(disk.path("store/api/lock"), "").unwrap();
+    disk.leave(0);
+    let before = upstream.count(Call::Searches);
+    host.ends(4, &["analytics", "searches", "--limit", "300", "--no-wait-for-budget"]);
+    assert_eq!(upstream.count(Call::Searches), before + 1);
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::analytics::period::Period;
-use crate::api::analytics::{Page, Question, Reading};
+use crate::api::analytics::{Endless, Page, Question, Reading};
 use crate::api::ask::Ask;
 use crate::base::chain::{Chain, OneLine};
 use crate::model::digest::Digest;
@@ -25,9 +25,6 @@ use crate::sync::SyncError;
 
 use super::caller::Caller;
 use super::{Context, Failure};
-
-/// A cursor that nobody has used for so long is probably none any more.
-const STALE: Duration = Duration::from_hours(24);
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Analytics {
@@ -83,16 +80,17 @@ pub(super) fn read(
     let doing = format!("read what was searched for in project {}", OneLine(project));
     while let Some((limit, cursor)) = reading.next() {
         let question = Question { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
-        let page =
-            caller.persist(Ask::Searches, &doing, || caller.means.wait_for(caller.api.searches(project, &question)))?;
+        let page = caller.persist(Ask::Searches, &doing, || caller.answer(caller.api.searches(project, &question)))?;
         keep(&page);
-        if reading.take(page).is_err() {
+        if let Err(endless) = reading.take(page) {
             let read = count(reading.joined.searches.len() as u64, "term");
-            let cursor = reading.joined.next_cursor.unwrap_or_default();
-            let what = format!(
-                "cannot {doing}: after {read} the API gives the cursor {cursor:?} again, which would never end; \
-                 ask for a shorter period, or tell the vendor"
-            );
+            let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
+            let why = match endless {
+                Endless::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
+                Endless::Empty => "the API gives page after page without a term".to_owned(),
+                Endless::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
+            };
+            let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
             return Err(Failure::GoesRound(what));
         }
         caller.means.doing.tell(&format!("{} read", count(reading.joined.searches.len() as u64, "term")));
@@ -150,7 +148,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     let notes = json!(period);
     let name = format!("searches-{}", &Digest::of(question.to_string().as_bytes()).hex()[..16]);
     let mut kept = Kept(None);
-    match caller.asked().map(|store| store.reading(&name, &question, &notes, STALE)) {
+    match caller.asked().map(|store| store.reading(&name, &question, &notes)) {
         None => {}
         Some(Ok(Some(spool))) => kept.0 = Some(spool),
         Some(Ok(None)) => {
@@ -162,20 +160,27 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     }
     let begun = kept.0.as_ref().and_then(|spool| resume(spool, limit));
     let is_resumed = begun.is_some();
-    let (period, reading) = begun.unwrap_or((period, Reading::all(limit)));
+    let anew = period.clone();
+    let (mut period, reading) = begun.unwrap_or((period, Reading::all(limit)));
     if is_resumed {
         let terms = count(reading.joined.searches.len() as u64, "term");
         tracing::warn!("going on with a reading that was interrupted after {terms}");
     } else {
         kept.keep(|spool| spool.begin(&question, &notes));
     }
-    let mut page = read(caller, &period, reading, |page| kept.keep(|spool| spool.push(&json!(page))));
+    let mut pages = 0;
+    let mut page = read(caller, &period, reading, |page| {
+        pages += 1;
+        kept.keep(|spool| spool.push(&json!(page)));
+    });
     if let Err(Failure::Sync(SyncError::Upstream { trouble, .. })) = &page
         && is_resumed
-        && trouble.cause == Cause::Status(400)
+        && pages == 0
+        && is_about_cursor(trouble.cause)
     {
         tracing::warn!("its cursor is not taken any more, so it begins anew: {}", OneLine(&trouble.to_string()));
-        kept.keep(|spool| spool.begin(&question, &json!(period)));
+        period = anew;
+        kept.keep(|spool| spool.begin(&question, &notes));
         page = read(caller, &period, Reading::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
     }
     match page {
@@ -188,6 +193,11 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
             Err(failure)
         }
     }
+}
+
+/// Whether an answer may be about the cursor: refused, but neither the key nor too many requests.
+fn is_about_cursor(cause: Cause) -> bool {
+    matches!(cause, Cause::Status(status) if (400..500).contains(&status) && !matches!(status, 401..=403 | 408 | 429))
 }
 
 /// What an earlier process has read, and the period that it meant; none if there is none of use.

@@ -119,6 +119,9 @@ impl ReportCommand {
                 "up to {requests} requests are needed, and the API answers {REQUESTS} an hour: this may take hours"
             );
         }
+        if self.compare.is_some() && period.previous(now).is_none() {
+            return Err(Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned()));
+        }
         let mut kept = Vec::new();
         let days = self.is_of_days();
         let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<Read, Failure> {
@@ -137,8 +140,7 @@ impl ReportCommand {
         let before = match self.compare {
             None => None,
             Some(Compare::Previous) => {
-                let none =
-                    || Failure::Usage("--compare previous needs a period with a beginning: add --from".to_owned());
+                let none = || Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned());
                 Some(one(now_read.period.previous(now).ok_or_else(none)?, None)?)
             }
         };
