@@ -548,7 +548,7 @@ fn queued(daemon: &Daemon) -> Vec<u64> {
 fn a_reader_who_stalls_costs_the_kernel_no_megabytes() {
     const READERS: usize = 20;
     let dir = folder();
-    let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
+    let root = write_site(&dir.path().join("site"), &SMALL);
     std::fs::write(root.join("large.png"), noise(24 << 20)).expect("a file can be written");
     let daemon = Daemon::serve(&root, &[]);
     let stalled: Vec<_> = (0..READERS)

@@ -255,7 +255,7 @@ impl<'a> Answer<'a> {
         if self.form == Form::Gzip && (self.entry.coded_len > RANGE_WHOLE || multipart.occurs_in(&parts)) {
             return None;
         }
-        let (content_type, total) = (multipart.content_type(), multipart.len());
+        let (content_type, total) = (multipart.content_type(), multipart.total());
         let body = if self.head { Body::empty() } else { multipart.body(&parts) };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();

@@ -48,7 +48,7 @@ impl<'a> Multipart<'a> {
         }
         let last = format!("\r\n--{boundary}--\r\n");
         let multipart = Multipart { boundary, slices, heads, last };
-        let overhead = multipart.len() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
+        let overhead = multipart.total() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
         (overhead <= MOST_OVERHEAD * slices.len() as u64).then_some(multipart)
     }
 
@@ -58,7 +58,7 @@ impl<'a> Multipart<'a> {
     }
 
     /// Bytes of the whole.
-    pub fn len(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         let heads = self.heads.iter().map(|head| head.len() as u64).sum::<u64>();
         heads + self.slices.iter().map(|(start, end)| end - start).sum::<u64>() + self.last.len() as u64
     }
@@ -93,7 +93,7 @@ mod tests {
         let slices = [(two_gib - 20, two_gib - 10), (two_gib - 10, two_gib)];
         let content = Digest::of(b"x");
         let multipart = Multipart::new(&slices, two_gib, &content, longest, None).expect("it fits");
-        assert!(multipart.len() <= 20 + 2 * MOST_OVERHEAD);
+        assert!(multipart.total() <= 20 + 2 * MOST_OVERHEAD);
         assert!(Multipart::new(&slices, two_gib, &content, &"x".repeat(300), None).is_none());
     }
 

@@ -34,9 +34,9 @@ pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     for spec in set.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
         is_empty = false;
         match one(spec, len) {
-            None => return Part::Whole,
-            Some(None) => {}
-            Some(Some((start, end))) => {
+            Err(NoRange) => return Part::Whole,
+            Ok(None) => {}
+            Ok(Some((start, end))) => {
                 let overlaps = slices.iter().any(|&(from, to)| start < to && from < end);
                 if overlaps || slices.len() == MOST_PARTS {
                     return Part::Whole;
@@ -54,17 +54,20 @@ pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     }
 }
 
-/// One range of `len` bytes: `None` if it is none, `Some(None)` if nothing of it is there.
-fn one(spec: &str, len: u64) -> Option<Option<(u64, u64)>> {
-    let (first, last) = spec.split_once('-')?;
+/// What was to be a range is none.
+struct NoRange;
+
+/// One range of `len` bytes; `None` if nothing of it is there.
+fn one(spec: &str, len: u64) -> Result<Option<(u64, u64)>, NoRange> {
+    let (first, last) = spec.split_once('-').ok_or(NoRange)?;
     let slice = match (number(first)?, number(last)?) {
-        (None, None) => return None,
+        (None, None) => return Err(NoRange),
         (None, Some(suffix)) => (len - suffix.min(len), len),
         (Some(first), None) => (first, len),
-        (Some(first), Some(last)) if last < first => return None,
+        (Some(first), Some(last)) if last < first => return Err(NoRange),
         (Some(first), Some(last)) => (first, last.saturating_add(1).min(len)),
     };
-    Some((slice.0 < slice.1).then_some(slice))
+    Ok((slice.0 < slice.1).then_some(slice))
 }
 
 fn bytes_unit(field: &str) -> Option<&str> {
@@ -72,13 +75,14 @@ fn bytes_unit(field: &str) -> Option<&str> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(spec)
 }
 
-/// A position; `Some(None)` where none is given, `None` if it is none. Too many digits are as good as infinity.
-fn number(text: &str) -> Option<Option<u64>> {
+/// A position; `None` where none is given. Too many digits are as good as infinity.
+fn number(text: &str) -> Result<Option<u64>, NoRange> {
     let text = text.trim();
     if text.is_empty() {
-        return Some(None);
+        return Ok(None);
     }
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| Some(text.parse().unwrap_or(u64::MAX)))
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    if is_number { Ok(Some(text.parse().unwrap_or(u64::MAX))) } else { Err(NoRange) }
 }
 
 #[cfg(test)]

@@ -90,9 +90,9 @@ def curl(base):
                 for end in ["etc/passwd", "etc/passwd/", "etc/passwd?x", "proc/self/environ"]:
                     for version in ["--http1.1", "--http2-prior-knowledge"]:
                         target = start + (dots + slash) * 8 + end
-                        tried += 1
                         if dots != ".." and version != "--http1.1":
                             continue
+                        tried += 1
                         status, _, body = fetch(base + target, version)
                         if status not in (400, 404) or secret in body or b"PATH=" in body:
                             strange.append((target, status))
