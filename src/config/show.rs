@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::base::secret::SafeUrl;
 
 use super::Place;
+use super::lists::{LISTS, Row, toml_key};
 use super::raw::{Raw, Value, keys};
 
 /// One value in force.
@@ -29,11 +30,7 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
         Some(written) => Shown {
             name: key.name,
             value: Some(toml(key.name, &written.value)),
-            origin: match &written.place {
-                Place::File(path, line, _) => format!("{}:{line}", path.display()),
-                Place::Env(name) => format!("${name}"),
-                Place::Missing => "default".to_owned(),
-            },
+            origin: origin(&written.place),
         },
         None if key.default.is_empty() => Shown { name: key.name, value: None, origin: "not set".to_owned() },
         None => {
@@ -42,6 +39,14 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
         }
     };
     keys().map(of).collect()
+}
+
+fn origin(place: &Place) -> String {
+    match place {
+        Place::File(path, line, _) => format!("{}:{line}", path.display()),
+        Place::Env(name) => format!("${name}"),
+        Place::Missing => "default".to_owned(),
+    }
 }
 
 fn toml(name: &str, value: &Value) -> String {
@@ -89,6 +94,29 @@ pub fn as_toml(values: &[Shown]) -> String {
         let _ = writeln!(out, "{line:width$}  # {}", value.origin);
     }
     out
+}
+
+/// The lists as TOML.
+pub fn lists_as_toml(raw: &Raw) -> String {
+    let mut out = String::new();
+    for (list, row) in LISTS.iter().flat_map(|list| raw.rows(list.name).iter().map(move |row| (list.name, row))) {
+        let _ = writeln!(out, "\n[[{list}]]  # {}", origin(&row.place));
+        for (key, written) in &row.items {
+            let _ = writeln!(out, "{} = {}", toml_key(key), toml(key, &written.value));
+        }
+    }
+    out
+}
+
+/// The lists as JSON: name → rows.
+pub fn lists_as_json(raw: &Raw) -> Json {
+    let read = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
+    let of = |row: &Row| {
+        let items = row.items.iter().map(|(key, written)| (key.clone(), read(toml(key, &written.value))));
+        json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
+    };
+    let lists = LISTS.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).iter().map(of).collect()));
+    Json::Object(lists.collect())
 }
 
 /// As JSON: key → value and origin.

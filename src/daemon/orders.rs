@@ -17,6 +17,7 @@ use crate::sync::settle::Report;
 use crate::sync::staged::staged;
 use crate::sync::{SyncError, open, operator};
 
+use super::start::warn_of;
 use super::agent::{Agent, Waiter};
 
 /// From an error to its exit code and its line.
@@ -168,6 +169,7 @@ impl Agent {
     }
 
     pub(super) fn show(&mut self, id: VersionId, version: Sealed) {
+        warn_of(&version);
         self.site.show(version);
         self.shown = Some(id);
         // Whoever is told that it is served may ask at once.

@@ -7,6 +7,7 @@
 pub mod body;
 pub mod conditional;
 pub mod dress;
+pub mod fields;
 pub mod guard;
 pub mod handler;
 pub mod listener;
@@ -19,7 +20,7 @@ pub mod reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
@@ -27,6 +28,7 @@ use tokio::sync::Notify;
 
 use crate::model::digest::Digest;
 use crate::site::lookup::Slashes;
+use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
 /// How sites are served.
@@ -51,6 +53,8 @@ impl Default for Settings {
 pub struct Site {
     pub(crate) settings: Settings,
     current: ArcSwapOption<Sealed>,
+    /// The operator's rules, which can change while it runs.
+    rules: ArcSwap<Rules>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
@@ -75,14 +79,24 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
-        Arc::new(Site { settings, current, inflated, requests: Default::default(), shown })
+        let (current, rules, shown) = (ArcSwapOption::empty(), ArcSwap::default(), Notify::new());
+        Arc::new(Site { settings, current, rules, inflated, requests: Default::default(), shown })
     }
 
     /// Serves `version` from the next request on.
     pub fn show(&self, version: Sealed) {
         self.current.store(Some(Arc::new(version)));
         self.shown.notify_one();
+    }
+
+    /// Goes by these rules of the operator from the next request on.
+    pub fn obey(&self, rules: Arc<Rules>) {
+        self.rules.store(rules);
+    }
+
+    /// The operator's rules.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
     }
 
     /// Waits until a version has been shown since the last call; meant for one who waits.

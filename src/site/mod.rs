@@ -9,6 +9,7 @@ pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;
+pub mod rules;
 pub mod sealed;
 pub mod tree;
 pub mod types;
