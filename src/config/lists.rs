@@ -68,14 +68,7 @@ impl List {
         rows
     }
 
-    fn read_row(
-        &self,
-        raw: &mut Raw,
-        table: &DeTable<'_>,
-        above: &str,
-        row: &mut Row,
-        place: &dyn Fn(usize) -> Place,
-    ) {
+    fn read_row(&self, raw: &mut Raw, table: &DeTable<'_>, above: &str, row: &mut Row, place: &dyn Fn(usize) -> Place) {
         let list = self.name;
         for (key, value) in table {
             let name = format!("{above}{}", key.get_ref());

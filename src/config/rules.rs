@@ -129,7 +129,9 @@ impl<'a> Reader<'a> {
     fn status(&mut self) -> Option<Action> {
         let written: &Written = self.row.get("status")?;
         let action = match written.value {
-            Value::Number(number) => u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(Action::of),
+            Value::Number(number) => {
+                u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(Action::of)
+            }
             _ => Err("a number is needed".to_owned()),
         };
         action.map_err(|why| self.wrong(&written.place, "status", &why)).ok()
@@ -210,46 +212,75 @@ mod tests {
                     [[server.redirects]]\nsource = \"/g/*\"\ndestination = \"/index.html\"\nstatus = 200\n";
         let rules = checked(text).unwrap();
         let of = |n: usize| (rules.list()[n].action.status(), rules.list()[n].force, &*rules.list()[n].place);
-        assert_eq!([of(0), of(1), of(2), of(3)], [
-            (307, false, "c.toml:1"),
-            (308, true, "c.toml:4"),
-            (302, false, "c.toml:9"),
-            (200, false, "c.toml:13"),
-        ]);
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [(307, false, "c.toml:1"), (308, true, "c.toml:4"), (302, false, "c.toml:9"), (200, false, "c.toml:13"),]
+        );
     }
 
     #[test]
     fn every_mistake_has_its_place_and_its_key() {
         for (text, expected) in [
-            ("[[server.redirects]]\nsorce = \"/a\"\ndestination = \"/b\"\n", &[
-                "c.toml:1:1: server.redirects.source: it is missing",
-                "c.toml:2:1: there is no key server.redirects.sorce; did you mean server.redirects.source?",
-            ][..]),
-            ("[server.redirects]\nsource = \"/a\"\n", &["c.toml:1:9: server.redirects is a list of tables: write [[server.redirects]]"]),
-            ("[server]\nredirects = [\"/a /b\"]\n", &["c.toml:2:1: server.redirects is a list of tables: write [[server.redirects]]"]),
-            ("[[server.redirect]]\nsource = \"/a\"\n", &["c.toml:1:10: there is no key server.redirect; did you mean server.redirects?"]),
-            ("[[server.redirects]]\nsource = \"/a\"\ndestination = 7\nforce = \"yes\"\n", &[
-                "c.toml:3:1: server.redirects.destination: a text in quotes is needed",
-                "c.toml:4:1: server.redirects.force: true or false is needed",
-            ]),
-            ("[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 418\n", &[
-                "c.toml:4:1: server.redirects.status: the status 418 is none of 301, 302, 303, 307, 308, 200 and 404",
-            ]),
-            ("[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 301\npermanent = true\n", &[
-                "c.toml:5:1: server.redirects.permanent: status says it already; remove one of them",
-            ]),
-            ("[[server.redirects]]\nsource = \"/a\"\ndestination = \"//evil.example\"\n", &[
-                "c.toml:1:1: server.redirects: the destination begins with two slashes: another host is written https://…",
-            ]),
-            ("[[server.headers]]\nsource = \"/*\"\n", &["c.toml:1:1: server.headers.values: it is missing: write values = { X-Robots-Tag = \"noindex\" }"]),
-            ("[[server.headers]]\nsource = \"/*\"\nvalues = { ETag = \"x\", X-A = 7, X-B = \"1\" }\nremove = [\"Vary\"]\n", &[
-                "c.toml:3:12: server.headers.values.ETag: etag is the server's: no rule changes it",
-                "c.toml:3:24: server.headers.values.X-A: a text in quotes, or a list of them, is needed",
-                "c.toml:4:1: server.headers.remove: vary has to be there: set another value",
-            ]),
-            ("[server]\nredirectsFile = \"none\"\n", &[
-                "c.toml:2:1: server.redirectsFile: /nowhere/none: cannot be read: No such file or directory (os error 2)",
-            ]),
+            (
+                "[[server.redirects]]\nsourse = \"/a\"\ndestination = \"/b\"\n",
+                &[
+                    "c.toml:1:1: server.redirects.source: it is missing",
+                    "c.toml:2:1: there is no key server.redirects.sourse; did you mean server.redirects.source?",
+                ][..],
+            ),
+            (
+                "[server.redirects]\nsource = \"/a\"\n",
+                &["c.toml:1:9: server.redirects is a list of tables: write [[server.redirects]]"],
+            ),
+            (
+                "[server]\nredirects = [\"/a /b\"]\n",
+                &["c.toml:2:1: server.redirects is a list of tables: write [[server.redirects]]"],
+            ),
+            (
+                "[[server.redirect]]\nsource = \"/a\"\n",
+                &["c.toml:1:10: there is no key server.redirect; did you mean server.redirects?"],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = 7\nforce = \"yes\"\n",
+                &[
+                    "c.toml:3:1: server.redirects.destination: a text in quotes is needed",
+                    "c.toml:4:1: server.redirects.force: true or false is needed",
+                ],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 418\n",
+                &[
+                    "c.toml:4:1: server.redirects.status: the status 418 is none of 301, 302, 303, 307, 308, 200 and 404",
+                ],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 301\npermanent = true\n",
+                &["c.toml:5:1: server.redirects.permanent: status says it already; remove one of them"],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"//evil.example\"\n",
+                &[
+                    "c.toml:1:1: server.redirects: the destination begins with two slashes: another host is written https://…",
+                ],
+            ),
+            (
+                "[[server.headers]]\nsource = \"/*\"\n",
+                &["c.toml:1:1: server.headers.values: it is missing: write values = { X-Robots-Tag = \"noindex\" }"],
+            ),
+            (
+                "[[server.headers]]\nsource = \"/*\"\nvalues = { ETag = \"x\", X-A = 7, X-B = \"1\" }\nremove = [\"Vary\"]\n",
+                &[
+                    "c.toml:3:12: server.headers.values.ETag: etag is the server's: no rule changes it",
+                    "c.toml:3:24: server.headers.values.X-A: a text in quotes, or a list of them, is needed",
+                    "c.toml:4:1: server.headers.remove: vary has to be there: set another value",
+                ],
+            ),
+            (
+                "[server]\nredirectsFile = \"none\"\n",
+                &[
+                    "c.toml:2:1: server.redirectsFile: /nowhere/none: cannot be read: No such file or directory (os error 2)",
+                ],
+            ),
         ] {
             assert_eq!(checked(text).unwrap_err(), expected, "{text}");
         }

@@ -27,11 +27,9 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
     let each_look =
         matches!(raw.get("sync.probe").map(|written| &written.value), Some(Value::Texts(list)) if list.is_empty());
     let of = |key: super::raw::Key| match raw.get(key.name) {
-        Some(written) => Shown {
-            name: key.name,
-            value: Some(toml(key.name, &written.value)),
-            origin: origin(&written.place),
-        },
+        Some(written) => {
+            Shown { name: key.name, value: Some(toml(key.name, &written.value)), origin: origin(&written.place) }
+        }
         None if key.default.is_empty() => Shown { name: key.name, value: None, origin: "not set".to_owned() },
         None => {
             let default = if each_look && key.name == "sync.interval" { "\"24h\"" } else { key.default };

@@ -17,8 +17,8 @@ use crate::sync::settle::Report;
 use crate::sync::staged::staged;
 use crate::sync::{SyncError, open, operator};
 
-use super::start::warn_of;
 use super::agent::{Agent, Waiter};
+use super::start::warn_of;
 
 /// From an error to its exit code and its line.
 pub type Describe = fn(&SyncError) -> (u8, String);

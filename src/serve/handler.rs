@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    HOST, LAST_MODIFIED, LINK, TRANSFER_ENCODING, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, HOST, LAST_MODIFIED, LINK, TRANSFER_ENCODING, VARY,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -331,9 +331,7 @@ impl<'a> Answer<'a> {
     /// Tells assistants of a page's Markdown, and where the site's index for them is (llmstxt.org).
     fn link(&self, headers: &mut HeaderMap) {
         let markdown = match self.kind {
-            Kind::Page(file) => {
-                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file)))
-            }
+            Kind::Page(file) => Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file))),
             Kind::Only | Kind::Markdown => None,
         };
         let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));

@@ -256,7 +256,10 @@ mod tests {
         let index = Index::decode(bytes, 15, id).unwrap();
         assert_eq!(index.find(b"a/b"), Some(1));
         assert_eq!(index.find(b"a/"), None);
-        assert_eq!((index.first_from(b"a/"), index.first_from(b"b"), index.first_from(b"c")), (Some(&b"a/b"[..]), Some(&b"b"[..]), None));
+        assert_eq!(
+            (index.first_from(b"a/"), index.first_from(b"b"), index.first_from(b"c")),
+            (Some(&b"a/b"[..]), Some(&b"b"[..]), None)
+        );
         assert_eq!((index.path(2), index.entry(2).offset, index.entry(2).modified), (&b"b"[..], 10, -5));
     }
 

@@ -16,6 +16,9 @@ const ANYTHING: &str = "\u{10ffff}";
 /// The same, when one differs from the other.
 const ANYTHING_ELSE: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
 
+/// So many addresses of a loop are told.
+const STEPS: usize = 6;
+
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -106,13 +109,7 @@ fn shadowed(site: &impl Files, ask: &Ask<'_>, before: &[&Rule], rule: &Rule) -> 
 }
 
 /// Whether a rule leads anywhere for an address that it is about.
-fn applies(
-    site: &impl Files,
-    ask: &Ask<'_>,
-    rule: &Rule,
-    captures: &Captures<'_>,
-    address: &[u8],
-) -> bool {
+fn applies(site: &impl Files, ask: &Ask<'_>, rule: &Rule, captures: &Captures<'_>, address: &[u8]) -> bool {
     follow(site, ask, address, None, rule, captures).is_some()
 }
 
@@ -157,15 +154,19 @@ fn dead(rule: &Rule, to: &[u8]) -> (Kind, String) {
     }
 }
 
-/// A way in a few words.
+/// A way in a few words, up to where it has been before.
 fn told(first: &[u8], way: &[Vec<u8>]) -> String {
-    let mut steps: Vec<String> = vec![shown(first)];
-    steps.extend(way.iter().take(4).map(|step| shown(step)));
-    steps.dedup();
-    if way.len() > 4 {
-        steps.push("…".to_owned());
+    let mut steps: Vec<&[u8]> = vec![first];
+    for step in way {
+        let is_known = steps.contains(&step.as_slice());
+        steps.push(step);
+        if is_known {
+            break;
+        }
     }
-    steps.join(" → ")
+    let more = if steps.len() > STEPS { " → …" } else { "" };
+    let steps: Vec<String> = steps.into_iter().take(STEPS).map(shown).collect();
+    steps.join(" → ") + more
 }
 
 /// An address for people; what varies is a star.

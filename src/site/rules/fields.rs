@@ -113,8 +113,9 @@ impl Fields {
     /// Adds a field to the block with this number.
     pub fn set(&mut self, block: usize, name: &str, value: &str, owner: Owner) -> Result<(), String> {
         let name = named(name)?;
-        let wrong = |_| format!("{name} has a value that no field can have: visible ASCII is needed");
-        let value = HeaderValue::from_str(value).map_err(wrong)?;
+        let value = Some(value).filter(|value| value.is_ascii()).and_then(|value| HeaderValue::from_str(value).ok());
+        let value =
+            value.ok_or_else(|| format!("{name} has a value that no field can have: visible ASCII is needed"))?;
         if name == X_CONTENT_TYPE_OPTIONS {
             return if value == "nosniff" { Ok(()) } else { Err(format!("{name} is nosniff everywhere")) };
         }
@@ -277,9 +278,31 @@ mod tests {
         let mut fields = Fields::default();
         let block = fields.block(Pattern::parse("/*", Dialect::Hosting).unwrap()).unwrap();
         for name in [
-            "Content-Length", "content-encoding", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "Trailer",
-            "Date", "ETag", "Last-Modified", "Content-Range", "Accept-Ranges", "Location", "Allow", "Age", "Host", "TE",
-            "Retry-After", "WWW-Authenticate", "Content-Location", "Proxy-Connection", "bad name", "", "é", "x\n",
+            "Content-Length",
+            "content-encoding",
+            "Transfer-Encoding",
+            "Connection",
+            "Keep-Alive",
+            "Upgrade",
+            "Trailer",
+            "Date",
+            "ETag",
+            "Last-Modified",
+            "Content-Range",
+            "Accept-Ranges",
+            "Location",
+            "Allow",
+            "Age",
+            "Host",
+            "TE",
+            "Retry-After",
+            "WWW-Authenticate",
+            "Content-Location",
+            "Proxy-Connection",
+            "bad name",
+            "",
+            "é",
+            "x\n",
         ] {
             assert!(fields.set(block, name, "1", Owner::Operator).is_err(), "{name}");
             assert!(fields.remove(block, name).is_err(), "{name}");

@@ -83,8 +83,9 @@ pub fn headers(text: &str, name: &str, draft: &mut Draft) {
         let Some(block) = block else { continue };
         let taken = match trimmed.strip_prefix('!') {
             Some(name) => draft.fields.remove(block, name.trim()),
-            None => fields::split(trimmed)
-                .and_then(|(name, value)| draft.fields.set(block, name, value, Owner::Bundle)),
+            None => {
+                fields::split(trimmed).and_then(|(name, value)| draft.fields.set(block, name, value, Owner::Bundle))
+            }
         };
         if let Err(what) = taken {
             draft.fault(place, what);

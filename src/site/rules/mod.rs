@@ -88,7 +88,9 @@ impl Rule {
         let pattern = Pattern::parse(source, dialect)?;
         let target = Target::parse(destination, pattern.names())?;
         if matches!(action, Action::Rewrite(_)) && target.is_elsewhere() {
-            return Err("another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned());
+            return Err(
+                "another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned()
+            );
         }
         let (source, destination) = (source.into(), destination.into());
         Ok(Rule { place: place.into(), source, destination, pattern, target, action, force })

@@ -207,9 +207,7 @@ fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
         return Err("the destination has no plain host name".to_owned());
     }
     match Url::parse(&destination[..end]) {
-        Ok(url) if url.has_host() => {
-            Ok((Some(url.origin().ascii_serialization().into()), &destination[end..]))
-        }
+        Ok(url) if url.has_host() => Ok((Some(url.origin().ascii_serialization().into()), &destination[end..])),
         Ok(_) => Err("the destination has no host".to_owned()),
         Err(error) => Err(format!("the destination's host is not understood: {error}")),
     }
