@@ -42,19 +42,17 @@ impl Redirects {
 
 impl Check {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let (site, addresses) = match self.site.as_deref().map(Path::new).filter(|path| path.exists()) {
-            Some(path) => {
-                let effort = Effort::new(context.limits()?);
-                let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
-                context.warn(&path.display().to_string(), &warnings);
-                (site, context.addresses()?)
-            }
-            None => {
-                let store = Store::at(&context.store()?);
-                let id = named(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
-                let doing = format!("cannot open version {}", id.short());
-                (open::read(&store, id).map_err(Failure::local(doing))?, context.config()?.intent.gate.addresses)
-            }
+        let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
+        let (site, addresses) = if let Some(path) = path {
+            let effort = Effort::new(context.limits()?);
+            let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+            context.warn(&path.display().to_string(), &warnings);
+            (site, context.addresses()?)
+        } else {
+            let store = Store::at(&context.store()?);
+            let id = named(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
+            let doing = format!("cannot open version {}", id.short());
+            (open::read(&store, id).map_err(Failure::local(doing))?, context.config()?.intent.gate.addresses)
         };
         let findings = look(&site, &addresses);
         let rules = addresses.rules.list().len() + site.rules().list().len();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::base::chain::OneLine;
 use crate::model::site_path::is_page;
-use crate::model::units::{count, show_size};
+use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
 use super::index::{Coding, Entry, Index};
@@ -36,9 +36,9 @@ pub struct Sealed {
 const EMPTY: u32 = u32::MAX;
 
 /// A larger `_redirects` or `_headers`, in bytes, is not read.
-const RULES_FILE: u64 = 2 << 20;
+const RULES_FILE: u64 = 2_000_000;
 /// A larger `docs.json`, in bytes, is not read.
-const DOCS_JSON: u64 = 8 << 20;
+const DOCS_JSON: u64 = 8_000_000;
 
 impl Sealed {
     /// Joins an image with the index that was checked against it.
@@ -83,11 +83,11 @@ impl Sealed {
     fn text(&self, name: &str, most: u64, draft: &mut Draft) -> Option<String> {
         let entry = self.entry(self.index.find(name.as_bytes())?);
         let what = if entry.len > most {
-            format!("it is larger than {} and left out", show_size(most))
+            format!("it is larger than {}", show_size(most))
         } else {
             match self.content(&entry).map(|content| String::from_utf8(content.into())) {
                 Ok(Ok(text)) => return Some(text),
-                Ok(Err(_)) => "it is not UTF-8 and left out".to_owned(),
+                Ok(Err(_)) => "it is not UTF-8".to_owned(),
                 Err(error) => format!("it cannot be read: {error}"),
             }
         };
@@ -97,13 +97,10 @@ impl Sealed {
 
     /// What is wrong with the rules that the site brings along, on one line.
     pub fn doubts(&self) -> Option<String> {
-        let faults = &self.rules.faults;
-        let more = match faults.len() {
-            0 | 1 => String::new(),
-            many => format!(" (and {})", count(many as u64 - 1, "more like this")),
-        };
-        let first = faults.first()?;
-        Some(OneLine(&format!("{first}; it is left out{more}: `docwharf redirects check` tells all")).to_string())
+        let (first, more) = self.rules.faults.split_first()?;
+        let more = if more.is_empty() { String::new() } else { format!(" (and {} more of them)", more.len()) };
+        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` tells all");
+        Some(OneLine(&line).to_string())
     }
 
     /// The files, in byte order of their paths.

@@ -85,7 +85,7 @@ struct Block {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
     blocks: Vec<Block>,
-    fields: usize,
+    deeds: usize,
     bytes: usize,
 }
 
@@ -104,7 +104,7 @@ impl Fields {
     /// Begins what goes along with the addresses of a pattern; gives its number.
     pub fn block(&mut self, pattern: Pattern) -> Result<usize, String> {
         if self.blocks.len() >= MOST_BLOCKS {
-            return Err(format!("more than {MOST_BLOCKS} patterns: this one is left out"));
+            return Err(format!("there are more than {MOST_BLOCKS} patterns"));
         }
         self.blocks.push(Block { pattern, deeds: Vec::new() });
         Ok(self.blocks.len() - 1)
@@ -135,10 +135,10 @@ impl Fields {
     }
 
     fn add(&mut self, block: usize, bytes: usize, deed: Deed) -> Result<(), String> {
-        if self.fields >= MOST_FIELDS || self.bytes + bytes > MOST_BYTES {
-            return Err(format!("more than {MOST_FIELDS} fields or {MOST_BYTES} bytes of them: this one is left out"));
+        if self.deeds >= MOST_FIELDS || self.bytes + bytes > MOST_BYTES {
+            return Err(format!("there are more than {MOST_FIELDS} fields, or {MOST_BYTES} bytes of them"));
         }
-        self.fields += 1;
+        self.deeds += 1;
         self.bytes += bytes;
         if let Some(block) = self.blocks.get_mut(block) {
             block.deeds.push(deed);
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn what_all_rules_add_to_an_answer_is_bounded() {
         let mut draft = Draft::default();
-        let text: String = (0..5000).map(|n| format!("/*\n  X-{n}: {}\n", "x".repeat(100))).collect();
+        let text = (0..5000).map(|n| format!("/*\n  X-{n}: {}\n", "x".repeat(100))).collect::<Vec<_>>().concat();
         hosting::headers(&text, hosting::HEADERS, &mut draft);
         assert!(!draft.faults.is_empty());
         let mut headers = HeaderMap::new();

@@ -22,9 +22,9 @@ use fields::Fields;
 use pattern::{Captures, Dialect, Pattern, bare};
 use target::Target;
 
-/// The most rules of one source of rules.
+/// The most rules about one address of one source of rules.
 pub const MOST_RULES: usize = 10_000;
-/// The most of them that are about more than one address.
+/// The most that are about more than one address.
 pub const MOST_PATTERNS: usize = 1_000;
 /// The most faults that are kept.
 const MOST_FAULTS: usize = 1_000;
@@ -122,25 +122,27 @@ pub struct Draft {
     /// What was left out.
     pub faults: Vec<Fault>,
     patterns: usize,
+    exact: usize,
 }
 
 impl Draft {
-    /// Takes a rule, or what is wrong with it, unless there are too many.
+    /// Takes a rule, or what is wrong with it, unless there are too many: that is noted once.
     pub fn add(&mut self, place: String, rule: Result<Rule, String>) {
-        match rule {
-            Err(what) => self.fault(place, what),
-            Ok(_) if self.rules.len() >= MOST_RULES => {
-                self.fault(place, format!("more than {MOST_RULES} rules: this one and those behind it are left out"));
-            }
-            Ok(rule) => {
-                let is_pattern = rule.pattern.exact().is_none();
-                if is_pattern && self.patterns >= MOST_PATTERNS {
-                    let what = format!("more than {MOST_PATTERNS} rules with * or :name: this one is left out");
-                    return self.fault(place, what);
-                }
-                self.patterns += usize::from(is_pattern);
-                self.rules.push(rule);
-            }
+        let rule = match rule {
+            Ok(rule) => rule,
+            Err(what) => return self.fault(place, what),
+        };
+        let is_pattern = rule.pattern.exact().is_none();
+        let (count, most, of) = if is_pattern {
+            (&mut self.patterns, MOST_PATTERNS, "rules with * or :name")
+        } else {
+            (&mut self.exact, MOST_RULES, "rules about one address")
+        };
+        *count += 1;
+        if *count <= most {
+            self.rules.push(rule);
+        } else if *count == most + 1 {
+            self.fault(place, format!("there are more than {most} {of}: this one and those behind it do not count"));
         }
     }
 

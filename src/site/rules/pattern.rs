@@ -152,8 +152,8 @@ impl Pattern {
                     rest = rest.strip_prefix(&**literal)?;
                     continue;
                 }
-                Token::Segment => segment(rest).filter(|&end| end > 0)?,
-                Token::Rest => segment(rest)?,
+                Token::Segment => Some(segment(rest)).filter(|&end| end > 0)?,
+                Token::Rest => segment(rest),
             };
             captures.parts[number] = &rest[..end];
             number += 1;
@@ -286,8 +286,8 @@ pub fn bare(address: &[u8]) -> &[u8] {
 }
 
 /// Where the first segment ends.
-fn segment(rest: &[u8]) -> Option<usize> {
-    Some(rest.iter().position(|&b| b == b'/').unwrap_or(rest.len()))
+fn segment(rest: &[u8]) -> usize {
+    rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
 }
 
 #[cfg(test)]

@@ -187,8 +187,8 @@ fn names_of(query: &str) -> Vec<Box<str>> {
 
 /// Takes scheme and host of another site off. They must stand there whole, and mean what they seem to.
 fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
-    if destination.starts_with('/') {
-        if destination[1..].starts_with(['/', '\\']) {
+    if let Some(rest) = destination.strip_prefix('/') {
+        if rest.starts_with(['/', '\\']) {
             return Err("the destination begins with two slashes: another host is written https://…".to_owned());
         }
         return Ok((None, destination));
@@ -197,13 +197,13 @@ fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
     let Some(scheme) = ["https://", "http://"].into_iter().find(|scheme| lower.starts_with(scheme)) else {
         return Err("the destination is neither an address like /guides/start nor begins with https://".to_owned());
     };
-    let end = destination[scheme.len()..].find(['/', '?', '#', '\\']).map_or(destination.len(), |at| at + scheme.len());
+    let end = destination[scheme.len()..].find(['/', '?', '#']).map_or(destination.len(), |at| at + scheme.len());
     let authority = &destination[scheme.len()..end];
     let varies = authority.match_indices(':').any(|(at, _)| name_len(&authority[at + 1..]) > 0);
     if varies || authority.contains('*') {
         return Err("what a reader asks for cannot decide the host of a redirect".to_owned());
     }
-    if authority.is_empty() || authority.contains('@') {
+    if authority.is_empty() || authority.contains(['@', '\\']) {
         return Err("the destination has no plain host name".to_owned());
     }
     match Url::parse(&destination[..end]) {
@@ -326,6 +326,7 @@ mod tests {
             "https://*.example/",
             "https://u@x.example/",
             "https:///x",
+            "https://x.example\\.evil.example/",
             "https://",
             "//evil.example",
             "/\\evil.example",
