@@ -1,5 +1,5 @@
-//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads by files and by rules, which links lead
-//! nowhere, and what differs from another version.
+//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads by files and by
+//! rules, which links lead nowhere, and what differs from another version.
 
 pub mod broken;
 pub mod diff;

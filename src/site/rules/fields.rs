@@ -206,6 +206,12 @@ fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owne
             }
         }
         insert(headers, name, &all.join(", "));
+    } else if *name == LINK {
+        // What docwharf says of a page's Markdown stays true beside what a rule says.
+        let known: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
+        let texts: Vec<&str> =
+            known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
+        insert(headers, name, &texts.join(", "));
     } else if let [value] = values {
         headers.insert(name, (*value).clone());
     } else {
@@ -263,6 +269,13 @@ mod tests {
         let typed = |before: &[(&str, &str)]| applied("/*\n Content-Type: a/b\n", Owner::Bundle, "/", 200, before);
         assert_eq!(typed(&[("content-type", "text/html")]), ["content-type: a/b"]);
         assert_eq!(typed(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn links_are_added_to_and_the_operator_can_take_them_away() {
+        let rule = "/*\n Link: </b>\n Link: </c>\n";
+        assert_eq!(applied(rule, Owner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
+        assert_eq!(applied("/*\n ! Link\n", Owner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
     }
 
     #[test]
