@@ -55,8 +55,12 @@ impl Serve {
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
+        if let Some(doubts) = version.doubts() {
+            context.warn(&self.path.display().to_string(), &[doubts]);
+        }
         let listeners = daemon::bind(&addresses)?;
         let site = Site::new(settings);
+        site.obey(context.addresses()?.rules);
         site.show(version);
         if self.watch {
             let (path, site) = (self.path, Arc::clone(&site));
@@ -106,7 +110,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
         }
         match sealed(path, effort, &Meter::default()) {
             Ok((version, warnings)) => {
-                for warning in warnings {
+                for warning in warnings.into_iter().chain(version.doubts()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
@@ -118,7 +122,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     }
 }
 
-fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
+pub(super) fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
     let sealing = seal::seal(path, &Space::Unlinked(std::env::temp_dir()), effort, meter)?;
     let Sealing { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {

@@ -3,8 +3,10 @@
 pub mod checked;
 mod checker;
 mod gate;
+pub mod lists;
 mod publish;
 pub mod raw;
+mod rules;
 pub mod show;
 mod space;
 pub mod values;

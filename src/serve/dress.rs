@@ -7,10 +7,12 @@ use crate::site::sealed::Sealed;
 
 use super::Site;
 use super::body::Body;
+use super::fields::fields;
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
-pub fn dress<B>(_site: &Site, _version: Option<&Sealed>, _request: &Request<B>, response: &mut Response<Body>) {
+pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     if !response.status().is_informational() {
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     }
+    fields(site, version, request, response);
 }

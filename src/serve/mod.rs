@@ -7,6 +7,7 @@
 pub mod body;
 pub mod conditional;
 pub mod dress;
+pub mod fields;
 pub mod guard;
 pub mod handler;
 pub mod listener;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
@@ -31,6 +32,7 @@ use tokio::sync::Notify;
 use crate::model::digest::Digest;
 use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
+use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
 use retained::Retained;
@@ -62,6 +64,8 @@ pub struct Site {
     current: ArcSwapOption<Sealed>,
     /// Versions that were shown before.
     pub(crate) retained: Retained,
+    /// The operator's rules, which can change while it runs.
+    rules: ArcSwap<Rules>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
@@ -86,9 +90,9 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
+        let (current, rules, shown) = (ArcSwapOption::empty(), ArcSwap::default(), Notify::new());
         let retained = Retained::new(settings.asset_grace);
-        Arc::new(Site { settings, current, retained, inflated, requests: Default::default(), shown })
+        Arc::new(Site { settings, current, retained, rules, inflated, requests: Default::default(), shown })
     }
 
     /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
@@ -127,6 +131,16 @@ impl Site {
     /// Lets go of the versions that were replaced longer ago than the grace time.
     pub fn let_go_of_old(&self) {
         self.retained.let_go_of_old();
+    }
+
+    /// Goes by these rules of the operator from the next request on.
+    pub fn obey(&self, rules: Arc<Rules>) {
+        self.rules.store(rules);
+    }
+
+    /// The operator's rules.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
     }
 
     /// Waits until a version has been shown since the last call; meant for one who waits.
