@@ -3,6 +3,7 @@
 pub mod checked;
 mod checker;
 mod gate;
+pub mod protection;
 mod publish;
 pub mod raw;
 pub mod show;

@@ -12,6 +12,7 @@ pub mod handler;
 pub mod listener;
 pub mod negotiate;
 pub mod peer;
+pub mod policy;
 pub mod pulse;
 pub mod range;
 pub mod reply;
@@ -23,11 +24,15 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::model::digest::Digest;
 use crate::site::lookup::Slashes;
+use crate::site::outside::csp::Rules;
 use crate::site::sealed::Sealed;
+
+use dress::{Dress, Protection};
+use policy::Ready;
 
 /// How sites are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +43,14 @@ pub struct Settings {
     pub slashes: Option<Slashes>,
     /// Bytes of inflated pages kept for clients that do not accept gzip.
     pub identity_cache: u64,
+    /// What goes along with answers to protect readers.
+    pub protection: Protection,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20 }
+        let protection = Protection::default();
+        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, protection }
     }
 }
 
@@ -50,11 +58,14 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Site {
     pub(crate) settings: Settings,
+    dress: Dress,
     current: ArcSwapOption<Sealed>,
+    /// The policies of a version, as soon as they are known.
+    policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
-    shown: Notify,
+    shown: watch::Sender<()>,
 }
 
 /// Classes of status codes, as requests are counted.
@@ -75,19 +86,30 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
-        Arc::new(Site { settings, current, inflated, requests: Default::default(), shown })
+        let (current, policies) = (ArcSwapOption::empty(), ArcSwapOption::empty());
+        let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
+        Arc::new(Site { settings, dress, current, policies, inflated, requests: Default::default(), shown })
     }
 
     /// Serves `version` from the next request on.
     pub fn show(&self, version: Sealed) {
         self.current.store(Some(Arc::new(version)));
-        self.shown.notify_one();
+        self.shown.send_replace(());
     }
 
-    /// Waits until a version has been shown since the last call; meant for one who waits.
-    pub async fn shown(&self) {
-        self.shown.notified().await;
+    /// Tells whenever a version has been shown.
+    pub fn shown(&self) -> watch::Receiver<()> {
+        self.shown.subscribe()
+    }
+
+    /// What policies are made for, if any are sent.
+    pub fn rules(&self) -> Option<&Rules> {
+        self.settings.protection.csp.as_ref()
+    }
+
+    /// Sends these policies along with the version that they are of.
+    pub fn protect(&self, policies: Ready) {
+        self.policies.store(Some(Arc::new(policies)));
     }
 
     /// Serves nothing from the next request on.

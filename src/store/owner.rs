@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
 use rustix::process::{Gid, Uid, geteuid};
 
 use super::StoreError;
+use super::derived::DERIVED;
 
 /// How deep folders lie in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
@@ -36,8 +37,14 @@ pub(super) fn check(root: &Path) -> io::Result<()> {
     if !is_foreign(root)? {
         return Ok(());
     }
-    for name in ["versions", "receipts", "staging", "downloads"] {
-        if std::fs::symlink_metadata(root.join(name))?.is_symlink() {
+    for name in ["versions", "receipts", "staging", "downloads", DERIVED] {
+        let is_link = match std::fs::symlink_metadata(root.join(name)) {
+            Ok(metadata) => metadata.is_symlink(),
+            // It is made when it is needed.
+            Err(error) if name == DERIVED && error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if is_link {
             return Err(io::Error::other(format!("{name} is a link in a store that is not root's; remove it")));
         }
     }
