@@ -69,7 +69,7 @@ impl Serve {
         let listeners = daemon::bind(&addresses)?;
         let site = Site::new(settings);
         site.show(version);
-        if self.watch || site.rules().is_some() {
+        if self.watch || site.csp_rules().is_some() {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // Looks for as long as the process lives; it owns nothing that would have to be given back.
             std::thread::spawn(move || {

@@ -29,7 +29,7 @@ const MOST: u64 = 256 << 20;
 
 /// Looks after the policies of `site` for as long as the program runs; does nothing where none are sent.
 pub(super) async fn live(site: Arc<Site>, writer: Arc<Writer>, threads: usize, told: Arc<Live>) {
-    let Some(rules) = site.rules().cloned() else { return };
+    let Some(rules) = site.csp_rules().cloned() else { return };
     let mut shown = site.shown();
     let (mut known, mut failures) = (None, 0);
     loop {
@@ -146,7 +146,7 @@ fn tell(survey: &Survey, rules: &Rules) {
 
 /// The same for the version that a site without a store shows now, on this thread, which steps back for good.
 pub fn protect_alone(site: &Site, threads: usize) {
-    let (Some(rules), Some(version)) = (site.rules(), site.current()) else { return };
+    let (Some(rules), Some(version)) = (site.csp_rules(), site.current()) else { return };
     step_back(threads);
     if let Some(policies) = computed(site, &version, rules, threads) {
         shown(site, &version, policies, rules);

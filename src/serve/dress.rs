@@ -1,9 +1,10 @@
 //! What goes along with every answer, whatever it is.
 
 use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response};
 
-use crate::site::outside::{Sort, csp};
+use crate::model::version::VersionId;
+use crate::site::outside::{Sort, csp, sort};
 use crate::site::sealed::Sealed;
 
 use super::Site;
@@ -80,57 +81,57 @@ impl Dress {
     }
 }
 
-/// Which file of its version an answer shows; among its extensions where there are policies.
+/// Which file an answer shows; among its extensions where there are policies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown(pub(super) usize);
+pub(super) struct Shown {
+    /// Of which version, which need not be the one that is served.
+    version: VersionId,
+    file: usize,
+    /// Whether a browser follows the policy of such a file.
+    counts: bool,
+}
+
+impl Shown {
+    pub(super) fn new(version: &Sealed, file: usize) -> Shown {
+        let path = version.index().path(file);
+        let is_read = matches!(sort(path), Some(Sort::Page | Sort::Drawing | Sort::Script));
+        Shown { version: version.id, file, counts: is_read || is_document(path) }
+    }
+}
+
+/// Whether a browser shows a file that is not read here as a document that could run something.
+fn is_document(path: &[u8]) -> bool {
+    let ends = |end: &[u8]| path.len() > end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
+    [b".xml".as_slice(), b".xhtml", b".xht"].into_iter().any(ends)
+}
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
 pub fn dress<B>(site: &Site, version: Option<&Sealed>, _request: &Request<B>, response: &mut Response<Body>) {
     if response.status().is_informational() {
         return;
     }
-    let shown = response.extensions().get::<Shown>().copied();
-    let headers = response.headers_mut();
     for (name, value) in &site.dress.fields {
-        headers.insert(name, value.clone());
+        response.headers_mut().insert(name, value.clone());
     }
-    if let Some((field, before)) = &site.dress.csp {
-        police(site, version, shown, (field, before.as_ref()), headers);
-    }
+    police(site, version, response);
 }
 
-/// Adds the policy where a browser would follow one: to documents and to what runs beside them.
-fn police(
-    site: &Site,
-    version: Option<&Sealed>,
-    shown: Option<Shown>,
-    (field, before): (&HeaderName, Option<&HeaderValue>),
-    headers: &mut HeaderMap,
-) {
-    // Pages of our own, redirects and refusals have no file.
-    if let (Some(version), Some(Shown(file))) = (version, shown) {
-        let sort = crate::site::outside::sort(version.index().path(file));
-        if !matches!(sort, Some(Sort::Page | Sort::Drawing | Sort::Script)) && !is_document(version, file) {
-            return;
-        }
+/// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there
+/// already stays: a browser obeys both.
+fn police(site: &Site, version: Option<&Sealed>, response: &mut Response<Body>) {
+    let Some((field, before)) = &site.dress.csp else { return };
+    // Pages of our own, redirects and refusals show no file.
+    let shown = response.extensions().get::<Shown>().copied();
+    if shown.is_some_and(|shown| !shown.counts) {
+        return;
     }
     let ready = site.policies.load();
-    match ready.as_ref().filter(|ready| version.is_some_and(|version| version.id == ready.id)) {
-        Some(ready) => {
-            headers.insert(field, ready.value(shown.map(|Shown(file)| file)));
-        }
-        None => {
-            if let Some(before) = before {
-                headers.insert(field, before.clone());
-            }
-        }
+    let ready = ready.as_ref().filter(|ready| version.is_some_and(|version| version.id == ready.id));
+    let value = match ready {
+        Some(ready) => Some(ready.value(shown.filter(|shown| shown.version == ready.id).map(|shown| shown.file))),
+        None => before.clone(),
+    };
+    if let Some(value) = value {
+        response.headers_mut().append(field, value);
     }
-}
-
-/// Whether a browser shows a file that is not read here as a document that could run something.
-fn is_document(version: &Sealed, file: usize) -> bool {
-    let path = version.index().path(file);
-    [b".xml".as_slice(), b".xhtml", b".xht", b".mhtml"].iter().any(|end| {
-        path.len() > end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end)
-    })
 }

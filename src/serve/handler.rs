@@ -284,8 +284,8 @@ impl<'a> Answer<'a> {
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
-        if self.site.rules().is_some() {
-            response.extensions_mut().insert(Shown(self.file));
+        if self.site.csp_rules().is_some() {
+            response.extensions_mut().insert(Shown::new(self.version, self.file));
         }
         let headers = response.headers_mut();
         set(headers, ETAG, &self.tag);

@@ -103,7 +103,7 @@ impl Site {
     }
 
     /// What policies are made for, if any are sent.
-    pub fn rules(&self) -> Option<&Rules> {
+    pub fn csp_rules(&self) -> Option<&Rules> {
         self.settings.protection.csp.as_ref()
     }
 
