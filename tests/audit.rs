@@ -35,7 +35,10 @@ fn needs(files: &[(&str, &str)]) -> Vec<String> {
 fn a_site_with_everything_inside_is_one_line_and_0() {
     let ended = audit(
         &[
-            ("index.html", "<link rel=stylesheet href=a.css><script src=a.js></script><a href='https://x.example'>x</a>"),
+            (
+                "index.html",
+                "<link rel=stylesheet href=a.css><script src=a.js></script><a href='https://x.example'>x</a>",
+            ),
             ("a.css", "p { background: url(data:image/png;base64,AAAA) } /* https://no.example */"),
             ("a.js", "// https://no.example\nfetch('/search.json')"),
         ],
@@ -89,16 +92,18 @@ fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
 
 #[test]
 fn what_is_relative_to_another_origin_is_from_there() {
-    let found = needs(&[("index.html", "<img src=a.png><base href='https://base.example/x/'><script src=b.js></script>")]);
+    let found =
+        needs(&[("index.html", "<img src=a.png><base href='https://base.example/x/'><script src=b.js></script>")]);
     assert_eq!(found, ["script https://base.example 1 index.html", "base https://base.example 1 index.html"]);
 }
 
 #[test]
 fn hints_do_no_harm_and_names_in_scripts_are_no_verdict() {
-    let files = [
-        ("index.html", "<link rel='preconnect' href='https://hint.example'><script>var docs = 'https://named.example/x';\
-          navigator.serviceWorker.register('/sw.js')</script>"),
-    ];
+    let files = [(
+        "index.html",
+        "<link rel='preconnect' href='https://hint.example'><script>var docs = 'https://named.example/x';\
+          navigator.serviceWorker.register('/sw.js')</script>",
+    )];
     let ended = audit(&files, &[], 0);
     assert!(ended.stdout.starts_with("ok: everything is inside"), "{}", ended.stdout);
     assert!(ended.stdout.contains("harmless when refused (preconnect, dns-prefetch, prefetch): https://hint.example"));

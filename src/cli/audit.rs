@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::base::chain::Name;
 use crate::model::units::count;
 use crate::seal::Effort;
+use crate::site::outside::Kind;
 use crate::site::outside::audit::{Audit, Need, audit};
 use crate::site::sealed::Sealed;
 use crate::store::Store;
@@ -38,8 +39,7 @@ impl AuditCommand {
         let effort = Effort::new(context.limits()?);
         let site = match &self.path {
             Some(path) => {
-                let (site, warnings) =
-                    progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+                let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
                 if !context.global.json {
                     context.warn(&path.display().to_string(), &warnings);
                 }
@@ -79,10 +79,10 @@ fn by_origin(found: &Audit) -> BTreeMap<&str, Vec<&Need>> {
 }
 
 /// The files that lack something, each with what.
-fn by_file<'a>(found: &'a Audit) -> impl Iterator<Item = (usize, Vec<&'a Need>)> {
+fn by_file(found: &Audit) -> impl Iterator<Item = (usize, Vec<&Need>)> {
     found.files.iter().filter_map(|(file, numbers)| {
-        let needs: Vec<&Need> = numbers.iter().map(|&n| &found.needs[n as usize]).collect();
-        let losses: Vec<&Need> = needs.into_iter().filter(|need| need.kind != crate::site::outside::Kind::Hint).collect();
+        let needs = numbers.iter().map(|&n| &found.needs[n as usize]);
+        let losses: Vec<&Need> = needs.filter(|need| need.kind != Kind::Hint).collect();
         (!losses.is_empty()).then_some((*file, losses))
     })
 }
@@ -155,8 +155,12 @@ fn besides(site: &Sealed, found: &Audit, all: bool, text: &mut String) {
     }
     if let Some(&first) = found.service_workers.first() {
         let n = count(found.service_workers.len() as u64, "file");
-        let _ = writeln!(text, "\na service worker is installed by {n}, {} first: what it asks for is told as far as \
-            its script says so", path(site, first));
+        let _ = writeln!(
+            text,
+            "\na service worker is installed by {n}, {} first: what it asks for is told as far as \
+            its script says so",
+            path(site, first)
+        );
     }
     if !found.is_clean() {
         text.push_str("\nwhat scripts put together of parts, or take from an answer, cannot be told by reading them\n");
@@ -211,7 +215,8 @@ fn as_markdown(site: &Sealed, found: &Audit, most: usize) -> String {
     let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");
     for (file, needs) in by_file(found).take(most) {
         let of = |need: &&Need| format!("{} {}", need.kind.name(), code(&shown(need.origin.as_str())));
-        let _ = writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
+        let _ =
+            writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
     }
     if total > most {
         let _ = writeln!(text, "- … and {} more", total - most);

@@ -137,7 +137,7 @@ fn policy(csp: &status::Csp) -> String {
         let (long, unsure) = (csp.too_long, csp.unsure);
         format!("; {loose} allow inline scripts as they come ({long} would be too long, {unsure} are not certain)")
     };
-    format!("{}: {}, at most {}{loose}", csp.preset, count(csp.pages, "page"), show_size(csp.longest))
+    format!("{}: {}, at most {} bytes{loose}", csp.preset, count(csp.pages, "page"), csp.longest)
 }
 
 /// What is known of the source: what was seen, what comes next.

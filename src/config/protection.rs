@@ -1,6 +1,6 @@
 //! What goes along with answers to protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
-use crate::model::units::{parse_size, show_size};
+use crate::model::units::parse_size;
 use crate::serve::dress::{Frames, Protection, REFERRER};
 use crate::site::outside::csp::{Preset, Rules};
 
@@ -38,7 +38,7 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
         if (SIZES.0..=SIZES.1).contains(&size) {
             Ok(size as usize)
         } else {
-            Err(format!("a size from {} to {} is needed", show_size(SIZES.0), show_size(SIZES.1)))
+            Err("a size from 1KiB to 64KiB is needed".to_owned())
         }
     });
     protection(preset, frames, most.unwrap_or(CSP_SIZE), referrer)

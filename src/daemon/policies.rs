@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use crate::admin::live::{Live, Policy};
 use crate::base::backoff;
 use crate::base::chain::Chain;
-use crate::model::units::{count, show_size};
+use crate::model::units::count;
 use crate::serve::Site;
 use crate::serve::policy::Ready;
 use crate::site::outside::csp::{self, Policies, Rules, Survey};
@@ -125,21 +125,18 @@ fn shown(site: &Site, version: &Sealed, policies: Policies, rules: &Rules) -> Su
 fn tell(survey: &Survey, rules: &Rules) {
     let Survey { pages, unsure, long, longest, .. } = *survey;
     let pages = count(pages, "page");
-    let longest = show_size(longest as u64);
-    tracing::info!("content security policy {}: {pages}, the longest policy has {longest}", rules.preset.name());
+    tracing::info!("content security policy {}: {pages}, the longest policy has {longest} bytes", rules.preset.name());
     if long > 0 {
         tracing::warn!(
-            "{} of {pages} have more inline scripts than a policy of server.cspSize ({}) can name: there, inline scripts \
-             are allowed as they come; other origins are refused as everywhere",
-            count(long, "page"),
-            show_size(rules.most as u64)
+            "{long} of {pages} have more inline scripts than a policy of {} bytes (server.cspSize) can name: there, \
+             inline scripts are allowed as they come; other origins are refused as everywhere",
+            rules.most
         );
     }
     if unsure > 0 {
         tracing::warn!(
-            "{} of {pages} have scripts that cannot be named for certain (code in addresses, unknown character \
-             references, pages that break off): there, inline scripts are allowed as they come",
-            count(unsure, "page")
+            "{unsure} of {pages} have scripts that cannot be named for certain (code in addresses, unknown character \
+             references, pages that break off): there, inline scripts are allowed as they come"
         );
     }
 }

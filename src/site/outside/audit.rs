@@ -95,8 +95,13 @@ impl Kind {
 /// Reads the whole of `site`, with so many threads; `stop` as for policies.
 pub fn audit(site: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Audit> {
     let all = Mutex::new(All::default());
-    read_all(site, threads, stop, || Listener { all: &all, base: Base::default(), found: Vec::new(), said: Said::default() })?;
-    let All { mut audit, words: _, known: _ } = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    read_all(site, threads, stop, || Listener {
+        all: &all,
+        base: Base::default(),
+        found: Vec::new(),
+        said: Said::default(),
+    })?;
+    let mut audit = all.into_inner().unwrap_or_else(PoisonError::into_inner).audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
     audit.pages = (0..site.index().len())

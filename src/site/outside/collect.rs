@@ -86,11 +86,10 @@ impl Builder {
     }
 
     fn put(&mut self, file: usize, page: &Page) {
-        let mut set = Set::default();
-        set.runs = page.runs || !page.scripts.is_empty() || page.has_handlers || page.loose_script;
-        set.loose_script = page.loose_script;
+        let runs = page.runs || !page.scripts.is_empty() || page.has_handlers || page.loose_script;
         // What a script puts into a page is not known here, and scripts put styles there all the time.
-        set.loose_style = page.loose_style || set.runs;
+        let (loose_script, loose_style) = (page.loose_script, page.loose_style || runs);
+        let mut set = Set { runs, loose_script, loose_style, ..Set::default() };
         if !set.loose_script {
             match self.numbers(&page.scripts) {
                 Some(numbers) => (set.scripts, set.has_handlers) = (numbers, page.has_handlers),
@@ -114,6 +113,7 @@ impl Builder {
 }
 
 /// What the page at hand has said.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Default)]
 struct Page {
     scripts: Vec<Digest>,

@@ -8,8 +8,8 @@
 //! the page's own scripts from files). Styles are named by hash on pages without scripts only: what scripts put into a
 //! page is not known here, and scripts put styles there all the time.
 
-use std::fmt::Write;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::digest::Digest;
@@ -70,6 +70,7 @@ pub struct Rules {
 }
 
 /// What a whole site uses.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     /// Other origins and what for.
@@ -87,6 +88,7 @@ pub struct Site {
 }
 
 /// What stands in a page; the numbers are those of digests.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Set {
     /// Inline scripts and handlers.
@@ -416,7 +418,8 @@ mod tests {
 
     #[test]
     fn scripts_of_others_may_ask_others_but_only_named_ones_run() {
-        let policy = Frame::new(&RULES, &site(&[(Kind::Script, "https://cdn.example"), (Kind::Image, "http://i.example")]));
+        let policy =
+            Frame::new(&RULES, &site(&[(Kind::Script, "https://cdn.example"), (Kind::Image, "http://i.example")]));
         let policy = policy.loose();
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' https://cdn.example");
         assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http://i.example https:");

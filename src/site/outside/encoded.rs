@@ -26,7 +26,8 @@ pub fn encode(policies: &Policies, id: VersionId) -> Vec<u8> {
     let word = |out: &mut Vec<u8>, n: u32| out.extend_from_slice(&n.to_le_bytes());
     word(&mut out, FORMAT);
     out.extend_from_slice(&id.0.0);
-    for n in [site_flags(site), digests.len() as u32, files.len() as u32, sets.len() as u32, site.origins.len() as u32] {
+    for n in [site_flags(site), digests.len() as u32, files.len() as u32, sets.len() as u32, site.origins.len() as u32]
+    {
         word(&mut out, n);
     }
     for digest in digests {
@@ -84,7 +85,8 @@ pub fn decode(bytes: &[u8], id: VersionId, files: usize) -> Result<Policies, Fau
         return Err(Fault("another number of files"));
     }
     let bit = |flags: u32, n: u32| flags >> n & 1 == 1;
-    let digests: Vec<Digest> = rest.bytes(digest_count.saturating_mul(32))?.as_chunks().0.iter().map(|&d| Digest(d)).collect();
+    let digests: Vec<Digest> =
+        rest.bytes(digest_count.saturating_mul(32))?.as_chunks().0.iter().map(|&d| Digest(d)).collect();
     let files = rest.words(file_count)?;
     if files.iter().any(|&set| set != NONE && set as usize >= set_count) {
         return Err(Fault("a set out of bounds"));

@@ -287,8 +287,8 @@ impl Reader<'_> {
         let Some(open) = &mut self.open else { return };
         let text = chunk.as_str();
         // In SVG these elements are like any other: their text has references, and may be in several parts.
-        open.is_unsure |= chunk.text_type() == TextType::Data && text.contains('&')
-            || chunk.text_type() == TextType::CDataSection;
+        open.is_unsure |=
+            chunk.text_type() == TextType::Data && text.contains('&') || chunk.text_type() == TextType::CDataSection;
         if matches!(open.what, What::Script | What::Style) {
             open.digest.update(text);
         }
