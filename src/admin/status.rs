@@ -161,6 +161,8 @@ pub struct Csp {
     pub unsure: u64,
     /// Bytes of the longest policy that is sent.
     pub longest: u64,
+    /// The same for all pages together.
+    pub total: u64,
 }
 
 impl From<Policy> for Csp {
@@ -174,6 +176,7 @@ impl From<Policy> for Csp {
             too_long: survey.long,
             unsure: survey.unsure,
             longest: survey.longest as u64,
+            total: survey.total,
         }
     }
 }

@@ -124,7 +124,9 @@ fn order(audit: &mut Audit) {
     }
     audit.needs = by.iter().map(|&old| audit.needs[old as usize].clone()).collect();
     for (_, needs) in &mut audit.files {
-        needs.iter_mut().for_each(|need| *need = place[*need as usize]);
+        for need in needs.iter_mut() {
+            *need = place[*need as usize];
+        }
         needs.sort_unstable();
     }
 }

@@ -21,7 +21,8 @@ const MOST_ORIGINS: usize = 256;
 /// Where relative addresses lead, for one file.
 #[derive(Debug, Default)]
 pub(super) struct Base {
-    said: Option<Option<Origin>>,
+    is_said: bool,
+    origin: Option<Origin>,
 }
 
 impl Base {
@@ -29,9 +30,11 @@ impl Base {
     pub(super) fn leads(&mut self, kind: Kind, text: &str) -> Leads {
         let mut to = leads(text);
         if kind == Kind::Base {
-            let origin = if let Leads::Outside(origin) = &to { Some(origin.clone()) } else { None };
-            self.said.get_or_insert(origin);
-        } else if let (Leads::Here, Some(Some(origin))) = (&to, &self.said) {
+            if let (false, Leads::Outside(origin)) = (self.is_said, &to) {
+                self.origin = Some(origin.clone());
+            }
+            self.is_said = true;
+        } else if let (Leads::Here, Some(origin)) = (&to, &self.origin) {
             to = Leads::Outside(origin.clone());
         }
         to

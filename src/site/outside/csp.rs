@@ -130,7 +130,7 @@ pub struct Survey {
     /// Bytes of the longest policy that is sent.
     pub longest: usize,
     /// Bytes of all pages' policies together.
-    pub bytes: u64,
+    pub total: u64,
 }
 
 /// Reads the whole of `site`, with so many threads. `stop` is asked again and again; once it says yes: `None`.
@@ -201,7 +201,7 @@ impl Policies {
             survey.unsure += u64::from(set.loose_script);
             survey.long += u64::from(!scripts && !set.loose_script);
             survey.longest = survey.longest.max(len);
-            survey.bytes += len as u64;
+            survey.total += len as u64;
         }
         survey
     }

@@ -308,7 +308,6 @@ impl Reader<'_> {
             return;
         }
         match open.what {
-            What::Nothing => {}
             What::Script => {
                 (self.tell)(if open.is_unsure { Fact::Unsure } else { Fact::Script(open.digest.take()) });
                 script::read(&open.text, self.tell);
@@ -318,7 +317,7 @@ impl Reader<'_> {
                 css::read(&open.text, self.tell);
             }
             What::NoScript if self.depth > 0 => self.fragment(&open.text),
-            What::NoScript => {}
+            What::NoScript | What::Nothing => {}
         }
     }
 }
@@ -359,7 +358,7 @@ fn runs(kind: Option<&str>, language: Option<&str>) -> bool {
 /// without its semicolon is one only sometimes; then, and for names that are not known here, there is nothing.
 fn exact(text: &str) -> Option<String> {
     for (at, _) in text.match_indices('&') {
-        let rest = text[at + 1..].as_bytes();
+        let rest = &text.as_bytes()[at + 1..];
         let is_reference = rest.first().is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'#');
         let len = rest.iter().take(32).take_while(|b| b.is_ascii_alphanumeric() || **b == b'#').count();
         if is_reference && rest.get(len) != Some(&b';') {

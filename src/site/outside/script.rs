@@ -89,10 +89,15 @@ fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Whether a function of this name is called: not as the end of a longer name, nor as somebody's method.
+/// Whether a function of this name is called with something: not as the end of a longer name, nor as somebody's method.
+/// How libraries find the global object is left out: they try it last, and live without it.
 fn calls(script: &str, call: &str) -> bool {
+    const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
     let before = |at: usize| at.checked_sub(1).map(|at| script.as_bytes()[at]);
-    script.match_indices(call).any(|(at, _)| !before(at).is_some_and(|b| is_name(b) || b == b'.'))
+    script.match_indices(call).any(|(at, _)| {
+        let is_own = before(at).is_some_and(|b| is_name(b) || b == b'.');
+        !is_own && !IDLE.iter().any(|idle| script[at + call.len()..].starts_with(idle))
+    })
 }
 
 fn is_name(byte: u8) -> bool {
@@ -147,6 +152,7 @@ mod tests {
     fn code_made_of_text_is_noticed_and_methods_of_that_name_are_not() {
         assert_eq!(found("eval('1')"), ["Evaluates"]);
         assert_eq!(found("var f=new Function('a','return a')"), ["Evaluates"]);
+        assert_eq!(found("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
         assert_eq!(found("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
         assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
         assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
