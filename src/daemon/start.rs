@@ -27,7 +27,8 @@ use crate::sync::{SyncError, open};
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, earlier, finish, runtime, sockets};
+use super::work::half_the_cores;
+use super::{DaemonError, StopSignals, announce, bind, earlier, finish, policies, runtime, sockets};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -143,6 +144,12 @@ async fn live(
         orders: send,
         pulse,
     });
+    tokio::spawn(policies::live(
+        Arc::clone(&site),
+        Arc::clone(&writer),
+        config.threads.unwrap_or_else(half_the_cores),
+        Arc::clone(&live),
+    ));
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);

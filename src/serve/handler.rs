@@ -25,7 +25,7 @@ use crate::site::types::{CacheClass, media_type};
 use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
-use super::dress::dress;
+use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
@@ -326,6 +326,9 @@ impl<'a> Answer<'a> {
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
+        if self.site.csp_rules().is_some() {
+            response.extensions_mut().insert(Shown::new(self.version, self.file));
+        }
         let headers = response.headers_mut();
         set(headers, ETAG, &self.tag);
         if let Ok(modified) = u64::try_from(self.entry.modified) {
