@@ -25,6 +25,7 @@ use super::live::Live;
 
 /// One label.
 type Label = [(&'static str, String); 1];
+type NoLabel = [(&'static str, String); 0];
 type Seconds = Gauge<f64, AtomicU64>;
 
 /// Everything that is counted, and the text that tells of it.
@@ -50,6 +51,9 @@ pub struct Metrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     store_versions: Gauge,
+    /// There only where connections are encrypted: a 0 would look like a certificate that has long ended.
+    certificate_end: Family<NoLabel, Seconds>,
+    log_dropped: Counter,
 }
 
 impl Metrics {
@@ -76,6 +80,8 @@ impl Metrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             store_versions: Gauge::default(),
+            certificate_end: Family::default(),
+            log_dropped: Counter::default(),
         };
         let r = &mut registry;
         r.register("build", "The program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -105,6 +111,10 @@ impl Metrics {
         ] {
             r.register(name, help, gauge.clone());
         }
+        let help = "When the TLS certificate in force ends";
+        r.register_with_unit("tls_certificate_not_after_timestamp", help, Unit::Seconds, metrics.certificate_end.clone());
+        let help = "Lines of the access log that could not be written";
+        r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
         // Series that are there from the start can be summed and alerted on.
@@ -134,6 +144,11 @@ impl Metrics {
         for (class, count) in CLASSES.into_iter().zip(site.requests()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let dropped = site.log().map_or(0, |log| log.dropped());
+        self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
+        if let Some(tls) = &live.tls {
+            self.certificate_end.get_or_create(&[]).set(seconds(tls.pair().end));
         }
         let mut text = String::new();
         encode(&mut text, &registry)?;

@@ -2,6 +2,7 @@
 //! against: fields may be added, none changes its meaning without another `schemaVersion`.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -137,6 +138,19 @@ pub struct Daemon {
     /// What is published as files, if anything is to be.
     #[serde(default)]
     pub publish: Option<Publish>,
+    /// Under which certificate connections are encrypted, if they are.
+    #[serde(default)]
+    pub tls: Option<Certificate>,
+}
+
+/// The TLS certificate in force.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// Until when it counts.
+    pub not_after: String,
+    /// What is wrong: with the files as they are now, which are not in force then, or with its dates.
+    pub error: Option<String>,
 }
 
 /// What is published as files.
@@ -171,6 +185,11 @@ impl Status {
                 directory: settings.directory.clone(),
                 version: published(settings),
                 error: now.publish_error.clone(),
+            }),
+            tls: live.tls.as_ref().map(|tls| {
+                let pair = tls.pair();
+                let error = now.tls_error.clone().or_else(|| pair.doubt(SystemTime::now()));
+                Certificate { not_after: show_time(pair.end), error }
             }),
         });
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);

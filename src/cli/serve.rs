@@ -13,6 +13,7 @@ use crate::daemon;
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
+use crate::serve::pair::Files;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
 use crate::site::mapping;
@@ -33,6 +34,12 @@ pub(super) struct Serve {
     /// What to do about the several addresses of a page: auto, serve or redirect
     #[arg(long, value_name = "HOW", default_value = "auto")]
     slashes: String,
+    /// Serve encrypted under this certificate, followed by those that lead to its root (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Seal and serve again whenever the archive or folder changes
     #[arg(long)]
     watch: bool,
@@ -50,12 +57,15 @@ impl Serve {
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
             ..Settings::default()
         };
+        // A short matter that may be wrong, too.
+        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });
+        let tls = files.map(|files| daemon::tls(&files)).transpose()?;
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
         let effort = Effort::new(context.limits()?);
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
-        let listeners = daemon::bind(&addresses)?;
+        let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let site = Site::new(settings);
         site.show(version);
         if self.watch {

@@ -1,5 +1,6 @@
 //! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
 
+pub mod access;
 pub mod checked;
 mod checker;
 mod gate;
@@ -7,6 +8,7 @@ mod publish;
 pub mod raw;
 pub mod show;
 mod space;
+pub mod tls;
 pub mod values;
 
 use std::fmt;

@@ -19,7 +19,7 @@ use crate::site::lookup::{Found, Place, place, resolve};
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::Site;
+use super::{Site, access};
 use super::body::Body;
 use super::conditional::{self, Verdict};
 use super::dress::dress;
@@ -56,8 +56,14 @@ const RANGE_WHOLE: u64 = 16 << 20;
 /// Answers a request for a resource of the site.
 pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     let version = site.current();
-    let mut response = answer(site, version.as_deref(), request);
-    dress(site, version.as_deref(), request, &mut response);
+    handle_on(site, version.as_deref(), request)
+}
+
+/// The same, for somebody who wants to know which version it was.
+pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
+    let refused = access::refuse(site, request);
+    let mut response = refused.unwrap_or_else(|| answer(site, version, request));
+    dress(site, version, request, &mut response);
     response
 }
 
