@@ -165,7 +165,7 @@ async fn live(
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(tls.is_some()));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
         live: Arc::clone(&live),

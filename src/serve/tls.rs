@@ -16,7 +16,7 @@ use super::pair::{Files, Pair, PairError, Standing};
 /// The type of a TLS record with which a client begins (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 /// What a client that speaks plain http is told, as nginx does; and no more of it is read than this.
-const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 50\r\n\
+const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
     Cache-Control: no-store\r\nConnection: close\r\n\r\n400: this port speaks TLS; the address is https://\n";
 const MOST_READ: u64 = 64 * 1024;
 
