@@ -16,8 +16,20 @@ use super::checker::Checker;
 
 /// Fields that every browser sends, or that say what the request is: they name nobody.
 const NO_NAMES: &[&str] = &[
-    "accept", "accept-encoding", "accept-language", "connection", "content-length", "cookie", "host", "range", "te",
-    "transfer-encoding", "user-agent", "forwarded", "x-forwarded-for", "x-forwarded-proto",
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "connection",
+    "content-length",
+    "cookie",
+    "host",
+    "range",
+    "te",
+    "transfer-encoding",
+    "user-agent",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-proto",
 ];
 
 /// Proxies and access, as a part of how sites are served.

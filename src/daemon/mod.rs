@@ -49,10 +49,14 @@ pub enum DaemonError {
     #[error(transparent)]
     Tls(#[from] PairError),
     /// A socket is to be encrypted, and there is nothing to do it with.
-    #[error("a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key")]
+    #[error(
+        "a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key"
+    )]
     NoPair,
     /// There is nowhere to serve.
-    #[error("there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve")]
+    #[error(
+        "there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
+    )]
     Nowhere,
     /// The access log cannot be written.
     #[error("cannot open the access log {}", path.display())]

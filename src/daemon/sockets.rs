@@ -34,7 +34,9 @@ impl Use {
             "https" => Ok(Use::Tls),
             "" | "http" | "unknown" => Ok(Use::Public),
             unit if unit.ends_with(".socket") => Ok(Use::Public),
-            _ => Err(io::Error::other("nothing is known by this name; set FileDescriptorName= to http, https or admin")),
+            _ => {
+                Err(io::Error::other("nothing is known by this name; set FileDescriptorName= to http, https or admin"))
+            }
         }
     }
 }

@@ -132,11 +132,7 @@ fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), Daemon
     result
 }
 
-async fn live(
-    start: Start,
-    opened: Opened,
-    notifier: &Notifier,
-) -> Result<(), DaemonError> {
+async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), DaemonError> {
     let Opened { public: listeners, admin: admin_listeners, tls, log } = opened;
     let Start { sources, config, patience, hangup: on_hangup, describe } = start;
     // Before anybody can know that we are there; the store may keep us waiting.
@@ -218,11 +214,7 @@ fn addresses(listeners: &[TcpListener]) -> Vec<String> {
 
 /// The admin side on its own listener, if there is one, and on the control socket. Without the latter the site is served
 /// all the same; the verbs of the command line then say that the store is locked.
-fn serve_admin(
-    admin: &Arc<Admin>,
-    listeners: Vec<TcpListener>,
-    stopped: &watch::Receiver<bool>,
-) -> JoinSet<()> {
+fn serve_admin(admin: &Arc<Admin>, listeners: Vec<TcpListener>, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     match Control::bind(admin.store.root()) {
         Ok(control) => drop(serving.spawn(control.serve(Arc::clone(admin), stopped.clone()))),

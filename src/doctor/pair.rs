@@ -29,9 +29,11 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
     let path = files.certificate.display();
     let (begin, end) = (show_time(pair.begin), show_time(pair.end));
     let mut checks = vec![match pair.standing(now) {
-        Standing::Ended => {
-            Check::error(NAME, format!("{path} has ended on {end}"), "put a renewed one in its place; it is taken over at once")
-        }
+        Standing::Ended => Check::error(
+            NAME,
+            format!("{path} has ended on {end}"),
+            "put a renewed one in its place; it is taken over at once",
+        ),
         Standing::NotYet => {
             Check::error(NAME, format!("{path} does not count before {begin}"), "check this machine's clock, or wait")
         }

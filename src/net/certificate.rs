@@ -106,7 +106,8 @@ mod tests {
         let version = if version { der(VERSION, &[2, 1, 2]) } else { Vec::new() };
         let names = der(SEQUENCE, &[0; 300]);
         let subject = der(SEQUENCE, &[7; 5]);
-        let body = [version, der(2, &[1; 16]), der(SEQUENCE, &[5, 0]), names, der(SEQUENCE, &validity), subject].concat();
+        let body =
+            [version, der(2, &[1; 16]), der(SEQUENCE, &[5, 0]), names, der(SEQUENCE, &validity), subject].concat();
         der(SEQUENCE, &der(SEQUENCE, &body))
     }
 

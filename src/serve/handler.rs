@@ -19,13 +19,13 @@ use crate::site::lookup::{Found, Place, place, resolve};
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::{Site, access};
 use super::body::Body;
 use super::conditional::{self, Verdict};
 use super::dress::dress;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
+use super::{Site, access};
 
 /// What a redirect's path is written with.
 const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC

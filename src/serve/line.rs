@@ -125,9 +125,10 @@ impl Line {
         out.push(' ');
         for_combined(out, self.path(), b"");
         let _ = write!(out, " {:?}\" {} {bytes}", self.protocol, self.status);
-        for value in
-            [self.referrer.as_ref().map(|r| without_query(r.as_bytes())), self.agent.as_ref().map(HeaderValue::as_bytes)]
-        {
+        for value in [
+            self.referrer.as_ref().map(|r| without_query(r.as_bytes())),
+            self.agent.as_ref().map(HeaderValue::as_bytes),
+        ] {
             out.push_str(" \"");
             match value {
                 Some(value) => for_combined(out, value, b""),
@@ -253,7 +254,8 @@ mod tests {
     fn no_value_forges_a_line_or_reaches_a_terminal_as_a_command() {
         // Every byte that a field may have, in one and in the middle of others.
         let bytes: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![b'a', byte, b'"', byte, 0xc2, byte]).collect();
-        let more = ["x\u{2028}y\u{202e}z\u{9b}31m", "\" 200 1 \"-\" \"-\"", "\\\"", "\u{85}"].map(|s| s.as_bytes().to_vec());
+        let more =
+            ["x\u{2028}y\u{202e}z\u{9b}31m", "\" 200 1 \"-\" \"-\"", "\\\"", "\u{85}"].map(|s| s.as_bytes().to_vec());
         for agent in bytes.into_iter().chain(more).filter(|bytes| HeaderValue::from_bytes(bytes).is_ok()) {
             let json = line(&agent).write(Format::Json, 5, Duration::ZERO);
             let text = json.strip_suffix('\n').unwrap();

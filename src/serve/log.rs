@@ -179,7 +179,10 @@ impl Writer {
         match append(path) {
             Ok(out) => (self.out, self.torn) = (out, false),
             Err(error) => {
-                tracing::warn!("cannot open {} again: {error}; the access log goes on in the file before it", path.display());
+                tracing::warn!(
+                    "cannot open {} again: {error}; the access log goes on in the file before it",
+                    path.display()
+                );
             }
         }
     }
@@ -232,7 +235,9 @@ fn tell_of_drops(shared: &Shared, file: Option<PathBuf>) {
         let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let why = trouble.unwrap_or_else(|| "whoever reads it is too slow".to_owned());
         let lines = crate::model::units::count(dropped - told, "line");
-        tracing::warn!("{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same");
+        tracing::warn!(
+            "{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same"
+        );
         (told, last) = (dropped, Some(Instant::now()));
     }
 }

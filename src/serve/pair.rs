@@ -174,9 +174,10 @@ impl Pair {
                 let begin = show_time(self.begin);
                 Some(format!("the TLS certificate does not count before {begin}: check this machine's clock, or wait"))
             }
-            Standing::Ended => {
-                Some(format!("the TLS certificate has ended on {}: put a renewed one in its place", show_time(self.end)))
-            }
+            Standing::Ended => Some(format!(
+                "the TLS certificate has ended on {}: put a renewed one in its place",
+                show_time(self.end)
+            )),
         }
     }
 }

@@ -66,7 +66,11 @@ impl Tls {
     }
 
     /// Agrees with a client; none if there is no agreement. Who speaks plain http is told so.
-    pub(super) async fn shake(&self, mut stream: TcpStream, patience: std::time::Duration) -> Option<TlsStream<Guarded>> {
+    pub(super) async fn shake(
+        &self,
+        mut stream: TcpStream,
+        patience: std::time::Duration,
+    ) -> Option<TlsStream<Guarded>> {
         let mut first = [0];
         if stream.peek(&mut first).await.ok()? == 0 {
             return None;
