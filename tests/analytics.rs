@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, judged, text};
+use support::disk::Disk;
 use support::studio::PROJECT;
 use support::until;
 use support::upstream::{Call, KEY, Upstream, answer, raw, silence, stamp};
@@ -241,6 +242,38 @@ fn a_kept_cursor_that_is_not_taken_any_more_begins_the_reading_anew() {
 }
 
 #[test]
+fn pages_without_end_are_given_up_before_they_cost_the_budget() {
+    let upstream = upstream();
+    for n in 0..50 {
+        let page = json!({"searches": [], "totalSearches": 0, "nextCursor": n.to_string()});
+        upstream.on(Call::Searches).times(1).gives(raw("application/json", page.to_string()));
+    }
+    assert!(host(&upstream).ends(4, &["analytics", "searches"]).stderr.contains("page after page without a term"));
+    assert_eq!(upstream.count(Call::Searches), 10);
+    upstream.heal();
+    let page = json!({"searches": [{"searchQuery": "x"}], "nextCursor": "c".repeat(100_000)});
+    upstream.on(Call::Searches).gives(raw("application/json", page.to_string()));
+    assert!(host(&upstream).ends(4, &["analytics", "searches"]).stderr.contains("fits into no address"));
+    assert_eq!(upstream.count(Call::Searches), 11);
+}
+
+#[test]
+fn a_signal_ends_it_also_while_nobody_reads_what_it_prints() {
+    let upstream = upstream();
+    let host = host(&upstream);
+    // More than a pipe holds.
+    for n in 0..300 {
+        upstream.plan().studio.events.push((format!("{}{n}", "x".repeat(400)), "2026-08-10".into(), None));
+    }
+    let mut command = host.command(&["analytics", "searches", "--all", "--format", "json"]);
+    let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let pipe = child.stdout.take().unwrap();
+    until("the pipe is full", || rustix::io::ioctl_fionread(&pipe).unwrap() >= 60_000);
+    finish(std::process::Command::new("kill").args(["-TERM", &child.id().to_string()])).expect(0);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+}
+
+#[test]
 fn one_process_reads_and_the_other_is_told() {
     let upstream = upstream();
     let host = host(&upstream);
@@ -321,7 +354,8 @@ fn what_a_429_asks_for_counts_for_every_process() {
     let host = host(&upstream);
     let ended = host.ends(4, &["analytics", "searches"]);
     assert!(ended.stderr.contains("1800 s"), "{}", ended.stderr);
-    let ended = host.ends(4, &["analytics", "searches", "--no-wait-for-budget"]);
+    let ended = host.ends(4, &["analytics", "searches"]);
+    assert!(ended.stderr.contains("has asked to be left alone with analytics"), "{}", ended.stderr);
     assert!(ended.stderr.contains("free in 29m") || ended.stderr.contains("free in 30m"), "{}", ended.stderr);
     assert_eq!(upstream.count(Call::Searches), 1);
 }
@@ -355,4 +389,36 @@ fn no_secret_is_in_what_is_printed_or_kept() {
         let kept = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         assert!(!kept.contains(KEY));
     }
+}
+
+#[test]
+fn a_full_disk_is_no_reason_not_to_read() {
+    let upstream = upstream();
+    let disk = Disk::new("size=1m");
+    let host = host(&upstream).set("store.path", text(disk.path("store").to_str().unwrap()));
+    let all = ["analytics", "searches", "--all", "--limit", "50", "--json"];
+    // The budget has its place already, and the third page is one too many.
+    host.ok(&["analytics", "searches"]);
+    disk.leave(20 << 10);
+    let ended = host.ok(&all);
+    assert!(ended.stderr.contains("no space") && ended.stderr.contains("will not go on from here"), "{}", ended.stderr);
+    assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    disk.leave(0);
+    let ended = host.ok(&all);
+    assert!(ended.stderr.contains("counted for this command alone"), "{}", ended.stderr);
+    assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    // A budget that is used up stays so.
+    disk.empty();
+    std::fs::remove_dir_all(disk.path("store/api")).unwrap();
+    let then = stamp(-1800).parse::<jiff::Timestamp>().unwrap().as_millisecond();
+    let name = format!("analytics {}", upstream.base());
+    let sent: Vec<i64> = (0..99).map(|n| then + n).collect();
+    std::fs::create_dir_all(disk.path("store/api")).unwrap();
+    let book = json!({"schemaVersion": 1, "budgets": {name: {"sent": sent, "closedUntil": null}}});
+    std::fs::write(disk.path("store/api/budget.json"), book.to_string()).unwrap();
+    std::fs::write(disk.path("store/api/lock"), "").unwrap();
+    disk.leave(0);
+    let before = upstream.count(Call::Searches);
+    host.ends(4, &["analytics", "searches", "--limit", "300", "--no-wait-for-budget"]);
+    assert_eq!(upstream.count(Call::Searches), before + 1);
 }

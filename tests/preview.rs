@@ -10,7 +10,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, judged, text};
 use support::studio::PROJECT;
-use support::upstream::{Call, KEY, Upstream, answer, close, raw, stamp};
+use support::upstream::{Call, KEY, Upstream, answer, close, raw, silence, stamp};
 
 fn upstream() -> Upstream {
     Upstream::new(bundle("one"))
@@ -179,6 +179,67 @@ fn only_the_status_of_a_deployment_is_needed() {
 }
 
 #[test]
+fn a_preview_that_was_started_is_never_started_again_whatever_its_answer_leaves_out() {
+    let upstream = upstream();
+    upstream
+        .on(Call::Preview)
+        .gives(raw("application/json", r#"{"statusId": 7, "previewUrl": "javascript:alert(1)"}"#));
+    let host = host(&upstream);
+    let ended = host.ends(4, &["preview", "create", "--branch", "x"]);
+    assert!(ended.stderr.contains("gave no address; its statusId is 7"), "{}", ended.stderr);
+    assert_eq!(host.ok(&["preview", "create", "--branch", "x", "--json"]).json()["statusId"], "7");
+    assert_eq!(upstream.count(Call::Preview), 2, "{}", upstream.story());
+}
+
+#[test]
+fn what_was_started_is_told_though_following_it_fails() {
+    let upstream = upstream();
+    upstream.plan().studio.states = vec!["pondering".into()];
+    let host = host(&upstream);
+    let wait = ["preview", "create", "--branch", "x", "--wait", "--timeout", "200ms"];
+    let json = host.ends(4, &[&wait[..], &["--json"]].concat()).json();
+    assert_eq!((json["statusId"].as_str(), &json["deployment"]), (Some("dep_1"), &Value::Null));
+    let comment = host.ends(4, &[&wait[..], &["--comment"]].concat()).stdout;
+    assert!(comment.contains("on its way") && comment.contains("/preview/x>"), "{comment}");
+}
+
+#[test]
+fn a_time_out_bounds_also_a_server_that_hangs_and_is_used_to_its_end() {
+    let upstream = upstream();
+    upstream.on(Call::Deployment).gives(silence());
+    let host = host(&upstream);
+    let began = Instant::now();
+    let ended = host.ends(4, &["preview", "create", "--branch", "x", "--wait", "--timeout", "1s"]);
+    assert!(ended.stderr.contains("has not ended after 1s; it was not seen at all"), "{}", ended.stderr);
+    // The time-out of a call is 5 s here, and there would be five of them.
+    assert!(began.elapsed().as_secs() < 5);
+    upstream.heal();
+    upstream.plan().studio.states = vec!["pondering".into()];
+    let began = Instant::now();
+    host.ends(4, &["preview", "status", "dep_1", "--wait", "--timeout", "1s"]);
+    assert!(began.elapsed().as_millis() >= 1000);
+}
+
+#[test]
+fn a_long_log_does_not_hide_what_became_of_it() {
+    let upstream = upstream();
+    let logs: Vec<String> =
+        (0..30_000).map(|n| format!("line {n} of a build that says much more than anybody reads")).collect();
+    upstream.plan().studio.states = vec![json!({"status": "success", "logs": logs})];
+    let ended = host(&upstream).ok(&["preview", "create", "--branch", "x", "--wait"]);
+    assert!(ended.stderr.contains("line 29999 of") && ended.stderr.contains("29800 earlier lines"));
+}
+
+#[test]
+fn what_is_no_status_id_is_a_mistake_before_any_request() {
+    let upstream = upstream();
+    for id in ["", ".", ".."] {
+        host(&upstream).ends(2, &["preview", "status", id]);
+    }
+    assert!(upstream.log().is_empty());
+}
+
+#[test]
 fn the_path_of_the_status_is_a_setting() {
     let upstream = upstream();
     let host = host(&upstream).set("api.statusPath", text("/v9/{projectId}/deployments/{statusId}/state"));
@@ -224,7 +285,8 @@ fn a_429_with_a_long_retry_after_ends_it_at_once_and_other_processes_know() {
     let ended = host.ends(4, &["preview", "create", "--branch", "x"]);
     assert!(ended.stderr.contains("429") && ended.stderr.contains("90 s"), "{}", ended.stderr);
     let ended = host.ends(4, &["preview", "create", "--branch", "x", "--no-wait-for-budget"]);
-    assert!(ended.stderr.contains("the next is free in 1m"), "{}", ended.stderr);
+    let said = "the API has asked to be left alone with previews: the next is free in 1m";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
     assert_eq!(upstream.count(Call::Preview), 1, "{}", upstream.story());
     assert!(began.elapsed().as_secs() < 60);
 }

@@ -57,18 +57,19 @@ pub(super) fn page(answer: &Answer) -> Result<Page, String> {
     let searches = answer.raw("searches").ok_or_else(|| "it has no searches".to_owned())?;
     let rows: Option<Vec<Box<RawValue>>> =
         serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;
-    let row = |raw: Box<RawValue>| Answer::read(raw.get().as_bytes()).as_ref().map(search);
-    let searches: Option<Vec<Search>> = rows.unwrap_or_default().into_iter().map(row).collect();
+    let row = |raw: &RawValue| Answer::read(raw.get().as_bytes()).as_ref().map(search);
+    let rows = rows.unwrap_or_default();
+    let searches: Vec<Search> = rows.iter().filter_map(|raw| row(raw)).collect();
+    if searches.len() < rows.len() {
+        let odd = crate::model::units::count((rows.len() - searches.len()) as u64, "row");
+        tracing::warn!("{odd} of the searches are no objects and left out");
+    }
     let next_cursor = match answer.get("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
         Some(Value::Number(cursor)) => Some(cursor.to_string()),
         _ => None,
     };
-    Ok(Page {
-        searches: searches.ok_or_else(|| "one of its searches is no object".to_owned())?,
-        total_searches: whole(answer.get("totalSearches")),
-        next_cursor,
-    })
+    Ok(Page { searches, total_searches: whole(answer.get("totalSearches")), next_cursor })
 }
 
 fn search(row: &Answer) -> Search {
@@ -91,9 +92,21 @@ fn search(row: &Answer) -> Search {
     }
 }
 
-/// A cursor that has been given before: going on would go round.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Repeated;
+/// Why a reading does not go on though there is a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endless {
+    /// It was given before: going on would go round.
+    Repeated,
+    /// So many pages in a row had no term.
+    Empty,
+    /// It is longer than an address can be.
+    TooLong,
+}
+
+/// A cursor that is longer fits into no address.
+const LONGEST_CURSOR: usize = 8 * 1024;
+/// Pages without a term, one after the other, after which none is expected any more.
+const EMPTY: u32 = 10;
 
 /// A reading of pages: as many terms as are wanted, or all.
 #[derive(Debug, Clone)]
@@ -104,6 +117,7 @@ pub struct Reading {
     /// What has been read, joined.
     pub joined: Page,
     pages: u64,
+    empty: u32,
 }
 
 impl Reading {
@@ -118,7 +132,7 @@ impl Reading {
     }
 
     fn of(wanted: Option<u64>, page: u64) -> Reading {
-        Reading { wanted, page, seen: HashSet::new(), joined: Page::default(), pages: 0 }
+        Reading { wanted, page, seen: HashSet::new(), joined: Page::default(), pages: 0, empty: 0 }
     }
 
     /// Begins at a cursor that somebody kept.
@@ -139,14 +153,22 @@ impl Reading {
         (left > 0).then_some((left.min(self.page), cursor))
     }
 
-    /// Takes a page. A repeated cursor ends the reading, and what was read stays.
-    pub fn take(&mut self, page: Page) -> Result<(), Repeated> {
+    /// Takes a page. A cursor that leads nowhere ends the reading, and what was read stays.
+    pub fn take(&mut self, page: Page) -> Result<(), Endless> {
         self.pages += 1;
+        self.empty = if page.searches.is_empty() { self.empty + 1 } else { 0 };
         self.joined.searches.extend(page.searches);
         self.joined.total_searches = page.total_searches.or(self.joined.total_searches);
         self.joined.next_cursor.clone_from(&page.next_cursor);
-        let is_new = page.next_cursor.is_none_or(|cursor| self.seen.insert(cursor));
-        if is_new { Ok(()) } else { Err(Repeated) }
+        match page.next_cursor {
+            None => Ok(()),
+            Some(cursor) if cursor.len() > LONGEST_CURSOR => Err(Endless::TooLong),
+            Some(cursor) => match self.seen.insert(cursor) {
+                false => Err(Endless::Repeated),
+                true if self.empty >= EMPTY => Err(Endless::Empty),
+                true => Ok(()),
+            },
+        }
     }
 
     /// Pages read so far.
@@ -176,7 +198,8 @@ mod tests {
         assert_eq!((page.searches[2].search_query.as_str(), &page.searches[2].top_clicked_page), ("42", &None));
         assert_eq!((page.total_searches, page.next_cursor), (Some(10), None));
         assert!(read(r#"{"searches":null}"#).unwrap().searches.is_empty());
-        for wrong in [r"{}", r#"{"searches":7}"#, r#"{"searches":[7]}"#] {
+        assert_eq!(read(r#"{"searches":[null,{"hits":1},7]}"#).unwrap().searches.len(), 1);
+        for wrong in [r"{}", r#"{"searches":7}"#] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
@@ -221,7 +244,17 @@ mod tests {
         let mut reading = Reading::all(7);
         reading.take(terms(7, Some("a"))).unwrap();
         reading.take(terms(7, Some("b"))).unwrap();
-        assert_eq!(reading.take(terms(7, Some("a"))), Err(Repeated));
-        assert_eq!(Reading::all(7).from(Some("a".into())).take(terms(7, Some("a"))), Err(Repeated));
+        assert_eq!(reading.take(terms(7, Some("a"))), Err(Endless::Repeated));
+        assert_eq!(Reading::all(7).from(Some("a".into())).take(terms(7, Some("a"))), Err(Endless::Repeated));
+    }
+
+    #[test]
+    fn pages_without_terms_and_cursors_without_end_are_given_up() {
+        let mut reading = Reading::all(7);
+        let ended = (0..20)
+            .map(|n| reading.take(terms(0, Some(&n.to_string()))))
+            .position(|taken| taken == Err(Endless::Empty));
+        assert_eq!(ended, Some(9));
+        assert_eq!(Reading::all(7).take(terms(7, Some(&"x".repeat(9000)))), Err(Endless::TooLong));
     }
 }

@@ -29,6 +29,8 @@ use wire::{Answer, Job, Link};
 
 /// Answers of the API are small; more than this is none.
 const LARGEST: usize = 1024 * 1024;
+/// But for what a build says.
+const LARGEST_LOG: usize = 16 * 1024 * 1024;
 /// So much of an error page is read, for so long.
 const ERROR_PAGE: usize = 64 * 1024;
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
@@ -93,14 +95,14 @@ impl Api {
     /// POST /project/preview/{projectId}: starts a preview of `branch`, or deploys the one there is again.
     pub async fn preview(&self, project: &str, branch: &str) -> Result<Preview, Trouble> {
         let body = json!({ "branch": branch });
-        let (status, answer, bytes) =
-            self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
-        preview::started(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+        let (_, answer, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
+        // It has begun, whatever the answer leaves out: asking again would begin another.
+        Ok(preview::started(&answer))
     }
 
     /// GET api.statusPath: how far the deployment of a preview is.
     pub async fn deployment(&self, path: &[&str]) -> Result<Deployment, Trouble> {
-        let (status, answer, bytes) = self.call(Method::GET, path, &[], None).await?;
+        let (status, answer, bytes) = self.call_for(Method::GET, path, &[], None, LARGEST_LOG).await?;
         let deployment = preview::deployment(&answer, &self.scrubber);
         deployment.map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
@@ -166,6 +168,18 @@ impl Api {
         query: &[(&str, &str)],
         body: Option<&Value>,
     ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+        self.call_for(method, path, query, body, LARGEST).await
+    }
+
+    /// The same, for an answer of at most so many bytes.
+    async fn call_for(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        largest: usize,
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
         for segment in path {
             if matches!(*segment, "." | "..") {
@@ -185,7 +199,7 @@ impl Api {
         let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
         let shown = format!("{method} /{}", path.join("/"));
         let began = std::time::Instant::now();
-        let result = tokio::time::timeout(self.call, self.exchange(method, url, body)).await;
+        let result = tokio::time::timeout(self.call, self.exchange(method, url, body, largest)).await;
         let result = result.unwrap_or_else(|_| {
             Err(Trouble::new(Cause::Lost, format!("no answer within {}", crate::net::seconds(self.call))))
         });
@@ -206,6 +220,7 @@ impl Api {
         method: Method,
         mut url: SafeUrl,
         body: Option<&Value>,
+        largest: usize,
     ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
         for _ in 0..=self.redirects {
             let mut request = self
@@ -227,8 +242,12 @@ impl Api {
             }
             let mut bytes = Vec::new();
             while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &url))? {
-                if bytes.len() + chunk.len() > LARGEST {
-                    return Err(Trouble::new(Cause::Unreadable, format!("{status}, but the answer is over 1 MiB")));
+                if bytes.len() + chunk.len() > largest {
+                    let most = largest >> 20;
+                    return Err(Trouble::new(
+                        Cause::Unreadable,
+                        format!("{status}, but the answer is over {most} MiB"),
+                    ));
                 }
                 bytes.extend_from_slice(&chunk);
             }

@@ -17,17 +17,30 @@ pub struct Preview {
     /// What its state is asked for with.
     pub status_id: Option<String>,
     /// Where it is, or will be.
-    pub preview_url: String,
+    pub preview_url: Option<String>,
 }
 
-/// Reads what starting a preview gives.
-pub(super) fn started(answer: &Answer) -> Result<Preview, String> {
-    let preview_url = text(answer, "previewUrl")?;
-    let is_web = url::Url::parse(&preview_url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-    if !is_web || preview_url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err("its previewUrl is no http or https address".to_owned());
-    }
-    Ok(Preview { status_id: text(answer, "statusId").ok(), preview_url })
+/// An address longer than this is none.
+const LONGEST_URL: usize = 8 * 1024;
+
+/// Reads what starting a preview gives. An address is written as a browser would send it, so that it is safe to print.
+pub(super) fn started(answer: &Answer) -> Preview {
+    let said = match answer.get("previewUrl") {
+        Some(Value::String(text)) => url::Url::parse(&text).ok(),
+        _ => None,
+    };
+    let preview_url = said.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= LONGEST_URL);
+    let status_id = match answer.get("statusId") {
+        Some(Value::String(id)) => Some(id).filter(|id| is_id(id)),
+        Some(Value::Number(id)) => Some(id.to_string()),
+        _ => None,
+    };
+    Preview { status_id, preview_url: preview_url.map(String::from) }
+}
+
+/// Whether this can be a segment of a path.
+pub fn is_id(text: &str) -> bool {
+    !matches!(text, "" | "." | "..")
 }
 
 /// How far the deployment of a preview is.
@@ -227,12 +240,15 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_has_an_address_and_perhaps_a_status_id() {
+    fn of_a_preview_nothing_is_required_and_its_address_is_safe_to_print() {
         let of = |text| started(&object(text));
-        assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).unwrap().status_id, None);
-        for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":"https://p/\n[2J"}"#] {
-            assert!(of(wrong).is_err(), "{wrong}");
+        assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
+        assert_eq!(of(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
+        for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":7,"statusId":".."}"#] {
+            assert_eq!(of(wrong), Preview { status_id: None, preview_url: None }, "{wrong}");
         }
+        let hostile = of("{\"previewUrl\":\"https://p.example/a\\u001b[2J\\u202eb\"}").preview_url.unwrap();
+        assert_eq!(hostile, "https://p.example/a%1B[2J%E2%80%AEb");
     }
 
     #[test]

@@ -37,9 +37,12 @@ pub(super) fn attended<T: Send + 'static>(
         })
         .map_err(Failure::local("cannot start a thread"))?;
     let bar = context.draws().then(bar);
+    let of = |kind| signal(kind).map_err(Failure::local("cannot listen for signals"));
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (of(SignalKind::interrupt())?, of(SignalKind::terminate())?)
+    };
     let result = runtime.block_on(async {
-        let of = |kind| signal(kind).map_err(Failure::local("cannot listen for signals"));
-        let (mut interrupt, mut terminate) = (of(SignalKind::interrupt())?, of(SignalKind::terminate())?);
         let mut tick = tokio::time::interval(Duration::from_millis(80));
         loop {
             tokio::select! {
@@ -56,14 +59,28 @@ pub(super) fn attended<T: Send + 'static>(
         bar.finish_and_clear();
     }
     stop.send_replace(true);
-    // The thread may be in the middle of sealing: it has changed nothing, and ends with the process.
-    runtime.shutdown_background();
+    if result.is_err() {
+        // The thread may be in the middle of sealing: it has changed nothing, and ends with the process.
+        runtime.shutdown_background();
+        return result;
+    }
+    // What is left is to print. A pipe that nobody reads must not keep us from ending: the signals are still caught, so
+    // somebody has to do what they would have done.
+    runtime.spawn(async move {
+        let number = tokio::select! {
+            _ = interrupt.recv() => INTERRUPT,
+            _ = terminate.recv() => TERMINATE,
+        };
+        std::process::exit(i32::from(128 + number));
+    });
+    // It lives as long as the process.
+    std::mem::forget(runtime);
     result
 }
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
         bar.set_style(style);
     }
     bar

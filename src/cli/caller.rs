@@ -1,8 +1,9 @@
 //! Calls to the management API that a person has asked for: with patience, and within the budget that the organization
 //! has with the API, which other processes use, too.
 
-use std::cell::RefCell;
-use std::time::{Duration, SystemTime};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::api::Api;
 use crate::api::ask::Ask;
@@ -11,9 +12,9 @@ use crate::base::chain::{Chain, OneLine};
 use crate::config::checked::Config;
 use crate::model::units::show_duration;
 use crate::net::client::client;
-use crate::net::retry::Attempts;
+use crate::net::retry::{Attempts, PATIENCE};
 use crate::net::trouble::{Cause, Trouble};
-use crate::store::asked::{Allowance, Asked, Ledger};
+use crate::store::asked::{Allowance, Asked, Ledger, Wait};
 use crate::sync::act::Means;
 use crate::sync::{ApiSource, SyncError};
 
@@ -24,6 +25,9 @@ const PREVIEWS: Allowance = Allowance { requests: 5, window: Duration::from_mins
 /// "100 requests per organization per hour, shared across all analytics endpoints"
 const ANALYTICS: Allowance = Allowance { requests: 100, window: Duration::from_hours(1) };
 
+/// A budget of a minute may be closed for a little more than one.
+const SLACK: Duration = Duration::from_secs(1);
+
 /// Calls the API with patience.
 pub(super) struct Caller<'a> {
     pub(super) config: &'a Config,
@@ -32,6 +36,8 @@ pub(super) struct Caller<'a> {
     pub(super) api: Api,
     pub(super) source: &'a ApiSource,
     budgets: Option<Budgets>,
+    /// When nobody waits any more.
+    pub(super) deadline: Option<Instant>,
 }
 
 /// Where requests are counted.
@@ -39,6 +45,8 @@ struct Budgets {
     /// None where the store cannot be written to: then this process counts its own.
     asked: Option<Asked>,
     own: RefCell<Ledger>,
+    /// Whether the store has failed since.
+    is_cut_off: Cell<bool>,
     /// Whether to wait until there is one.
     waits: bool,
 }
@@ -52,7 +60,7 @@ impl<'a> Caller<'a> {
         let key = source.key.read()?;
         let http = client(network).map_err(SyncError::from)?;
         let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
-        Ok(Caller { config, means, http, api, source, budgets: None })
+        Ok(Caller { config, means, http, api, source, budgets: None, deadline: None })
     }
 
     /// The same, within the budgets of the API; `waits` says whether to wait for them.
@@ -61,12 +69,14 @@ impl<'a> Caller<'a> {
         let asked = match Asked::open(&config.store) {
             Ok(asked) => Some(asked),
             Err(error) => {
-                let what = "requests are counted for this command alone; set store.path to a folder that is yours";
-                tracing::warn!("{}; {what}", Chain(&error));
+                tracing::warn!("{}; {ALONE}", Chain(&error));
                 None
             }
         };
-        Ok(Caller { budgets: Some(Budgets { asked, own: RefCell::default(), waits }), ..caller })
+        Ok(Caller {
+            budgets: Some(Budgets { asked, own: RefCell::default(), is_cut_off: Cell::new(false), waits }),
+            ..caller
+        })
     }
 
     /// What outlives this command, if the store can be written to.
@@ -81,8 +91,28 @@ impl<'a> Caller<'a> {
         self.source.project.as_deref().ok_or_else(none)
     }
 
+    /// Waits, but not beyond the deadline.
     pub(super) fn pause(&self, pause: Duration) -> Result<(), Failure> {
+        let pause =
+            self.deadline.map_or(pause, |deadline| pause.min(deadline.saturating_duration_since(Instant::now())));
         Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
+    }
+
+    /// Waits for an answer, but not beyond the deadline.
+    pub(super) fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<T, Trouble>>,
+    ) -> Result<Result<T, Trouble>, SyncError> {
+        let Some(deadline) = self.deadline else { return self.means.wait_for(call) };
+        let late = || Trouble::new(Cause::Lost, "no answer in the time that was given");
+        // Made inside, because a timer wants its runtime from the start.
+        let timed = async { tokio::time::timeout_at(deadline.into(), call).await };
+        Ok(self.means.wait_for(timed)?.unwrap_or_else(|_| Err(late())))
+    }
+
+    /// Whether nobody waits any more.
+    pub(super) fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Asks until there is a good answer, or none can be expected.
@@ -99,8 +129,8 @@ impl<'a> Caller<'a> {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            self.note(ask, taken, &trouble)?;
-            match attempts.next(ask.call(), &trouble, backoff::random()) {
+            self.note(ask, taken, &trouble);
+            match attempts.next(ask.call(), &trouble, backoff::random()).filter(|_| !self.is_late()) {
                 Some(pause) => {
                     let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
                     tracing::warn!("{}", OneLine(&line));
@@ -117,18 +147,23 @@ impl<'a> Caller<'a> {
         let mut is_told = false;
         loop {
             let now = now();
-            let Err(wait) = self.ledger(name, |ledger| ledger.take(allowance, now))? else { return Ok(Some(now)) };
+            let (wait, line, is_closed) = match self.ledger(name, |ledger| ledger.take(allowance, now)) {
+                Ok(()) => return Ok(Some(now)),
+                Err(Wait::UsedUp(wait)) => {
+                    let (requests, window) = (allowance.requests, show_duration(allowance.window));
+                    let by = "is used up, by this command or others";
+                    (wait, format!("the budget of {requests} requests for {name} in {window} {by}"), false)
+                }
+                Err(Wait::Closed(wait)) => (wait, format!("the API has asked to be left alone with {name}"), true),
+            };
             // Up, so that nobody comes a moment too early.
             let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
-            let line = format!(
-                "the budget of {} requests for {name} in {} is used up, by this command or others",
-                allowance.requests,
-                show_duration(allowance.window)
-            );
-            if !budgets.waits {
+            // What the API asks for is waited for as long as anything that it asks for.
+            let is_long = is_closed && wait > PATIENCE + SLACK;
+            if is_long || !budgets.waits {
                 let wait = show_duration(seconds);
-                let next = "try again then, or leave --no-wait-for-budget out";
-                return Err(Failure::Unavailable(format!("{line}: the next is free in {wait}; {next}")));
+                let next = if is_long { "" } else { ", or leave --no-wait-for-budget out" };
+                return Err(Failure::Unavailable(format!("{line}: the next is free in {wait}; try again then{next}")));
             }
             if !is_told {
                 is_told = true;
@@ -140,29 +175,42 @@ impl<'a> Caller<'a> {
     }
 
     /// What came of a request that was taken out of its budget.
-    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) -> Result<(), Failure> {
-        let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return Ok(()) };
+    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) {
+        let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return };
         match (trouble.cause, trouble.retry_after) {
             (Cause::NotSent, _) => self.ledger(name, |ledger| ledger.give_back(then)),
             (Cause::Status(429), Some(wait)) => {
                 let until = now().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-                self.ledger(name, |ledger| ledger.close(until))
+                self.ledger(name, |ledger| ledger.close(until));
             }
-            _ => Ok(()),
+            _ => {}
         }
     }
 
-    fn ledger<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, Failure> {
-        let Some(budgets) = &self.budgets else { return Ok(change(&mut Ledger::default())) };
-        match &budgets.asked {
-            // Several organizations may use one store: what tells them apart is where their API is.
-            Some(asked) => {
-                Ok(asked.with(&format!("{name} {}", self.source.base.name().trim_end_matches('/')), change)?)
+    /// Changes a budget. Where it cannot be kept any more, as on a disk that is full, this command counts its own.
+    fn ledger<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
+        let Some(budgets) = &self.budgets else { return change(&mut Ledger::default()) };
+        let mut own = budgets.own.borrow_mut();
+        if let (Some(asked), false) = (&budgets.asked, budgets.is_cut_off.get()) {
+            // Several APIs may be asked from one store.
+            let name = format!("{name} {}", self.source.base.name().trim_end_matches('/'));
+            match asked.with(&name, &change) {
+                Ok(result) => return result,
+                Err(error) => {
+                    budgets.is_cut_off.set(true);
+                    // What was used is used.
+                    *own = asked.last(&name);
+                    tracing::warn!("{}; {ALONE}", Chain(&error));
+                }
             }
-            None => Ok(change(&mut budgets.own.borrow_mut())),
         }
+        change(&mut own)
     }
 }
+
+/// What follows where the store cannot be written to.
+const ALONE: &str =
+    "requests are counted for this command alone; make room, or set store.path to a folder that is yours";
 
 /// Which budget a call takes from.
 fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {

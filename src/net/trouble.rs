@@ -194,7 +194,9 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
         // More digits than a number has are a long time, too.
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
-        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or_default()
+        // A date is by the server's clock, and so is what it is compared with, where the answer says.
+        let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        httpdate::parse_http_date(text).ok()?.duration_since(date.unwrap_or(now)).unwrap_or_default()
     };
     Some(wait.min(LONGEST))
 }
@@ -246,6 +248,16 @@ mod tests {
         for endless in ["18446744073709551615", "99999999999999999999999"] {
             assert_eq!(of(endless), Some(LONGEST), "{endless}");
         }
+    }
+
+    #[test]
+    fn a_date_to_come_back_at_is_by_the_clock_of_the_server() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let theirs = now + Duration::from_hours(2);
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, httpdate::fmt_http_date(theirs).parse().unwrap());
+        headers.insert(RETRY_AFTER, httpdate::fmt_http_date(theirs + Duration::from_secs(3)).parse().unwrap());
+        assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(3)));
     }
 
     #[test]

@@ -7,10 +7,10 @@
 //!   asked for. A torn last line is dropped. Whoever reads holds a lock on the file.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -30,8 +30,10 @@ const BOOK: &str = "budget.json";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The server's clock runs from when a request arrives, ours from when it is sent.
 const MARGIN: i64 = 500;
-/// A budget is never closed for longer, whatever was said.
-const LONGEST: i64 = 7 * 24 * 3600 * 1000;
+/// A budget of ours is a few hundred bytes; more is none.
+const LARGEST: u64 = 1 << 20;
+/// A reading that nobody has gone on with for so long is removed: what readers search for is not kept for nothing.
+pub const STALE: Duration = Duration::from_hours(24);
 
 /// So many requests in so much time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,15 @@ pub struct Allowance {
     pub requests: usize,
     /// In any span of this length.
     pub window: Duration,
+}
+
+/// Why there is no request to be had now, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// All were sent lately.
+    UsedUp(Duration),
+    /// The server has asked to be left alone.
+    Closed(Duration),
 }
 
 /// When requests were sent, in milliseconds since 1970.
@@ -52,19 +63,24 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes one request out of the budget at `now`, or says how long there is none.
-    pub fn take(&mut self, allowance: Allowance, now: i64) -> Result<(), Duration> {
-        let window = i64::try_from(allowance.window.as_millis()).unwrap_or(LONGEST) + MARGIN;
+    /// Takes one request out of the budget at `now`, or says how long there is none: never longer than the allowance's
+    /// window, whatever a server or a clock says.
+    pub fn take(&mut self, allowance: Allowance, now: i64) -> Result<(), Wait> {
+        let window = i64::try_from(allowance.window.as_millis()).unwrap_or(i64::MAX / 4) + MARGIN;
         // A clock that was set back must not keep the budget used up for ever.
         for sent in &mut self.sent {
             *sent = (*sent).min(now);
         }
         self.sent.retain(|&sent| sent > now - window);
         self.sent.sort_unstable();
-        self.closed_until = self.closed_until.map(|until| until.min(now + LONGEST)).filter(|&until| until > now);
+        self.closed_until = self.closed_until.map(|until| until.min(now + window)).filter(|&until| until > now);
         let oldest = self.sent.len().checked_sub(allowance.requests).map(|at| self.sent[at] + window);
-        if let Some(free) = oldest.max(self.closed_until) {
-            return Err(Duration::from_millis(u64::try_from(free - now).unwrap_or_default()));
+        let after = |free: i64| Duration::from_millis(u64::try_from(free - now).unwrap_or_default());
+        if let Some(until) = self.closed_until.filter(|&until| oldest.is_none_or(|free| free <= until)) {
+            return Err(Wait::Closed(after(until)));
+        }
+        if let Some(free) = oldest {
+            return Err(Wait::UsedUp(after(free)));
         }
         self.sent.push(now);
         Ok(())
@@ -121,7 +137,42 @@ impl Asked {
         let (pin, way) = owner::pinned(root, FOLDER)?;
         // Whether we may write is found out now, before anything is asked.
         drop(Lock::take(&way.join("lock"), PATIENCE).map_err(StoreError::io("lock", &folder.join("lock")))?);
-        Ok(Asked { root: root.to_owned(), _pin: pin, way })
+        let asked = Asked { root: root.to_owned(), _pin: pin, way };
+        asked.sweep();
+        Ok(asked)
+    }
+
+    /// Removes readings that nobody goes on with.
+    fn sweep(&self) {
+        for entry in std::fs::read_dir(&self.way).into_iter().flatten().flatten() {
+            let is_reading = entry.path().extension().is_some_and(|end| end == "jsonl");
+            let age = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+            let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
+            if is_reading && age.is_some_and(|age| age > STALE) {
+                // Where another process has just begun with it, that one loses what it keeps, and reads on.
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    /// The budget of this name as it was kept last; an empty one if that cannot be said.
+    pub fn last(&self, name: &str) -> Ledger {
+        self.book().ok().and_then(|mut book| book.budgets.remove(name)).unwrap_or_default()
+    }
+
+    /// The owner of the store may be hostile: nothing is waited for, no link followed, no more read than there can be.
+    fn book(&self) -> io::Result<Book> {
+        let flags = NO_LINK | rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.way.join(BOOK))?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no plain file"));
+        }
+        let mut bytes = Vec::new();
+        file.take(LARGEST).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            tracing::warn!("{} is damaged ({error}) and begun anew", self.root.join(FOLDER).join(BOOK).display());
+            Book::default()
+        }))
     }
 
     /// Changes the budget of this name in one turn.
@@ -129,30 +180,26 @@ impl Asked {
         let (lock, book) = (self.way.join("lock"), self.way.join(BOOK));
         let locked = Lock::take(&lock, PATIENCE).map_err(StoreError::io("lock", &lock))?;
         let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.root.join(FOLDER) })?;
-        let mut budgets = match std::fs::read(&book) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!("{} is damaged ({error}) and begun anew", self.root.join(FOLDER).join(BOOK).display());
-                Book::default()
-            }),
+        let mut budgets = match self.book() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
-            Err(error) => return Err(StoreError::io("read", &book)(error)),
+            other => other.map_err(StoreError::io("read", &book))?,
         };
-        let result = change(budgets.budgets.entry(name.to_owned()).or_default());
+        let ledger = budgets.budgets.entry(name.to_owned()).or_default();
+        let before = ledger.clone();
+        let result = change(ledger);
+        if *ledger == before {
+            // Whoever waits looks each second.
+            return Ok(result);
+        }
         let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
         replace(&self.way, BOOK, &bytes).map_err(StoreError::io("write", &book))?;
         self.hand_over();
         Ok(result)
     }
 
-    /// Opens the reading of this name if it is one of `question` and not older than `most`, else begins it with these
-    /// notes; none if another process is at it.
-    pub fn reading(
-        &self,
-        name: &str,
-        question: &Value,
-        notes: &Value,
-        most: Duration,
-    ) -> Result<Option<Spool>, StoreError> {
+    /// Opens the reading of this name if it is one of `question` and not [`STALE`], else begins it with these notes; none
+    /// if another process is at it.
+    pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<Spool>, StoreError> {
         let path = self.way.join(format!("{name}.jsonl"));
         let io = |doing| StoreError::io(doing, &path);
         let mut options = OpenOptions::new();
@@ -162,8 +209,14 @@ impl Asked {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other.map_err(|errno| io("lock")(errno.into()))?,
         }
+        let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+        let opened = file.metadata().map_err(io("read"))?;
+        if !std::fs::symlink_metadata(&path).is_ok_and(|named| same(&named, &opened)) {
+            // Whoever had it has just ended and removed it: what is in our hands has no name any more.
+            return self.reading(name, question, notes);
+        }
         let age = file.metadata().and_then(|metadata| metadata.modified()).map_err(io("read"))?;
-        let is_young = SystemTime::now().duration_since(age).unwrap_or_default() <= most;
+        let is_young = SystemTime::now().duration_since(age).unwrap_or_default() <= STALE;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io("read"))?;
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
@@ -226,7 +279,10 @@ impl Spool {
 
     /// The reading is whole, or of no use.
     pub fn done(self) -> Result<(), StoreError> {
-        std::fs::remove_file(&self.path).map_err(StoreError::io("remove", &self.path))
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &self.path)(error)),
+            _ => Ok(()),
+        }
     }
 
     fn line(&mut self, value: &Value) -> Result<(), StoreError> {
@@ -252,7 +308,10 @@ mod tests {
         for step in 0..500_i64 {
             match ledger.take(FIVE, now) {
                 Ok(()) => sent.push(now),
-                Err(wait) => assert!(wait > Duration::ZERO && wait <= Duration::from_millis(MINUTE as u64)),
+                Err(Wait::UsedUp(wait)) => {
+                    assert!(wait > Duration::ZERO && wait <= Duration::from_millis(MINUTE as u64));
+                }
+                Err(Wait::Closed(_)) => panic!("nobody has closed it"),
             }
             now += step * 7919 % 9001;
         }
@@ -268,9 +327,9 @@ mod tests {
         for at in 0..5 {
             ledger.take(FIVE, at * 1000).unwrap();
         }
-        assert_eq!(ledger.take(FIVE, 10_000), Err(Duration::from_millis((MINUTE - 10_000) as u64)));
+        assert_eq!(ledger.take(FIVE, 10_000), Err(Wait::UsedUp(Duration::from_millis((MINUTE - 10_000) as u64))));
         assert_eq!(ledger.take(FIVE, MINUTE), Ok(()));
-        assert_eq!(ledger.take(FIVE, MINUTE), Err(Duration::from_secs(1)));
+        assert_eq!(ledger.take(FIVE, MINUTE), Err(Wait::UsedUp(Duration::from_secs(1))));
     }
 
     #[test]
@@ -282,18 +341,19 @@ mod tests {
         ledger.give_back(7);
         assert_eq!(ledger.take(FIVE, 8), Ok(()));
         let mut closed = Ledger::default();
-        closed.close(90_000);
         closed.close(50_000);
-        assert_eq!(closed.take(FIVE, 0), Err(Duration::from_secs(90)));
-        assert_eq!(closed.take(FIVE, 90_000), Ok(()));
+        closed.close(40_000);
+        assert_eq!(closed.take(FIVE, 0), Err(Wait::Closed(Duration::from_secs(50))));
+        assert_eq!(closed.take(FIVE, 50_000), Ok(()));
     }
 
     #[test]
     fn a_clock_that_jumps_closes_no_budget_for_longer_than_its_window() {
         let mut ledger = Ledger { sent: vec![i64::MAX; 5], closed_until: Some(i64::MAX) };
-        assert_eq!(ledger.take(FIVE, 0), Err(Duration::from_millis(LONGEST as u64)));
+        let window = Duration::from_millis(MINUTE as u64);
+        assert_eq!(ledger.take(FIVE, 0), Err(Wait::Closed(window)));
         ledger.closed_until = None;
-        assert_eq!(ledger.take(FIVE, 0), Err(Duration::from_millis(MINUTE as u64)));
+        assert_eq!(ledger.take(FIVE, 0), Err(Wait::UsedUp(window)));
         assert_eq!(ledger.take(FIVE, MINUTE), Ok(()));
     }
 
@@ -314,9 +374,8 @@ mod tests {
     fn a_reading_goes_on_where_its_pages_end_and_a_torn_one_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
         let asked = Asked::open(dir.path()).unwrap();
-        let hour = Duration::from_hours(1);
         let question = json!({"from": null});
-        let open = |question: &Value| asked.reading("searches", question, &json!({"to": 7}), hour).unwrap();
+        let open = |question: &Value| asked.reading("searches", question, &json!({"to": 7})).unwrap();
         let mut spool = open(&question).unwrap();
         assert!(open(&question).is_none(), "one process at a time");
         spool.push(&json!({"page": 1})).unwrap();
@@ -330,7 +389,14 @@ mod tests {
         drop(spool);
         assert_eq!(open(&question).unwrap().pages().len(), 3);
         assert!(open(&json!({"from": "2026-01-01"})).unwrap().pages().is_empty());
-        open(&question).unwrap().done().unwrap();
-        assert!(!dir.path().join("api/searches.jsonl").exists());
+        let spool = open(&question).unwrap();
+        let file = dir.path().join("api/searches.jsonl");
+        std::fs::remove_file(&file).unwrap();
+        spool.done().expect("somebody else has removed it");
+        drop(open(&question).unwrap());
+        let long_ago = SystemTime::now() - STALE - Duration::from_mins(1);
+        File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
+        Asked::open(dir.path()).unwrap();
+        assert!(!file.exists(), "what nobody goes on with is not kept");
     }
 }

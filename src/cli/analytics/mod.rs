@@ -1,5 +1,7 @@
 //! `docwharf analytics searches|report`: what readers search for, as the management API counts it.
 
+mod report;
+mod screen;
 mod searches;
 
 use std::collections::HashSet;
@@ -11,31 +13,32 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::analytics::period::Period;
-use crate::api::analytics::{Page, Question, Reading};
+use crate::api::analytics::{Endless, Page, Question, Reading};
 use crate::api::ask::Ask;
-use crate::base::chain::OneLine;
+use crate::base::chain::{Chain, OneLine};
 use crate::model::digest::Digest;
 use crate::model::units::{count, parse_duration};
 use crate::net::trouble::Cause;
+use crate::store::StoreError;
 use crate::store::asked::Spool;
 use crate::sync::SyncError;
 
 use super::caller::Caller;
 use super::{Context, Failure};
 
-/// A cursor that nobody has used for so long is probably none any more.
-const STALE: Duration = Duration::from_hours(24);
-
 #[derive(Debug, Subcommand)]
 pub(super) enum Analytics {
     /// List what readers searched for, most frequent first
     Searches(searches::Searches),
+    /// Report on what readers search for and do not find, against the period before if wanted
+    Report(report::ReportCommand),
 }
 
 impl Analytics {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
             Analytics::Searches(searches) => searches.run(context),
+            Analytics::Report(report) => report.run(context),
         }
     }
 }
@@ -71,22 +74,23 @@ pub(super) fn read(
     caller: &Caller<'_>,
     period: &Period,
     mut reading: Reading,
-    mut keep: impl FnMut(&Page) -> Result<(), Failure>,
+    mut keep: impl FnMut(&Page),
 ) -> Result<Page, Failure> {
     let project = caller.project("analytics")?;
     let doing = format!("read what was searched for in project {}", OneLine(project));
     while let Some((limit, cursor)) = reading.next() {
         let question = Question { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
-        let page =
-            caller.persist(Ask::Searches, &doing, || caller.means.wait_for(caller.api.searches(project, &question)))?;
-        keep(&page)?;
-        if reading.take(page).is_err() {
+        let page = caller.persist(Ask::Searches, &doing, || caller.answer(caller.api.searches(project, &question)))?;
+        keep(&page);
+        if let Err(endless) = reading.take(page) {
             let read = count(reading.joined.searches.len() as u64, "term");
-            let cursor = reading.joined.next_cursor.unwrap_or_default();
-            let what = format!(
-                "cannot {doing}: after {read} the API gives the cursor {cursor:?} again, which would never end; \
-                 ask for a shorter period, or tell the vendor"
-            );
+            let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
+            let why = match endless {
+                Endless::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
+                Endless::Empty => "the API gives page after page without a term".to_owned(),
+                Endless::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
+            };
+            let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
             return Err(Failure::GoesRound(what));
         }
         caller.means.doing.tell(&format!("{} read", count(reading.joined.searches.len() as u64, "term")));
@@ -98,63 +102,102 @@ pub(super) fn read(
 /// All terms of a period.
 pub(super) struct Whole {
     /// What the question meant when it was first asked.
-    #[allow(dead_code)]
     pub(super) period: Period,
     pub(super) page: Page,
-    spool: Option<Spool>,
+    kept: Kept,
 }
 
 impl Whole {
     /// It has been printed: what was kept of it can go.
-    pub(super) fn done(self) -> Result<(), Failure> {
-        Ok(self.spool.map_or(Ok(()), Spool::done)?)
+    pub(super) fn done(self) {
+        self.kept.done();
+    }
+}
+
+/// What is kept of a reading in case it is interrupted. A disk that is full is no reason not to read: then nothing more is
+/// kept, and what was kept before is still a beginning.
+struct Kept(Option<Spool>);
+
+impl Kept {
+    fn keep(&mut self, write: impl FnOnce(&mut Spool) -> Result<(), StoreError>) {
+        let Some(spool) = &mut self.0 else { return };
+        if let Err(error) = write(spool) {
+            self.give_up(&error);
+        }
+    }
+
+    fn done(self) {
+        if let Some(Err(error)) = self.0.map(Spool::done) {
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+
+    fn give_up(&mut self, error: &StoreError) {
+        tracing::warn!("{}; where this reading is interrupted, it will not go on from here", Chain(error));
+        self.0 = None;
     }
 }
 
 /// Reads all terms. What an earlier process has read of the same question, and not printed, is not asked for again.
 pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, limit: u64) -> Result<Whole, Failure> {
-    let Some(store) = caller.asked() else {
-        let page = read(caller, &period, Reading::all(limit), |_| Ok(()))?;
-        return Ok(Whole { period, page, spool: None });
-    };
     let question = json!({
         "api": caller.source.base.name(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
         // What it means moves on with time: the first process has said what it meant.
         "since": asked.since.map(|since| since.as_secs()), "limit": limit,
     });
+    let notes = json!(period);
     let name = format!("searches-{}", &Digest::of(question.to_string().as_bytes()).hex()[..16]);
-    let Some(mut spool) = store.reading(&name, &question, &json!(period), STALE)? else {
-        let what = "cannot read the searches, because another docwharf is reading the same: try again when it is done";
-        return Err(Failure::Unavailable(what.to_owned()));
-    };
-    let kept = resume(&spool, limit);
-    let is_resumed = kept.is_some();
-    let (period, reading) = kept.unwrap_or((period, Reading::all(limit)));
+    let mut kept = Kept(None);
+    match caller.asked().map(|store| store.reading(&name, &question, &notes)) {
+        None => {}
+        Some(Ok(Some(spool))) => kept.0 = Some(spool),
+        Some(Ok(None)) => {
+            let what =
+                "cannot read the searches, because another docwharf is reading the same: try again when it is done";
+            return Err(Failure::Unavailable(what.to_owned()));
+        }
+        Some(Err(error)) => kept.give_up(&error),
+    }
+    let begun = kept.0.as_ref().and_then(|spool| resume(spool, limit));
+    let is_resumed = begun.is_some();
+    let anew = period.clone();
+    let (mut period, reading) = begun.unwrap_or((period, Reading::all(limit)));
     if is_resumed {
         let terms = count(reading.joined.searches.len() as u64, "term");
         tracing::warn!("going on with a reading that was interrupted after {terms}");
     } else {
-        spool.begin(&question, &json!(period))?;
+        kept.keep(|spool| spool.begin(&question, &notes));
     }
-    let mut page = read(caller, &period, reading, |page| Ok(spool.push(&json!(page))?));
+    let mut pages = 0;
+    let mut page = read(caller, &period, reading, |page| {
+        pages += 1;
+        kept.keep(|spool| spool.push(&json!(page)));
+    });
     if let Err(Failure::Sync(SyncError::Upstream { trouble, .. })) = &page
         && is_resumed
-        && trouble.cause == Cause::Status(400)
+        && pages == 0
+        && is_about_cursor(trouble.cause)
     {
         tracing::warn!("its cursor is not taken any more, so it begins anew: {}", OneLine(&trouble.to_string()));
-        spool.begin(&question, &json!(period))?;
-        page = read(caller, &period, Reading::all(limit), |page| Ok(spool.push(&json!(page))?));
+        period = anew;
+        kept.keep(|spool| spool.begin(&question, &notes));
+        page = read(caller, &period, Reading::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
     }
     match page {
-        Ok(page) => Ok(Whole { period, page, spool: Some(spool) }),
+        Ok(page) => Ok(Whole { period, page, kept }),
         Err(failure) => {
             if matches!(failure, Failure::GoesRound(_)) {
-                // It goes round: going on from here is no use.
-                spool.done()?;
+                // Going on from here would go round again.
+                kept.done();
             }
             Err(failure)
         }
     }
+}
+
+/// Whether an answer may be about the cursor: refused, but neither the key nor too many requests.
+fn is_about_cursor(cause: Cause) -> bool {
+    matches!(cause, Cause::Status(status) if (400..500).contains(&status) && !matches!(status, 401..=403 | 408 | 429))
 }
 
 /// What an earlier process has read, and the period that it meant; none if there is none of use.

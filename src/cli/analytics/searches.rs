@@ -13,7 +13,10 @@ use super::super::attend::attended;
 use super::super::caller::Caller;
 use super::super::table::{fit, terminal_width, width};
 use super::super::{Context, Failure, print};
-use super::{PeriodArgs, Whole, read, read_all};
+use super::{PeriodArgs, read, read_all};
+
+/// What the API answers in an hour.
+const REQUESTS: u64 = 100;
 
 /// Terms that are shown where nobody says how many.
 const TERMS: u64 = 50;
@@ -45,7 +48,7 @@ enum Format {
     Table,
     /// One object: searches, totalSearches, nextCursor
     Json,
-    /// A header and a line a term (RFC 4180)
+    /// A header and a line a term, quoted by RFC 4180
     Csv,
     /// An object a line
     Ndjson,
@@ -74,8 +77,13 @@ impl Searches {
                 let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(LARGEST_PAGE))?;
                 return Ok::<_, Failure>((std::mem::take(&mut whole.page), Some(whole)));
             }
+            let requests = self.limit.unwrap_or(TERMS).div_ceil(LARGEST_PAGE);
+            if requests > REQUESTS {
+                let what = "an hour: this may take hours, and only --all goes on where it was interrupted";
+                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS} {what}");
+            }
             let reading = Reading::first(self.limit.unwrap_or(TERMS)).from(self.cursor);
-            Ok((read(&caller, &period, reading, |_| Ok(()))?, None))
+            Ok((read(&caller, &period, reading, |_| ())?, None))
         })??;
         print(&match format {
             Format::Table => table(&page, is_all),
@@ -86,7 +94,10 @@ impl Searches {
                 lines.collect::<Result<String, _>>()?
             }
         })?;
-        whole.map_or(Ok(()), Whole::done)
+        if let Some(whole) = whole {
+            whole.done();
+        }
+        Ok(())
     }
 }
 
@@ -114,9 +125,11 @@ fn row(search: &Search) -> [String; 5] {
     let number = |number: &Option<serde_json::Number>| number.as_ref().map_or_else(String::new, ToString::to_string);
     let text = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
     // To the minute is enough for people.
-    let last: String = text(&search.last_searched_at).chars().take(16).collect();
+    let last = text(&search.last_searched_at);
+    let is_utc = last.len() > 16 && last.as_bytes()[10] == b'T' && last.ends_with('Z') && last.is_ascii();
+    let last = if is_utc { last[..16].replace('T', " ") } else { last };
     let page = search.top_clicked_page.as_deref().map_or_else(|| "–".to_owned(), plain);
-    [plain(&search.search_query), number(&search.hits), number(&search.ctr), page, last.replace('T', " ")]
+    [plain(&search.search_query), number(&search.hits), number(&search.ctr), page, last]
 }
 
 fn table(page: &Page, is_all: bool) -> String {

@@ -25,7 +25,9 @@ pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Depl
     let mut row = |name: &str, cell: &str| {
         let _ = writeln!(out, "| {name} | {cell} |");
     };
-    row("Preview", &format!("<{}>", preview.preview_url.replace('|', "%7C").replace('<', "%3C").replace('>', "%3E")));
+    if let Some(url) = &preview.preview_url {
+        row("Preview", &format!("<{}>", url.replace('|', "%7C").replace('<', "%3C").replace('>', "%3E")));
+    }
     row("Branch", &code(branch));
     if let Some(deployment) = deployment {
         row("Status", &code(&deployment.status));
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     fn preview() -> Preview {
-        Preview { status_id: Some("1".into()), preview_url: "https://p.example/a|b".into() }
+        Preview { status_id: Some("1".into()), preview_url: Some("https://p.example/a|b".into()) }
     }
 
     #[test]

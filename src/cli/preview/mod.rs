@@ -10,14 +10,16 @@ use serde_json::json;
 
 use crate::api::ask::Ask;
 use crate::api::export;
-use crate::api::preview::{Commit, Deployment, Preview, Step};
+use crate::api::preview::{Commit, Deployment, Preview, Step, is_id};
 use crate::base::chain::OneLine;
-use crate::config::checked::Config;
 use crate::model::units::{parse_duration, show_duration};
 
 use super::attend::attended;
 use super::caller::Caller;
 use super::{Context, Failure, print};
+
+/// Lines of log that people are shown; the end tells what became of it.
+const LOGS: usize = 200;
 
 /// How long a deployment is waited for where nobody says.
 const TIMEOUT: &str = "15m";
@@ -85,42 +87,63 @@ impl Create {
         }
         let config = context.config()?;
         context.warn_of(&config);
-        let (waits, name, settings) = (!self.no_wait_for_budget, branch.clone(), config.clone());
-        let preview =
-            attended(context, move |means| start(&Caller::budgeted(&settings, means, "preview", waits)?, &name))??;
         let is_plain = !context.global.json && !self.comment;
-        if is_plain {
-            // At once: a build takes minutes, and the address is known.
-            print(&format!("{}\n", preview.preview_url))?;
-        }
-        let deployment = match (&preview.status_id, self.wait) {
-            (Some(id), true) => Some(follow(context, config, id, Some(self.timeout))?),
-            (None, true) => {
-                let what = format!("cannot wait for the preview of {}: the API gave no statusId", OneLine(&branch));
-                return Err(Failure::Unavailable(what));
+        let (waits, wait, name) = (!self.no_wait_for_budget, self.wait.then_some(self.timeout), branch.clone());
+        let draws = context.draws();
+        let (preview, followed) = attended(context, move |means| {
+            let mut caller = Caller::budgeted(&config, means, "preview", waits)?;
+            let preview = start(&caller, &name)?;
+            if let (true, Some(url)) = (is_plain, &preview.preview_url) {
+                // At once: a build takes minutes, and the address is known. The live line makes room for it.
+                if draws {
+                    eprint!("\r\x1b[2K");
+                }
+                print(&format!("{url}\n"))?;
             }
-            _ => None,
-        };
+            let followed = match (&preview.status_id, wait) {
+                (_, None) => Ok(None),
+                (Some(id), wait) => poll(&mut caller, id, wait).map(Some),
+                (None, Some(_)) => {
+                    let what = format!("cannot wait for the preview of {}: the API gave no statusId", OneLine(&name));
+                    Err(Failure::Unavailable(what))
+                }
+            };
+            Ok::<_, Failure>((preview, followed))
+        })??;
+        // It is on its way, whatever became of following it.
+        let deployment = followed.as_ref().ok().and_then(Option::as_ref);
         if self.comment {
-            print(&comment::markdown(&branch, &preview, deployment.as_ref()))?;
+            print(&comment::markdown(&branch, &preview, deployment))?;
         } else if context.global.json {
             let json = json!({
                 "schemaVersion": 1, "branch": branch, "statusId": preview.status_id,
                 "previewUrl": preview.preview_url, "deployment": deployment,
             });
             context.result(&json, "")?;
-        } else if let Some(deployment) = &deployment {
+        } else if let Some(deployment) = deployment {
             context.say(sheet(deployment).trim_end());
         }
-        deployment.map_or(Ok(()), |deployment| judge(&format!("the preview of {}", OneLine(&branch)), &deployment))
+        let what = format!("the preview of {}", OneLine(&branch));
+        followed?.map_or(Ok(()), |deployment| judge(&what, &deployment))?;
+        if preview.preview_url.is_none() && is_plain {
+            let id = preview.status_id.as_deref().unwrap_or("none");
+            let what = format!("{what} was started, but the API gave no address; its statusId is {}", OneLine(id));
+            return Err(Failure::Unavailable(what));
+        }
+        Ok(())
     }
 }
 
 impl Status {
     fn run(self, context: &Context) -> Result<(), Failure> {
+        if !is_id(&self.id) {
+            return Err(Failure::Usage(format!("{:?} is no status id: `preview create --json` prints one", self.id)));
+        }
         let config = context.config()?;
         context.warn_of(&config);
-        let deployment = follow(context, config, &self.id, self.wait.then_some(self.timeout))?;
+        let (id, wait) = (self.id.clone(), self.wait.then_some(self.timeout));
+        let deployment =
+            attended(context, move |means| poll(&mut Caller::new(&config, means, "preview")?, &id, wait))??;
         let json = json!({ "schemaVersion": 1, "statusId": self.id, "deployment": deployment });
         context.result(&json, &sheet(&deployment))?;
         judge(&format!("the deployment {}", OneLine(&self.id)), &deployment)
@@ -153,39 +176,40 @@ fn start(caller: &Caller<'_>, branch: &str) -> Result<Preview, Failure> {
     caller.persist(Ask::Preview, &doing, || caller.means.wait_for(caller.api.preview(project, branch)))
 }
 
-/// The state of a deployment: now, or when it has ended.
-fn follow(context: &Context, config: Config, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
-    let id = id.to_owned();
-    attended(context, move |means| poll(&Caller::new(&config, means, "preview")?, &id, wait))?
-}
-
-fn poll(caller: &Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
+/// The state of a deployment: now, or when it has ended within `wait`.
+fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
     let source = caller.source;
     let Some(path) = source.status_path.of(id, source.project.as_deref()) else {
         return Err(Failure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
     };
     let network = &caller.config.intent.network;
     let doing = format!("read the state of the deployment {}", OneLine(id));
-    let began = Instant::now();
+    caller.deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+    let mut seen = "not seen at all".to_owned();
     for polls in 1.. {
-        let deployment =
-            caller.persist(Ask::Deployment, &doing, || caller.means.wait_for(caller.api.deployment(&path)))?;
+        let deployment = match caller.persist(Ask::Deployment, &doing, || caller.answer(caller.api.deployment(&path))) {
+            Err(_) if caller.is_late() => return Err(late(id, wait, &seen)),
+            other => other?,
+        };
         let line = OneLine(&deployment.line()).to_string();
         caller.means.doing.tell(&line);
-        let Some(most) = wait.filter(|_| deployment.step() == Step::Poll) else { return Ok(deployment) };
-        let pause = export::pause(polls, network.poll_first, network.poll_most);
-        if began.elapsed() + pause > most {
-            let what = format!(
-                "the deployment {id} has not ended after {}; it was last seen {line}; look again with `docwharf preview \
-                 status {id} --wait`",
-                show_duration(most),
-                id = OneLine(id),
-            );
-            return Err(Failure::Unavailable(what));
+        if wait.is_none() || deployment.step() != Step::Poll {
+            return Ok(deployment);
         }
-        caller.pause(pause)?;
+        seen = format!("last seen {line}");
+        if caller.is_late() {
+            return Err(late(id, wait, &seen));
+        }
+        // Clipped to what is left, so that the last look is at its end.
+        caller.pause(export::pause(polls, network.poll_first, network.poll_most))?;
     }
     Err(Failure::Changed("polled for ever".to_owned()))
+}
+
+fn late(id: &str, wait: Option<Duration>, seen: &str) -> Failure {
+    let (id, after) = (OneLine(id), show_duration(wait.unwrap_or_default()));
+    let next = format!("look again with `docwharf preview status {id} --wait`");
+    Failure::Unavailable(format!("the deployment {id} has not ended after {after}; it was {seen}; {next}"))
 }
 
 fn judge(what: &str, deployment: &Deployment) -> Result<(), Failure> {
@@ -217,8 +241,12 @@ fn sheet(deployment: &Deployment) -> String {
     if let Some(at) = &deployment.ended_at {
         line("ended", at);
     }
-    for (i, log) in deployment.logs.iter().enumerate() {
+    let left_out = deployment.logs.len().saturating_sub(LOGS);
+    for (i, log) in deployment.logs[left_out..].iter().enumerate() {
         line(if i == 0 { "logs" } else { "" }, log);
+    }
+    if left_out > 0 {
+        line("", &format!("({left_out} earlier lines: --json has all)"));
     }
     out
 }

@@ -1,0 +1,530 @@
+//! What readers search for and do not find: a report on a period, and on what is different from the period before. Pure.
+//!
+//! Rates are in percent, shares are of all searches of the period, both rounded to a tenth. A number that the API does
+//! not give is none, never zero.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::Number;
+
+use super::period::Period;
+use crate::api::analytics::{Page, Search};
+
+/// Terms with fewer searches have no low rate: of one or two searches, none, half or all were clicked, which is chance.
+pub const FEWEST_HITS: u64 = 3;
+
+/// What the report's lists go by.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rules {
+    /// The most terms in each list.
+    pub top: usize,
+    /// Rates below are low; percent.
+    pub low_percent: f64,
+    /// See [`FEWEST_HITS`].
+    pub fewest_hits: u64,
+}
+
+/// The terms of a period, as they were read.
+#[derive(Debug, Clone)]
+pub struct Read {
+    /// What was asked for.
+    pub period: Period,
+    /// What came.
+    pub page: Page,
+}
+
+/// A report.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Of this form: 1.
+    pub schema_version: u32,
+    /// Whose searches these are.
+    pub project: String,
+    /// When the report was made, in UTC, to the second.
+    pub made_at: String,
+    /// What the lists go by.
+    pub rules: Rules,
+    /// The period.
+    pub period: Totals,
+    /// The period before, if it was asked for.
+    pub previous: Option<Totals>,
+    /// From the one to the other.
+    pub change: Option<Change>,
+    /// The most frequent terms.
+    pub top: Vec<Term>,
+    /// Terms that were clicked, at a low rate; by how many searches went without a click.
+    pub low_ctr: List,
+    /// Terms that nobody clicked a result of; by searches.
+    pub unclicked: List,
+    /// What moved, if there is a period before.
+    pub trends: Option<Trends>,
+}
+
+/// A period in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// The first moment; none for since there are records.
+    pub from: Option<String>,
+    /// The first moment that does not count any more; none for until now.
+    pub to: Option<String>,
+    /// Searches: events, also those of terms that were not read.
+    pub total_searches: Option<u64>,
+    /// Terms that were read.
+    pub terms_read: usize,
+    /// Whether there are no more.
+    pub all_terms_read: bool,
+    /// Searches for these terms.
+    pub searches_read: u64,
+    /// Searches that led to a click, of the searches whose terms have a rate; percent.
+    pub click_through_rate: Option<f64>,
+}
+
+/// The period against the one before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Change {
+    /// Searches more (or, below zero, fewer).
+    pub searches: Option<i64>,
+    /// The same in percent of the period before.
+    pub percent: Option<f64>,
+    /// Click-through rate, in percentage points.
+    pub points: Option<f64>,
+}
+
+/// A term.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Term {
+    /// As readers typed it: any text.
+    pub search_query: String,
+    /// Its place among all terms, by searches; 1 is the first.
+    pub rank: usize,
+    /// Searches for it.
+    pub hits: Option<u64>,
+    /// Its part of all searches; percent.
+    pub share: Option<f64>,
+    /// Searches that led to a click; percent.
+    pub ctr: Option<f64>,
+    /// Searches that did not.
+    pub without_click: Option<u64>,
+    /// The page that was clicked most.
+    pub top_clicked_page: Option<String>,
+    /// What it was in the period before; none if it was not among the terms that were read of it.
+    pub before: Option<Before>,
+    /// Searches more than in the period before (below zero: fewer); none if that cannot be told.
+    pub change: Option<i64>,
+}
+
+/// A term in the period before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Before {
+    /// Its place then.
+    pub rank: usize,
+    /// Searches for it then.
+    pub hits: Option<u64>,
+    /// Searches that led to a click then; percent.
+    pub ctr: Option<f64>,
+}
+
+/// The head of a list, and how much there is of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct List {
+    /// Terms of this kind among those that were read.
+    pub terms: usize,
+    /// Searches for them.
+    pub searches: u64,
+    /// The same as a part of all searches; percent.
+    pub share: Option<f64>,
+    /// The first of them.
+    pub list: Vec<Term>,
+}
+
+/// What moved between the periods, by how far. A term that was read in one period only is new or gone if it would have
+/// been read in the other with as many searches.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Trends {
+    /// Searched for more often than before.
+    pub risen: Vec<Term>,
+    /// Searched for less often.
+    pub fallen: Vec<Term>,
+    /// Not searched for before.
+    pub new: Vec<Term>,
+    /// Searched for before, not any more: rank, share and rate are none of this period; see `before`.
+    pub gone: Vec<Gone>,
+}
+
+/// A term of the period before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gone {
+    /// As readers typed it.
+    pub search_query: String,
+    /// What it was.
+    pub before: Before,
+}
+
+/// A row with its numbers proved.
+#[derive(Debug)]
+struct Row<'a> {
+    search: &'a Search,
+    rank: usize,
+    hits: Option<u64>,
+    ctr: Option<f64>,
+}
+
+/// What a rate has to be multiplied by to be percent. Some servers say percent, some a part of one: a rate above 1
+/// anywhere can only be percent. It takes all rates that were read, so that two periods are read the same way.
+pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
+    if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
+}
+
+fn finite(number: Option<&Number>) -> Option<f64> {
+    number?.as_f64().filter(|number| number.is_finite())
+}
+
+/// A count; none if it is below zero. Half a search is rounded.
+fn counted(number: Option<&Number>) -> Option<u64> {
+    let number = number?;
+    // Too large for a count is as many as can be counted.
+    number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(rounded))
+}
+
+/// To a whole; below zero is zero, and beyond what can be counted is the most that can.
+#[expect(clippy::cast_sign_loss, reason = "what is below zero is cut off before")]
+fn rounded(number: f64) -> u64 {
+    number.round().max(0.0) as u64
+}
+
+/// To a tenth.
+fn tenth(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
+}
+
+fn share(part: u64, whole: Option<u64>) -> Option<f64> {
+    whole.filter(|whole| *whole > 0).map(|whole| tenth(part as f64 * 100.0 / whole as f64))
+}
+
+fn minus(now: u64, before: u64) -> i64 {
+    i64::try_from(i128::from(now) - i128::from(before)).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
+}
+
+/// Rows by hits. A term that came twice, because others were searched for while it was read, counts once: the later row
+/// is the newer one.
+fn rows(page: &Page, factor: f64) -> Vec<Row<'_>> {
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    for search in &page.searches {
+        let row = Row {
+            search,
+            rank: 0,
+            hits: counted(search.hits.as_ref()),
+            ctr: finite(search.ctr.as_ref()).map(|rate| (rate * factor).clamp(0.0, 100.0)),
+        };
+        if let Some(at) = places.get(search.search_query.as_str()) {
+            rows[*at] = row;
+        } else {
+            places.insert(&search.search_query, rows.len());
+            rows.push(row);
+        }
+    }
+    rows.sort_by_key(|row| Reverse(row.hits));
+    for (at, row) in rows.iter_mut().enumerate() {
+        row.rank = at + 1;
+    }
+    rows
+}
+
+impl Row<'_> {
+    fn without_click(&self) -> Option<u64> {
+        let (hits, ctr) = (self.hits?, self.ctr?);
+        Some(hits.saturating_sub(rounded(hits as f64 * ctr / 100.0)))
+    }
+
+    /// The rate decides; where there is none, whether there is a page.
+    fn is_unclicked(&self) -> bool {
+        self.ctr.map_or(self.search.top_clicked_page.is_none(), |ctr| ctr <= 0.0)
+    }
+
+    fn is_low(&self, rules: &Rules) -> bool {
+        self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < rules.low_percent)
+            && self.hits.is_some_and(|hits| hits >= rules.fewest_hits)
+    }
+
+    fn before(&self) -> Before {
+        Before { rank: self.rank, hits: self.hits, ctr: self.ctr.map(tenth) }
+    }
+}
+
+/// One period's rows beside its totals.
+struct Side<'a> {
+    totals: Totals,
+    rows: Vec<Row<'a>>,
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> Side<'a> {
+    fn new(read: &'a Read, factor: f64) -> Side<'a> {
+        let rows = rows(&read.page, factor);
+        let searches_read = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
+        let all_terms_read = read.page.next_cursor.is_none();
+        let rated = || rows.iter().filter_map(|row| Some((row.hits? as f64, row.ctr?)));
+        let weight: f64 = rated().map(|(hits, _)| hits).sum();
+        let clicks: f64 = rated().map(|(hits, ctr)| hits * ctr).sum();
+        let totals = Totals {
+            from: read.period.from.clone(),
+            to: read.period.to.clone(),
+            total_searches: read.page.total_searches.or_else(|| all_terms_read.then_some(searches_read)),
+            terms_read: rows.len(),
+            all_terms_read,
+            searches_read,
+            click_through_rate: (weight > 0.0).then(|| tenth(clicks / weight)),
+        };
+        let places = rows.iter().enumerate().map(|(at, row)| (row.search.search_query.as_str(), at)).collect();
+        Side { totals, rows, places }
+    }
+
+    fn find(&self, term: &str) -> Option<&Row<'a>> {
+        self.places.get(term).map(|at| &self.rows[*at])
+    }
+
+    /// Whether a term with so many searches would have been read here.
+    fn would_have(&self, hits: u64) -> bool {
+        let fewest = || self.rows.last().and_then(|row| row.hits);
+        self.totals.all_terms_read || fewest().is_some_and(|fewest| hits > fewest)
+    }
+
+    fn term(&self, row: &Row<'_>, previous: Option<&Side<'_>>) -> Term {
+        let query = row.search.search_query.as_str();
+        let then = previous.and_then(|previous| previous.find(query));
+        let change = match (previous, then) {
+            (Some(_), Some(then)) => row.hits.zip(then.hits).map(|(now, then)| minus(now, then)),
+            (Some(previous), None) if previous.totals.all_terms_read => row.hits.map(|now| minus(now, 0)),
+            _ => None,
+        };
+        Term {
+            search_query: query.to_owned(),
+            rank: row.rank,
+            hits: row.hits,
+            share: row.hits.and_then(|hits| share(hits, self.totals.total_searches)),
+            ctr: row.ctr.map(tenth),
+            without_click: row.without_click(),
+            top_clicked_page: row.search.top_clicked_page.clone(),
+            before: then.map(Row::before),
+            change,
+        }
+    }
+
+    fn list(&self, mut rows: Vec<&Row<'_>>, previous: Option<&Side<'_>>, rules: &Rules) -> List {
+        let searches = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
+        rows.sort_by_key(|row| Reverse(row.without_click().or(row.hits)));
+        List {
+            terms: rows.len(),
+            searches,
+            share: share(searches, self.totals.total_searches),
+            list: rows.into_iter().take(rules.top).map(|row| self.term(row, previous)).collect(),
+        }
+    }
+}
+
+fn trends(now: &Side<'_>, before: &Side<'_>, rules: &Rules) -> Trends {
+    let mut moved: Vec<(i64, Term)> = Vec::new();
+    let mut new = Vec::new();
+    for row in &now.rows {
+        let term = now.term(row, Some(before));
+        match (&term.before, term.change, term.hits) {
+            (Some(_), Some(change), _) => moved.push((change, term)),
+            (None, _, Some(hits)) if hits > 0 && before.would_have(hits) => new.push(term),
+            _ => {}
+        }
+    }
+    let gone = before.rows.iter().filter(|row| now.find(&row.search.search_query).is_none());
+    let gone = gone.filter(|row| row.hits.is_some_and(|hits| hits > 0 && now.would_have(hits)));
+    let gone = gone.map(|row| Gone { search_query: row.search.search_query.clone(), before: row.before() });
+    let gone = gone.take(rules.top).collect();
+    new.truncate(rules.top);
+    // Stable: among equals the more frequent term comes first.
+    let list = |moved: Vec<(i64, Term)>| moved.into_iter().take(rules.top).map(|(_, term)| term).collect();
+    let (mut risen, mut fallen): (Vec<_>, Vec<_>) =
+        moved.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
+    risen.sort_by_key(|(change, _)| Reverse(*change));
+    fallen.sort_by_key(|(change, _)| *change);
+    Trends { risen: list(risen), fallen: list(fallen), new, gone }
+}
+
+impl Report {
+    /// Makes a report of what was read.
+    pub fn new(project: &str, made_at: &str, read: &Read, before: Option<&Read>, rules: Rules) -> Report {
+        let rates = [Some(read), before].into_iter().flatten().flat_map(|read| &read.page.searches);
+        let factor = percent_factor(rates.filter_map(|search| finite(search.ctr.as_ref())));
+        let now = Side::new(read, factor);
+        let before = before.map(|read| Side::new(read, factor));
+        let previous = before.as_ref();
+        let change = previous.map(|before| {
+            let totals = now.totals.total_searches.zip(before.totals.total_searches);
+            let rates = now.totals.click_through_rate.zip(before.totals.click_through_rate);
+            Change {
+                searches: totals.map(|(now, then)| minus(now, then)),
+                percent: totals
+                    .filter(|(_, then)| *then > 0)
+                    .map(|(now, then)| tenth((now as f64 - then as f64) * 100.0 / then as f64)),
+                points: rates.map(|(now, then)| tenth(now - then)),
+            }
+        });
+        let of = |is: &dyn Fn(&Row<'_>) -> bool| now.rows.iter().filter(|row| is(row)).collect();
+        Report {
+            schema_version: 1,
+            project: project.to_owned(),
+            made_at: made_at.to_owned(),
+            rules,
+            change,
+            top: now.rows.iter().take(rules.top).map(|row| now.term(row, previous)).collect(),
+            low_ctr: now.list(of(&|row| row.is_low(&rules)), previous, &rules),
+            unclicked: now.list(of(&|row| row.is_unclicked()), previous, &rules),
+            trends: previous.map(|before| trends(&now, before, &rules)),
+            period: now.totals.clone(),
+            previous: previous.map(|before| before.totals.clone()),
+        }
+    }
+
+    /// Whether nobody searched, in neither period.
+    pub fn is_empty(&self) -> bool {
+        let empty = |totals: &Totals| totals.terms_read == 0 && totals.total_searches.unwrap_or(0) == 0;
+        empty(&self.period) && self.previous.as_ref().is_none_or(empty)
+    }
+}
+
+impl Totals {
+    /// How much of all searches the terms that were read are; percent.
+    pub fn share_read(&self) -> Option<f64> {
+        share(self.searches_read, self.total_searches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: Rules = Rules { top: 10, low_percent: 20.0, fewest_hits: FEWEST_HITS };
+
+    fn search(term: &str, hits: Option<f64>, ctr: Option<f64>, page: Option<&str>) -> Search {
+        let whole = |n: f64| if n.fract() == 0.0 { Number::from(n as i64) } else { Number::from_f64(n).unwrap() };
+        Search {
+            search_query: term.to_owned(),
+            hits: hits.map(whole),
+            ctr: ctr.and_then(Number::from_f64),
+            top_clicked_page: page.map(str::to_owned),
+            last_searched_at: None,
+        }
+    }
+
+    fn read(searches: Vec<Search>, total: Option<u64>, more: bool) -> Read {
+        let period = Period { from: Some("2026-02-01".into()), to: Some("2026-03-01".into()) };
+        Read { period, page: Page { searches, total_searches: total, next_cursor: more.then(|| "c".to_owned()) } }
+    }
+
+    fn report(now: &Read, before: Option<&Read>) -> Report {
+        Report::new("p", "2026-03-01T00:00:00Z", now, before, RULES)
+    }
+
+    fn names(terms: &[Term]) -> Vec<&str> {
+        terms.iter().map(|term| term.search_query.as_str()).collect()
+    }
+
+    #[test]
+    fn a_rate_above_one_anywhere_says_that_all_are_percent() {
+        assert_eq!(percent_factor([0.0, 0.4, 1.0]).to_bits(), 100f64.to_bits());
+        assert_eq!(percent_factor([0.0, 0.4, 1.1]).to_bits(), 1f64.to_bits());
+        assert_eq!(percent_factor([]).to_bits(), 100f64.to_bits());
+        // One period's rates say it for both.
+        let now = read(vec![search("a", Some(10.0), Some(0.5), Some("/a"))], None, false);
+        let before = read(vec![search("a", Some(10.0), Some(50.0), Some("/a"))], None, false);
+        assert_eq!(report(&now, Some(&before)).top[0].ctr, Some(0.5));
+        assert_eq!(report(&now, None).top[0].ctr, Some(50.0));
+    }
+
+    #[test]
+    fn each_term_is_in_the_lists_that_it_belongs_to() {
+        let searches = vec![
+            search("tides", Some(100.0), Some(80.0), Some("/tides")),
+            search("much missed", Some(50.0), Some(10.0), Some("/x")),
+            search("missed", Some(20.0), Some(5.0), Some("/x")),
+            search("just enough", Some(10.0), Some(20.0), Some("/x")),
+            search("never", Some(9.0), Some(0.0), None),
+            search("never said", Some(7.0), None, None),
+            search("page gone", Some(6.0), Some(50.0), None),
+            search("unknown", Some(5.0), None, Some("/y")),
+            search("too few", Some(2.0), Some(15.0), Some("/y")),
+            search("no number", None, None, None),
+        ];
+        let report = report(&read(searches, Some(418), false), None);
+        assert_eq!(names(&report.low_ctr.list), ["much missed", "missed"]);
+        assert_eq!(names(&report.unclicked.list), ["never", "never said", "no number"]);
+        assert_eq!((report.unclicked.searches, report.unclicked.share), (16, Some(3.8)));
+        assert_eq!(report.low_ctr.list[0].without_click, Some(45));
+        // (80 + 5 + 1 + 2 + 0 + 3 + 0.3) of 197 searches with a rate
+        assert_eq!(report.period.click_through_rate, Some(46.3));
+        assert_eq!((report.period.total_searches, report.period.searches_read), (Some(418), 209));
+        assert_eq!((report.top[0].share, report.top[9].share, report.top[9].hits), (Some(23.9), None, None));
+        assert!(report.trends.is_none() && report.change.is_none());
+    }
+
+    #[test]
+    fn what_moved_is_told_against_the_period_before() {
+        let row = |term, hits| search(term, Some(hits), Some(50.0), Some("/"));
+        let before =
+            vec![row("falls", 40.0), row("rises", 10.0), row("stays", 5.0), row("gone", 4.0), row("drops", 3.0)];
+        let before = read(before, Some(62), false);
+        let now = vec![row("rises", 30.0), row("falls", 20.0), row("new", 9.0), row("stays", 5.0), row("drops", 1.0)];
+        let now = read(now, Some(65), false);
+        let report = report(&now, Some(&before));
+        let trends = report.trends.unwrap();
+        assert_eq!((names(&trends.risen), names(&trends.fallen)), (vec!["rises"], vec!["falls", "drops"]));
+        assert_eq!((names(&trends.new), trends.gone[0].search_query.as_str()), (vec!["new"], "gone"));
+        assert_eq!((trends.gone.len(), trends.gone[0].before.rank), (1, 4));
+        assert_eq!((report.top[0].change, report.top[0].before.map(|then| then.rank)), (Some(20), Some(2)));
+        assert_eq!((report.top[2].change, report.top[2].before), (Some(9), None));
+        let change = report.change.unwrap();
+        assert_eq!((change.searches, change.percent, change.points), (Some(3), Some(4.8), Some(0.0)));
+    }
+
+    #[test]
+    fn a_term_that_was_perhaps_only_not_read_is_neither_new_nor_gone() {
+        let row = |term, hits| search(term, Some(hits), None, None);
+        let before = read(vec![row("a", 10.0), row("b", 5.0)], Some(90), true);
+        let now = read(vec![row("c", 6.0), row("d", 5.0), row("e", 4.0)], Some(80), true);
+        let report = report(&now, Some(&before));
+        let trends = report.trends.unwrap();
+        assert_eq!(names(&trends.new), ["c"]);
+        assert_eq!(trends.gone.iter().map(|gone| gone.search_query.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(report.top[0].change, None);
+        assert!(!report.period.all_terms_read);
+    }
+
+    #[test]
+    fn numbers_that_are_missing_odd_or_zero_end_in_no_number() {
+        let nothing = report(&read(vec![], None, false), None);
+        assert!(nothing.is_empty());
+        assert_eq!((nothing.period.total_searches, nothing.period.click_through_rate), (Some(0), None));
+        let odd = vec![
+            search("negative", Some(-4.0), Some(-3.0), None),
+            search("", Some(1e18), Some(1e300), Some("")),
+            search("", Some(3.0), Some(40.0), None),
+            search("half", Some(2.5), None, None),
+        ];
+        let odd = report(&read(odd, Some(0), true), Some(&read(vec![], Some(0), false)));
+        assert_eq!((odd.period.terms_read, odd.top[0].share), (3, None));
+        assert_eq!((odd.top[0].hits, odd.top[0].search_query.as_str()), (Some(3), ""));
+        assert_eq!((odd.top[2].hits, odd.top[2].ctr), (None, Some(0.0)));
+        assert_eq!(odd.change.unwrap().percent, None);
+        let unknown = report(&read(vec![search("a", Some(2.0), None, None)], None, true), None);
+        assert_eq!((unknown.period.total_searches, unknown.top[0].share), (None, None));
+    }
+}

@@ -1,0 +1,105 @@
+//! Numbers and periods of a report for people, the same on a terminal and in a page. Pure.
+
+use jiff::civil::Date;
+
+use super::report::Totals;
+
+impl Totals {
+    /// The period for people: whole days by their first and last.
+    pub fn words(&self) -> String {
+        let day = |text: &Option<String>| text.as_deref().filter(|text| text.len() == 10)?.parse::<Date>().ok();
+        if let (Some(first), Some(end)) = (day(&self.from), day(&self.to))
+            && let Ok(last) = end.yesterday()
+            && last >= first
+        {
+            let days = (end - first).get_days();
+            return match days {
+                1 => first.to_string(),
+                _ => format!("{first} to {last} ({days} days)"),
+            };
+        }
+        match (&self.from, &self.to) {
+            (Some(from), Some(to)) => format!("{from} until {to}"),
+            (Some(from), None) => format!("{from} until now"),
+            (None, Some(to)) => format!("everything before {to}"),
+            (None, None) => "everything on record".to_owned(),
+        }
+    }
+}
+
+/// A number with its thousands apart.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A difference with its sign.
+pub fn signed(number: i64) -> String {
+    let sign = match number {
+        0 => "±",
+        1.. => "+",
+        _ => "−",
+    };
+    format!("{sign}{}", grouped(number.unsigned_abs()))
+}
+
+/// A count, or a dash where there is none.
+pub fn number(number: Option<u64>) -> String {
+    number.map_or_else(|| "–".to_owned(), grouped)
+}
+
+/// A rate or share, or a dash where there is none.
+pub fn percent(number: Option<f64>) -> String {
+    number.map_or_else(|| "–".to_owned(), |number| format!("{number:.1}%"))
+}
+
+/// So many terms.
+pub fn terms(count: usize) -> String {
+    format!("{} {}", grouped(count as u64), if count == 1 { "term" } else { "terms" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_told_by_its_first_and_last_day() {
+        let words = |from: Option<&str>, to: Option<&str>| {
+            let (from, to) = (from.map(str::to_owned), to.map(str::to_owned));
+            let totals = Totals {
+                from,
+                to,
+                total_searches: None,
+                terms_read: 0,
+                all_terms_read: true,
+                searches_read: 0,
+                click_through_rate: None,
+            };
+            totals.words()
+        };
+        assert_eq!(words(Some("2026-02-01"), Some("2026-03-01")), "2026-02-01 to 2026-02-28 (28 days)");
+        assert_eq!(words(Some("2026-02-01"), Some("2026-02-02")), "2026-02-01");
+        assert_eq!(words(Some("2025-03-01"), Some("2026-03-01")), "2025-03-01 to 2026-02-28 (365 days)");
+        assert_eq!(words(Some("2026-02-01"), None), "2026-02-01 until now");
+        assert_eq!(words(None, Some("2026-02-01T10:00:00Z")), "everything before 2026-02-01T10:00:00Z");
+        assert_eq!(words(None, None), "everything on record");
+    }
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([0, 999, 1000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1200, -1200, i64::MIN].map(signed), ["±0", "+1,200", "−1,200", "−9,223,372,036,854,775,808"]);
+        assert_eq!(
+            [number(Some(1200)), number(None), percent(Some(50.0)), percent(None)],
+            ["1,200", "–", "50.0%", "–"]
+        );
+        assert_eq!([terms(1), terms(0), terms(2000)], ["1 term", "0 terms", "2,000 terms"]);
+    }
+}

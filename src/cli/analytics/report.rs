@@ -1,0 +1,214 @@
+//! `docwharf analytics report`: what readers search for and do not find, as a table, as JSON, or as a page.
+
+use std::fs::Permissions;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use tempfile::NamedTempFile;
+
+use crate::analytics::html;
+use crate::analytics::period::Period;
+use crate::analytics::report::{FEWEST_HITS, Read, Report, Rules};
+use crate::api::analytics::{LARGEST_PAGE, Reading};
+use crate::base::durable::sync_dir;
+
+use super::super::attend::attended;
+use super::super::caller::Caller;
+use super::super::table::terminal_width;
+use super::super::{Context, Failure, wants_colour};
+use super::{PeriodArgs, Whole, read, read_all, screen};
+
+const DAY: Duration = Duration::from_hours(24);
+/// What a report is of where nobody says.
+const PERIOD: Duration = Duration::from_hours(30 * 24);
+/// What the API answers in an hour.
+const REQUESTS: u64 = 100;
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A report is of whole days in UTC: without --to it ends with yesterday (by default, the last 30 days), unless it begins today or --since \
+is no whole number of days. A hundred terms are one request of the 100 an hour that the API answers: 10 for the default of 1,000 terms, 20 with --compare."
+)]
+pub(in crate::cli) struct ReportCommand {
+    #[command(flatten)]
+    period: PeriodArgs,
+    /// Show what is different from the period of the same length before
+    #[arg(long, value_enum, value_name = "PERIOD")]
+    compare: Option<Compare>,
+    /// The most terms in each list
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    top: u64,
+    /// A click-through rate below so many percent is low
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
+    low: f64,
+    /// How many terms to read of each period
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    terms: u64,
+    /// Read all terms, however many requests that takes. Where it was interrupted, the same command goes on
+    #[arg(long, conflicts_with = "terms")]
+    all: bool,
+    /// Also write the report as a page to this file, which is replaced
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Fail where the budget of 100 requests an hour is used up, instead of waiting
+    #[arg(long)]
+    no_wait_for_budget: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Compare {
+    /// The one that ends where this one begins
+    Previous,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
+    let number = number.ok().filter(|number| *number > 0.0 && *number <= 100.0);
+    number.ok_or_else(|| "a percentage above 0, and at most 100".to_owned())
+}
+
+impl ReportCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let now = Timestamp::now();
+        let period = self.whole_days(now)?;
+        let config = context.config()?;
+        context.warn_of(&config);
+        // Found out before the first request, not when an hour's budget has been spent.
+        let page = self.html.as_deref().map(Beside::new).transpose()?;
+        let rules = Rules {
+            top: usize::try_from(self.top).unwrap_or(usize::MAX),
+            low_percent: self.low,
+            fewest_hits: FEWEST_HITS,
+        };
+        let (project, periods) = attended(context, move |means| {
+            let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
+            let project = caller.project("analytics")?.to_owned();
+            Ok::<_, Failure>((project, self.read(&caller, period, now)?))
+        })??;
+        let made_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+        let report = Report::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
+        if let Some(page) = page {
+            context.say(&format!("the report is in {}", page.put(&html::page(&report))?.display()));
+        }
+        let colour = wants_colour(io::stdout().is_terminal());
+        context.result(&report, &screen::draw(&report, terminal_width(), colour))?;
+        periods.kept.into_iter().for_each(Whole::done);
+        Ok(())
+    }
+
+    /// The period, ending with yesterday where nothing else is said: half a day beside whole ones looks like a fall.
+    fn whole_days(&self, now: Timestamp) -> Result<Period, Failure> {
+        let period = self.period.period(Some(PERIOD), now)?;
+        Ok(if self.is_of_days() { period.until_today(now) } else { period })
+    }
+
+    fn is_of_days(&self) -> bool {
+        self.period.since.is_none_or(|since| since.as_secs().is_multiple_of(DAY.as_secs()))
+    }
+
+    /// Reads the period and, if it is asked for, the one before; what has been kept of them goes once they are shown.
+    fn read(&self, caller: &Caller<'_>, period: Period, now: Timestamp) -> Result<Periods, Failure> {
+        let periods = if self.compare.is_some() { 2 } else { 1 };
+        let requests = self.terms.div_ceil(LARGEST_PAGE).saturating_mul(periods);
+        if !self.all && requests > REQUESTS {
+            tracing::warn!(
+                "up to {requests} requests are needed, and the API answers {REQUESTS} an hour: this may take hours"
+            );
+        }
+        if self.compare.is_some() && period.previous(now).is_none() {
+            return Err(Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned()));
+        }
+        let mut kept = Vec::new();
+        let days = self.is_of_days();
+        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<Read, Failure> {
+            if !self.all {
+                let page = read(caller, &period, Reading::first(self.terms), |_| ())?;
+                return Ok(Read { period, page });
+            }
+            // By its days, so that nothing else that is being read of other days is gone on with.
+            let fixed = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
+            let mut whole = read_all(caller, asked.unwrap_or(&fixed), period, LARGEST_PAGE)?;
+            let read = Read { period: whole.period.clone(), page: std::mem::take(&mut whole.page) };
+            kept.push(whole);
+            Ok(read)
+        };
+        let now_read = one(period, Some(&self.period).filter(|_| !days))?;
+        let before = match self.compare {
+            None => None,
+            Some(Compare::Previous) => {
+                let none = || Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned());
+                Some(one(now_read.period.previous(now).ok_or_else(none)?, None)?)
+            }
+        };
+        Ok(Periods { now: now_read, before, kept })
+    }
+}
+
+/// What was read.
+struct Periods {
+    now: Read,
+    before: Option<Read>,
+    /// What goes once the report is shown.
+    kept: Vec<Whole>,
+}
+
+/// A file being written beside the one that it will replace.
+struct Beside {
+    file: NamedTempFile,
+    target: PathBuf,
+}
+
+impl Beside {
+    fn new(named: &Path) -> Result<Beside, Failure> {
+        let failed = || Failure::local(format!("cannot write the report to {}", named.display()));
+        // Behind a link, the file is replaced and the link stays.
+        let target = match std::fs::canonicalize(named) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => named.to_owned(),
+            other => other.map_err(failed())?,
+        };
+        match std::fs::metadata(&target) {
+            Ok(metadata) if metadata.is_dir() => return Err(failed()(io::ErrorKind::IsADirectory.into())),
+            // A pipe or device would be replaced by a file.
+            Ok(metadata) if !metadata.is_file() => return Err(failed()(io::Error::other("it is no file"))),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed()(error)),
+            _ => {}
+        }
+        let folder = folder_of(&target);
+        let mut builder = tempfile::Builder::new();
+        // As any program makes a file: what the umask leaves of it.
+        let builder = builder.prefix(".docwharf-").suffix(".new").permissions(Permissions::from_mode(0o666));
+        Ok(Beside { file: builder.tempfile_in(folder).map_err(failed())?, target })
+    }
+
+    /// Puts the text in place; gives where that is.
+    fn put(mut self, text: &str) -> Result<PathBuf, Failure> {
+        let failed = || Failure::local(format!("cannot write the report to {}", self.target.display()));
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.as_file().sync_all());
+        written.map_err(failed())?;
+        self.file.persist(&self.target).map_err(|error| failed()(error.error))?;
+        sync_dir(folder_of(&self.target)).map_err(failed())?;
+        Ok(self.target)
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_percent;
+
+    #[test]
+    fn a_percentage_is_between_nothing_and_all() {
+        assert_eq!(parse_percent("12.5%").map(f64::to_bits), Ok(12.5f64.to_bits()));
+        assert_eq!(parse_percent("100").map(f64::to_bits), Ok(100f64.to_bits()));
+        for wrong in ["", "0", "-1", "101", "NaN", "inf", "many"] {
+            assert!(parse_percent(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! A report on a terminal: sections of columns with small bars. Pure.
+
+use std::fmt::Write;
+
+use crate::analytics::report::{List, Report, Term};
+use crate::analytics::words::{grouped, number, percent, signed, terms};
+use crate::base::chain::OneLine;
+
+use super::super::table::{cut, fit, width};
+
+/// Columns of a bar.
+const BAR: usize = 16;
+/// The least that is left for terms; before that, pages go, then bars.
+const LEAST: usize = 18;
+const GAP: usize = 2;
+
+/// What stands in a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// To the left; shares what numbers leave.
+    Term,
+    /// The same.
+    Page,
+    /// To the right, whole.
+    Number,
+    /// To the left, whole.
+    Bar,
+}
+
+/// A column: its head, and a cell a row.
+#[derive(Debug)]
+struct Column {
+    head: &'static str,
+    kind: Kind,
+    cells: Vec<String>,
+}
+
+impl Column {
+    fn new(head: &'static str, kind: Kind, cells: impl Iterator<Item = String>) -> Column {
+        Column { head, kind, cells: cells.collect() }
+    }
+
+    fn width(&self) -> usize {
+        self.cells.iter().map(|cell| width(cell)).chain([width(self.head)]).max().unwrap_or(0)
+    }
+}
+
+/// Whether there is colour, and which.
+#[derive(Debug, Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn paint(self, code: &str, text: &str) -> String {
+        if self.0 && !text.trim().is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.paint("1", text)
+    }
+
+    fn dim(self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    /// What was clicked in cyan, what was not in yellow.
+    fn bar(self, cells: &str) -> String {
+        let found = cells.find(|c| c != FOUND).unwrap_or(cells.len());
+        let lost = cells[found..].find(|c| c != LOST).map_or(cells.len(), |at| found + at);
+        let (found, lost, rest) = (&cells[..found], &cells[found..lost], &cells[lost..]);
+        format!("{}{}{rest}", self.paint("36", found), self.paint("33", lost))
+    }
+}
+
+const FOUND: char = '━';
+const LOST: char = '╌';
+
+/// The report in at most so many columns, uncut without a number.
+pub(super) fn draw(report: &Report, columns: Option<usize>, colour: bool) -> String {
+    let screen = Screen { columns, paint: Paint(colour), is_compared: report.previous.is_some() };
+    let project = OneLine(&report.project).to_string();
+    if report.is_empty() {
+        return format!("{}\n", screen.line(&format!("Nobody searched in {project}: {}", report.period.words())));
+    }
+    let mut out = String::new();
+    let title = screen.line(&format!("Searches in {project}, {}", report.period.words()));
+    let _ = writeln!(out, "{}\n", screen.paint.bold(&title));
+    screen.totals(&mut out, report);
+    screen.ranked(&mut out, "What readers search for", &report.top);
+    let list = &report.unclicked;
+    screen.ranked(&mut out, &format!("Searched for, and nobody clicked a result: {}", of(list)), &list.list);
+    let (list, rules) = (&report.low_ctr, &report.rules);
+    let rule = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
+    screen.ranked(&mut out, &format!("Clicked, but in {rule}: {}", of(list)), &list.list);
+    if let Some(trends) = &report.trends {
+        screen.moved(&mut out, "More often than before", &trends.risen);
+        screen.moved(&mut out, "Less often than before", &trends.fallen);
+        screen.ranked(&mut out, "New", &trends.new);
+        let gone = &trends.gone;
+        let gone = vec![
+            Column::new("TERM", Kind::Term, gone.iter().map(|gone| term(&gone.search_query))),
+            Column::new("BEFORE", Kind::Number, gone.iter().map(|gone| number(gone.before.hits))),
+            Column::new("CLICKED", Kind::Number, gone.iter().map(|gone| percent(gone.before.ctr))),
+        ];
+        screen.section(&mut out, "Not searched for any more", gone);
+    }
+    out
+}
+
+/// A term on one line, without what a terminal would obey.
+fn term(text: &str) -> String {
+    if text.trim().is_empty() { "(nothing typed)".to_owned() } else { OneLine(text).to_string() }
+}
+
+fn change(term: &Term) -> String {
+    match (term.before, term.change) {
+        (None, Some(_)) => "new".to_owned(),
+        (_, Some(change)) => signed(change),
+        (_, None) => "–".to_owned(),
+    }
+}
+
+fn of(list: &List) -> String {
+    let share = list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent(Some(share))));
+    if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", terms(list.terms)) }
+}
+
+/// What was clicked and what was not, of the most that there is.
+fn bar(term: &Term, most: u64) -> String {
+    let hits = term.hits.unwrap_or(0);
+    let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
+    // What is there is seen, however little it is.
+    let cells = to(hits as f64 * BAR as f64 / most.max(1) as f64, BAR).max(usize::from(hits > 0));
+    let found = to(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
+    std::iter::repeat_n(FOUND, found).chain(std::iter::repeat_n(LOST, cells - found)).collect()
+}
+
+struct Screen {
+    columns: Option<usize>,
+    paint: Paint,
+    is_compared: bool,
+}
+
+impl Screen {
+    /// A line that is no wider than the terminal.
+    fn line(&self, text: &str) -> String {
+        self.columns.map_or_else(|| text.to_owned(), |columns| cut(text, columns))
+    }
+
+    fn totals(&self, out: &mut String, report: &Report) {
+        let mut rows = Vec::new();
+        let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
+            let words = previous.words();
+            // It is as long as the other, which has been said.
+            let days = words.split(" (").next().unwrap_or_default();
+            let than = format!("than {} in {days}", number(previous.total_searches));
+            match report.change.as_ref().and_then(|change| change.percent) {
+                Some(moved) if moved > 0.0 => format!("{moved:.1}% more {than}"),
+                Some(moved) if moved < 0.0 => format!("{:.1}% fewer {than}", moved.abs()),
+                Some(_) => format!("as many as in {days}"),
+                None => format!("{} in {days}", number(previous.total_searches)),
+            }
+        });
+        rows.push(("Searches", number(report.period.total_searches), previous));
+        let points = match report.change.as_ref().and_then(|change| change.points) {
+            Some(points) if points > 0.0 => format!("{points:.1} points more"),
+            Some(points) if points < 0.0 => format!("{:.1} points less", points.abs()),
+            Some(_) => "as before".to_owned(),
+            None => String::new(),
+        };
+        rows.push(("Led to a click", percent(report.period.click_through_rate), points));
+        let period = &report.period;
+        let share = period.share_read();
+        let share = share.map_or_else(String::new, |share| format!(" ({} of all searches)", percent(Some(share))));
+        let more = format!("read, and there are more{share}: --terms N or --all");
+        let more = if period.all_terms_read { String::new() } else { more };
+        rows.push(("Terms", grouped(report.period.terms_read as u64), more));
+        let list = &report.unclicked;
+        rows.push(("Nobody clicked", grouped(list.searches), of(list)));
+        let widest = rows.iter().map(|(_, figure, _)| width(figure)).max().unwrap_or(0);
+        for (name, figure, more) in rows {
+            let name = fit(name, 16);
+            let figure = format!("{}{figure}", " ".repeat(widest - width(&figure)));
+            let room = self.columns.map(|columns| columns.saturating_sub(16 + widest + 2 * GAP));
+            let more = room.map_or_else(|| more.clone(), |room| cut(&more, room));
+            let line = format!("  {}{}  {}", name, self.paint.bold(&figure), self.paint.dim(&more));
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+
+    /// Terms with their bars.
+    fn ranked(&self, out: &mut String, head: &str, list: &[Term]) {
+        let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
+        let page =
+            |page: &Option<String>| page.as_deref().map_or_else(|| "–".to_owned(), |page| OneLine(page).to_string());
+        let mut columns = vec![
+            Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
+            Column::new("", Kind::Bar, list.iter().map(|one| bar(one, most))),
+            Column::new("SEARCHES", Kind::Number, list.iter().map(|one| number(one.hits))),
+            Column::new("SHARE", Kind::Number, list.iter().map(|one| percent(one.share))),
+            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent(one.ctr))),
+        ];
+        if self.is_compared {
+            columns.push(Column::new("CHANGE", Kind::Number, list.iter().map(change)));
+        }
+        if list.iter().any(|one| one.top_clicked_page.is_some()) {
+            columns.push(Column::new("TOP PAGE", Kind::Page, list.iter().map(|one| page(&one.top_clicked_page))));
+        }
+        self.section(out, head, columns);
+    }
+
+    /// Terms that were there before.
+    fn moved(&self, out: &mut String, head: &str, list: &[Term]) {
+        let before = |one: &Term| number(one.before.and_then(|before| before.hits));
+        let rank =
+            |one: &Term| one.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, one.rank));
+        let columns = vec![
+            Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
+            Column::new("BEFORE", Kind::Number, list.iter().map(before)),
+            Column::new("NOW", Kind::Number, list.iter().map(|one| number(one.hits))),
+            Column::new("CHANGE", Kind::Number, list.iter().map(change)),
+            Column::new("RANK", Kind::Number, list.iter().map(rank)),
+            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent(one.ctr))),
+        ];
+        self.section(out, head, columns);
+    }
+
+    fn section(&self, out: &mut String, head: &str, mut columns: Vec<Column>) {
+        let rows = columns.first().map_or(0, |column| column.cells.len());
+        let none = if rows == 0 && !head.ends_with("no term") { ": no term" } else { "" };
+        let _ = writeln!(out, "\n{}", self.paint.bold(&self.line(&format!("{head}{none}"))));
+        if rows == 0 {
+            return;
+        }
+        let widths = self.widths(&mut columns);
+        let heads: Vec<String> =
+            columns.iter().zip(&widths).map(|(column, width)| aligned(column.kind, column.head, *width)).collect();
+        let _ = writeln!(out, "{}", self.paint.dim(format!("  {}", heads.join("  ")).trim_end()));
+        for row in 0..rows {
+            let cells = columns.iter().zip(&widths).map(|(column, width)| {
+                let cell = aligned(column.kind, &column.cells[row], *width);
+                if column.kind == Kind::Bar { self.paint.bar(&cell) } else { cell }
+            });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            let _ = writeln!(out, "  {}", line.trim_end());
+        }
+    }
+
+    /// How wide each column is; those that find no room go.
+    fn widths(&self, columns: &mut Vec<Column>) -> Vec<usize> {
+        let Some(screen) = self.columns else { return columns.iter().map(Column::width).collect() };
+        let left_for_text = |columns: &[Column]| {
+            let whole = |column: &&Column| matches!(column.kind, Kind::Number | Kind::Bar);
+            let fixed: usize = columns.iter().filter(whole).map(Column::width).sum();
+            screen.saturating_sub(fixed + columns.len() * GAP)
+        };
+        let widest = columns.iter().find(|column| column.kind == Kind::Term).map_or(0, Column::width);
+        if left_for_text(columns) < LEAST.min(widest) + 12 {
+            columns.retain(|column| column.kind != Kind::Page);
+        }
+        if left_for_text(columns) < LEAST.min(widest) {
+            columns.retain(|column| column.kind != Kind::Bar);
+        }
+        // A number that would leave nothing of the term goes as well, the last first.
+        while columns.len() > 2 && left_for_text(columns) < 8.min(widest) {
+            columns.pop();
+        }
+        let left = left_for_text(columns).max(1);
+        let page = columns.iter().find(|column| column.kind == Kind::Page).map_or(0, Column::width);
+        let page = page.min((left / 2).max(left.saturating_sub(widest)));
+        let width = |column: &Column| match column.kind {
+            Kind::Term => widest.min(left - page),
+            Kind::Page => page,
+            Kind::Number | Kind::Bar => column.width(),
+        };
+        columns.iter().map(width).collect()
+    }
+}
+
+fn aligned(kind: Kind, cell: &str, columns: usize) -> String {
+    match kind {
+        Kind::Number => format!("{}{cell}", " ".repeat(columns.saturating_sub(width(cell)))),
+        _ => fit(cell, columns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analytics::period::Period;
+    use crate::analytics::report::{FEWEST_HITS, Read, Rules};
+    use crate::api::analytics::{Page, Search};
+
+    fn report(terms: &[(&str, u64, u64)]) -> Report {
+        let search = |(term, hits, ctr): &(&str, u64, u64)| Search {
+            search_query: (*term).to_owned(),
+            hits: Some((*hits).into()),
+            ctr: Some((*ctr).into()),
+            top_clicked_page: (*ctr > 0).then(|| format!("/guides/{term}")),
+            last_searched_at: None,
+        };
+        let page = Page { searches: terms.iter().map(search).collect(), total_searches: Some(500), next_cursor: None };
+        let read = Read { period: Period::default(), page };
+        let before = Read { period: Period::default(), page: Page::default() };
+        let rules = Rules { top: 100, low_percent: 20.0, fewest_hits: FEWEST_HITS };
+        Report::new("p", "now", &read, Some(&before), rules)
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_whatever_was_typed() {
+        let long = "x".repeat(3000);
+        let odd = [
+            ("webhooks", 120, 80),
+            (long.as_str(), 100, 10),
+            ("\x1b[31m\u{202e}red\r\n\x07", 90, 0),
+            ("潮汐表潮汐表潮汐表潮汐表潮汐表", 80, 5),
+            ("", 70, 0),
+            ("👩‍👩‍👧‍👦 مرحبا", 3, 50),
+        ];
+        let report = report(&odd);
+        for columns in [20, 30, 40, 60, 79, 80, 81, 100, 120, 200] {
+            let drawn = draw(&report, Some(columns), false);
+            assert!(!drawn.chars().any(|c| c.is_control() && c != '\n'), "{drawn:?}");
+            let least = if columns < 40 { 40 } else { columns };
+            for line in drawn.lines() {
+                assert!(width(line) <= least, "{} columns of {columns}: {line}", width(line));
+            }
+        }
+        assert!(draw(&report, None, false).contains(&"x".repeat(900)));
+    }
+
+    #[test]
+    fn a_bar_shows_what_was_clicked_and_what_was_not() {
+        let report = report(&[("a", 160, 50), ("b", 80, 0), ("c", 1, 100)]);
+        let bars: Vec<String> = report.top.iter().map(|term| bar(term, 160)).collect();
+        assert_eq!(bars, ["━━━━━━━━╌╌╌╌╌╌╌╌", "╌╌╌╌╌╌╌╌", "━"]);
+        let coloured = draw(&report, Some(80), true);
+        assert!(coloured.contains("\x1b[36m━━━━━━━━\x1b[0m\x1b[33m╌╌╌╌╌╌╌╌\x1b[0m"), "{coloured}");
+        assert!(!draw(&report, Some(80), false).contains('\x1b'));
+    }
+}
