@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn what_is_long_is_cut() {
-        let text = line(&[b'x'; 60_000]).write(Format::Combined, 5, Duration::ZERO);
+        let text = line(&vec![b'x'; 60_000]).write(Format::Combined, 5, Duration::ZERO);
         assert!(text.len() < 2000 && text.contains("xxx...\""), "{} bytes", text.len());
     }
 }

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -112,15 +112,16 @@ impl Log {
         while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(writer) = writer.filter(|writer| writer.is_finished()) {
+        if let Some(writer) = writer.filter(JoinHandle::is_finished) {
             // It has nothing to say that was not told.
             let _ = writer.join();
         }
     }
 }
 
-fn append(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+/// A pipe without a reader is an error, not something to wait for.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 struct Writer {
@@ -215,7 +216,7 @@ impl Writer {
         };
         let written = &batch[..batch.len() - rest.len()];
         self.torn |= written.last().is_some_and(|&byte| byte != b'\n');
-        let whole = written.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let whole = written.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).count() as u64;
         self.shared.dropped.fetch_add(count - whole, Ordering::Relaxed);
         *trouble = Some(error.to_string());
     }

@@ -91,25 +91,29 @@ fn forwarded(proxies: &Networks, headers: &HeaderMap) -> Said {
     }
 }
 
+/// A hop that is no address.
+#[derive(Debug)]
+struct Unreadable;
+
 /// The last hop that is no trusted proxy; the first of all if each is one. An address that cannot be read ends the search
 /// in doubt.
 fn client_of<'a, T>(
     proxies: &Networks,
     hops: impl DoubleEndedIterator<Item = &'a T>,
     address: impl Fn(&T) -> Option<IpAddr>,
-) -> Option<Option<(usize, IpAddr)>>
+) -> Result<Option<(usize, IpAddr)>, Unreadable>
 where
     T: 'a + ?Sized,
 {
     let mut last = None;
     for (at, hop) in hops.rev().enumerate() {
-        let address = address(hop)?;
+        let address = address(hop).ok_or(Unreadable)?;
         last = Some((at, address));
         if !proxies.contains(address) {
             break;
         }
     }
-    Some(last)
+    Ok(last)
 }
 
 /// `X-Forwarded-For` and `X-Forwarded-Proto`. Several fields are one list (RFC 9110, section 5.3).
@@ -122,7 +126,7 @@ fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
         Some(items)
     };
     let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return Said::DOUBTFUL };
-    let Some(client) = client_of(proxies, hops.iter().copied(), node) else { return Said::DOUBTFUL };
+    let Ok(client) = client_of(proxies, hops.iter().copied(), node) else { return Said::DOUBTFUL };
     // One value speaks for the whole way; as many as there are hops speak for one each.
     let scheme = match (schemes.len(), client) {
         (0, _) => None,
@@ -157,7 +161,7 @@ fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
         return Said { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
     }
     match client_of(proxies, hops.iter(), |hop| node(hop.from.as_deref()?)) {
-        Some(Some((at, address))) => {
+        Ok(Some((at, address))) => {
             let is_https = one_scheme(hops.iter().rev().nth(at));
             Said { address: Some(address), is_https, is_doubtful: false }
         }

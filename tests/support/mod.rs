@@ -116,7 +116,7 @@ impl Daemon {
             urls.push(line.trim_end().to_owned());
         }
         let address = urls[0].split("://").nth(1).expect("a scheme").trim_end_matches('/').to_owned();
-        Daemon { address, urls, child }
+        Daemon { child, address, urls }
     }
 
     /// The address of the n-th that it has announced, without the scheme.
