@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ProtocolVersion};
@@ -316,7 +317,7 @@ fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
                 daemon.signal("HUP");
             }
             let is_seen = || seen.lock().expect("no panic").len() == n + 1;
-            until("the new one is seen", || is_seen() || clients.iter().any(|client| client.is_finished()));
+            until("the new one is seen", || is_seen() || clients.iter().any(ScopedJoinHandle::is_finished));
         }
         done.store(true, Ordering::Relaxed);
         for client in clients {
