@@ -8,6 +8,7 @@ use crate::site::outside::{Sort, csp, sort};
 use crate::site::sealed::Sealed;
 
 use super::Site;
+use super::access::insist_on_tls;
 use super::body::Body;
 use super::fields::fields;
 use super::policy;
@@ -115,6 +116,7 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
         response.headers_mut().insert(name, value.clone());
     }
     police(site, version, response);
+    insist_on_tls(site, request, response.headers_mut());
     // Last, because whoever writes a rule knows what is there.
     fields(site, version, request, response);
 }

@@ -1,24 +1,33 @@
-//! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
+//! Serving one sealed version over HTTP/1.1 and HTTP/2, encrypted ([`tls`], [`pair`]) or not.
 //!
-//! A request goes: who asks ([`peer`]) → checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
-//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) →
-//! the bytes ([`body`]) → what goes along with every answer ([`dress`]). No path from the network reaches the file system: everything comes from the one image.
+//! A request goes: who asks ([`peer`], [`cidr`]) → whether they may ([`access`]) → checks that protect the connection
+//! ([`handler`]) → where its address leads (`site::lookup`, `site::rules`) → what the client holds already
+//! ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) → the bytes
+//! ([`body`]) → what goes along with every answer ([`dress`]) → what is written down of it, if anything is ([`tally`],
+//! [`line`], [`log`]). No path from the network reaches the file system: everything comes from the one image.
 
+pub mod access;
 pub mod body;
+pub mod cidr;
 pub mod conditional;
 pub mod dress;
 pub mod fields;
 pub mod guard;
 pub mod handler;
+pub mod line;
 pub mod listener;
+pub mod log;
 pub mod multipart;
 pub mod negotiate;
+pub mod pair;
 pub mod peer;
 pub mod policy;
 pub mod pulse;
 pub mod range;
 pub mod reply;
 pub mod retained;
+pub mod tally;
+pub mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +35,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 
@@ -37,7 +46,10 @@ use crate::site::outside::csp;
 use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
+use access::Access;
+use cidr::Networks;
 use dress::{Dress, Protection};
+use log::Log;
 use policy::Ready;
 use retained::Retained;
 
@@ -54,12 +66,26 @@ pub struct Settings {
     pub asset_grace: Duration,
     /// What goes along with answers to protect readers.
     pub protection: Protection,
+    /// Proxies whose word is believed about who asks.
+    pub proxies: Networks,
+    /// Who may read.
+    pub access: Access,
+    /// Strict-Transport-Security, for clients that speak https.
+    pub hsts: Option<HeaderValue>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let (asset_grace, protection) = (Duration::from_hours(72), Protection::default());
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, asset_grace, protection }
+        Settings {
+            base_path: "/".to_owned(),
+            slashes: None,
+            identity_cache: 64 << 20,
+            asset_grace: Duration::from_hours(72),
+            protection: Protection::default(),
+            proxies: Networks::default(),
+            access: Access::default(),
+            hsts: None,
+        }
     }
 }
 
@@ -79,6 +105,7 @@ pub struct Site {
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
+    log: Option<Arc<Log>>,
 }
 
 /// Classes of status codes, as requests are counted.
@@ -97,6 +124,11 @@ impl quick_cache::Weighter<Digest, Bytes> for ByLength {
 impl Site {
     /// Nothing to serve yet: every request is answered with 503.
     pub fn new(settings: Settings) -> Arc<Site> {
+        Site::logged(settings, None)
+    }
+
+    /// The same, where what is answered is written down.
+    pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
@@ -112,6 +144,7 @@ impl Site {
             inflated,
             requests: Default::default(),
             shown,
+            log,
         })
     }
 
@@ -191,6 +224,11 @@ impl Site {
     /// Requests answered since the start, by class.
     pub fn requests(&self) -> [u64; CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The access log, if there is one.
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.log.as_ref()
     }
 
     fn count(&self, status: StatusCode) {
