@@ -170,8 +170,8 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let metrics = Arc::new(Metrics::new(tls.is_some()));
     // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
     // read by anybody.
-    let (access, asset_grace) = (Access::default(), Duration::ZERO);
-    let staged = Site::new(Settings { access, asset_grace, ..config.settings.clone() });
+    let (asset_grace, access) = (Duration::ZERO, Access::default());
+    let staged = Site::new(Settings { asset_grace, access, ..config.settings.clone() });
     staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
