@@ -62,7 +62,7 @@ impl DiffCommand {
 }
 
 /// The version that a name stands for. A label wins over the words, as it does over the digits of an id.
-fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
+pub(super) fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
     let word = match name {
         _ if record.labels.contains_key(name) => None,
         "active" => Some(record.active),

@@ -66,8 +66,12 @@ impl Serve {
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
+        if let Some(doubts) = version.doubts() {
+            context.warn(&self.path.display().to_string(), &[doubts]);
+        }
         let listeners = daemon::bind(&addresses)?;
         let site = Site::new(settings);
+        site.obey(context.addresses()?.rules);
         site.show(version);
         if self.watch || site.csp_rules().is_some() {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
@@ -113,6 +117,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
         std::thread::sleep(GLANCE);
+        site.let_go_of_old();
         let now = Look::at(path);
         let quiet = now == last;
         last = now;
@@ -121,7 +126,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
         }
         match sealed(path, effort, &Meter::default()) {
             Ok((version, warnings)) => {
-                for warning in warnings {
+                for warning in warnings.into_iter().chain(version.doubts()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
@@ -14,6 +15,7 @@ use crate::publish;
 use crate::seal::Effort;
 use crate::serve::Settings;
 use crate::site::lookup::Addresses;
+use crate::site::rules::Rules;
 use crate::sync::key::KeyPlace;
 use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
@@ -23,6 +25,7 @@ use super::gate::{check_activation, check_gate};
 use super::protection;
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
+use super::rules::{check_rules, redirects_file};
 use super::space;
 use super::values::{
     parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_project, parse_slashes,
@@ -57,6 +60,10 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// The operator's redirects, rewrites and fields.
+    pub rules: Arc<Rules>,
+    /// The file that some of them come from.
+    pub rules_file: Option<PathBuf>,
     /// Where health, status and metrics are told, besides the control socket.
     pub admin: Vec<SocketAddr>,
     /// Where it is put as files for another server.
@@ -176,7 +183,11 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     };
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
-    let intent = check_intent(&mut checker, &base_of, &mut warnings, &settings);
+    let rules = check_rules(&mut checker, &base_of);
+    let rules_file = redirects_file(&mut checker, &base_of);
+    let addresses =
+        Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
+    let intent = check_intent(&mut checker, &base_of, &mut warnings, addresses);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -192,7 +203,20 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, admin, publish, warnings })
+    Ok(Config {
+        intent,
+        schedule,
+        inbox,
+        threads,
+        store,
+        listen,
+        settings,
+        rules,
+        rules_file,
+        admin,
+        publish,
+        warnings,
+    })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
@@ -209,9 +233,8 @@ fn check_intent(
     checker: &mut Checker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<Problem>,
-    settings: &Settings,
+    addresses: Addresses,
 ) -> Intent {
-    let addresses = Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes };
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -384,6 +407,7 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         protection: protection::check(checker),
+        asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
     }
 }
 

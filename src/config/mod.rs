@@ -3,9 +3,11 @@
 pub mod checked;
 mod checker;
 mod gate;
+pub mod lists;
 pub mod protection;
 mod publish;
 pub mod raw;
+mod rules;
 pub mod show;
 mod space;
 pub mod values;

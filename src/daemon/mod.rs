@@ -6,6 +6,7 @@
 
 mod agent;
 mod arrivals;
+mod earlier;
 mod notify;
 mod orders;
 mod policies;

@@ -16,8 +16,9 @@ use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
 use crate::serve::pulse::{EVERY, Pulse};
-use crate::serve::{Site, listener};
+use crate::serve::{Settings, Site, listener};
 use crate::site::mapping;
+use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
@@ -27,7 +28,7 @@ use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::work::half_the_cores;
-use super::{DaemonError, StopSignals, announce, bind, finish, policies, runtime, sockets};
+use super::{DaemonError, StopSignals, announce, bind, earlier, finish, policies, runtime, sockets};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -107,6 +108,7 @@ async fn live(
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::new(config.settings.clone());
+    site.obey(Arc::clone(&config.rules));
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
@@ -127,14 +129,18 @@ async fn live(
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
+    earlier::keep(&writer, &site);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new());
+    // What waits and is replaced was never read by anybody.
+    let staged = Site::new(Settings { asset_grace: Duration::ZERO, ..config.settings.clone() });
+    staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        staged: Site::new(config.settings.clone()),
+        staged,
         orders: send,
         pulse,
     });
@@ -243,6 +249,13 @@ fn has_origin(config: &Config) -> bool {
     config.intent.has_source() || config.inbox.is_some()
 }
 
+/// Tells what is wrong with the rules that a version brings along.
+pub(super) fn warn_of(version: &Sealed) {
+    if let Some(doubts) = version.doubts() {
+        tracing::warn!("version {}: {doubts}", version.id.short());
+    }
+}
+
 /// Shows the active version, or the best that is left if it is damaged.
 fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
@@ -255,6 +268,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
+                warn_of(&version);
                 site.show(version);
                 shown = Some(id);
                 break;

@@ -9,6 +9,7 @@ use crate::site::sealed::Sealed;
 
 use super::Site;
 use super::body::Body;
+use super::fields::fields;
 use super::policy;
 
 /// Who may show the site in a frame (`server.frames`).
@@ -106,13 +107,15 @@ fn is_document(path: &[u8]) -> bool {
 }
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
-pub fn dress<B>(site: &Site, version: Option<&Sealed>, _request: &Request<B>, response: &mut Response<Body>) {
+pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     if response.status().is_informational() {
         return;
     }
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
+    fields(site, version, request, response);
+    // Last: no rule of a bundle takes it away.
     police(site, version, response);
 }
 

@@ -1,38 +1,45 @@
 //! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
 //!
 //! A request goes: who asks ([`peer`]) → checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
-//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`]) →
+//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) →
 //! the bytes ([`body`]) → what goes along with every answer ([`dress`]). No path from the network reaches the file system: everything comes from the one image.
 
 pub mod body;
 pub mod conditional;
 pub mod dress;
+pub mod fields;
 pub mod guard;
 pub mod handler;
 pub mod listener;
+pub mod multipart;
 pub mod negotiate;
 pub mod peer;
 pub mod policy;
 pub mod pulse;
 pub mod range;
 pub mod reply;
+pub mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 
 use crate::model::digest::Digest;
+use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
-use crate::site::outside::csp::Rules;
+use crate::site::outside::csp;
+use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
 use dress::{Dress, Protection};
 use policy::Ready;
+use retained::Retained;
 
 /// How sites are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,12 +52,19 @@ pub struct Settings {
     pub identity_cache: u64,
     /// What goes along with answers to protect readers.
     pub protection: Protection,
+    /// For how long hashed assets of a replaced version are answered for; zero for not at all.
+    pub asset_grace: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let protection = Protection::default();
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, protection }
+        Settings {
+            base_path: "/".to_owned(),
+            slashes: None,
+            identity_cache: 64 << 20,
+            protection: Protection::default(),
+            asset_grace: Duration::from_hours(72),
+        }
     }
 }
 
@@ -62,6 +76,10 @@ pub struct Site {
     current: ArcSwapOption<Sealed>,
     /// The policies of a version, as soon as they are known.
     policies: ArcSwapOption<Ready>,
+    /// Versions that were shown before.
+    pub(crate) retained: Retained,
+    /// The operator's rules, which can change while it runs.
+    rules: ArcSwap<Rules>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
@@ -88,12 +106,21 @@ impl Site {
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
         let (current, policies) = (ArcSwapOption::empty(), ArcSwapOption::empty());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
-        Arc::new(Site { settings, dress, current, policies, inflated, requests: Default::default(), shown })
+        let (retained, rules) = (Retained::new(settings.asset_grace), ArcSwap::default());
+        let requests = <[AtomicU64; CLASSES.len()]>::default();
+        Arc::new(Site { settings, dress, current, policies, retained, rules, inflated, requests, shown })
     }
 
-    /// Serves `version` from the next request on.
+    /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
     pub fn show(&self, version: Sealed) {
+        let id = version.id;
+        // First, so that at no moment an asset is neither here nor there.
+        if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.retained.keep(before, Duration::ZERO);
+        }
         self.current.store(Some(Arc::new(version)));
+        self.retained.let_go(id);
+        self.retained.let_go_of_old();
         self.shown.send_replace(());
     }
 
@@ -103,13 +130,48 @@ impl Site {
     }
 
     /// What policies are made for, if any are sent.
-    pub fn csp_rules(&self) -> Option<&Rules> {
+    pub fn csp_rules(&self) -> Option<&csp::Rules> {
         self.settings.protection.csp.as_ref()
     }
 
     /// Sends these policies along with the version that they are of.
     pub fn protect(&self, policies: Ready) {
         self.policies.store(Some(Arc::new(policies)));
+    }
+
+    /// Answers for hashed assets of `version`, too, which was replaced `age` ago, before this process began.
+    pub fn retain(&self, version: Sealed, age: Duration) {
+        let id = version.id;
+        self.retained.keep(Arc::new(version), age);
+        // It may have become active again in between.
+        if self.current().is_some_and(|current| current.id == id) {
+            self.retained.let_go(id);
+        }
+    }
+
+    /// For how long hashed assets of a replaced version are answered for.
+    pub fn asset_grace(&self) -> Duration {
+        self.settings.asset_grace
+    }
+
+    /// Lets go of a version that was replaced, because it is to be removed.
+    pub fn let_go(&self, id: VersionId) {
+        self.retained.let_go(id);
+    }
+
+    /// Lets go of the versions that were replaced longer ago than the grace time.
+    pub fn let_go_of_old(&self) {
+        self.retained.let_go_of_old();
+    }
+
+    /// Goes by these rules of the operator from the next request on.
+    pub fn obey(&self, rules: Arc<Rules>) {
+        self.rules.store(rules);
+    }
+
+    /// The operator's rules.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
     }
 
     /// Serves nothing from the next request on.

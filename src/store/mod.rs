@@ -22,6 +22,7 @@ pub mod derived;
 mod owner;
 pub mod prune;
 pub mod record;
+mod replaced;
 pub mod space;
 pub mod writer;
 

@@ -29,6 +29,7 @@ impl Writer {
     /// Removes one version, unless somebody has it mapped.
     pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
         let dir = self.store().version_dir(id);
+        self.let_go(id);
         let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
         // Where files cannot be locked, as on NFS, nobody has them mapped either.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
