@@ -2,6 +2,7 @@
 //! against: fields may be added, none changes its meaning without another `schemaVersion`.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +141,9 @@ pub struct Daemon {
     /// The content security policies, if any are sent (`server.csp`).
     #[serde(default)]
     pub csp: Option<Csp>,
+    /// Under which certificate connections are encrypted, if they are.
+    #[serde(default)]
+    pub tls: Option<Certificate>,
 }
 
 /// Content security policies.
@@ -181,6 +185,16 @@ impl From<Policy> for Csp {
     }
 }
 
+/// The TLS certificate in force.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// Until when it counts.
+    pub not_after: String,
+    /// What is wrong: with the files as they are now, which are not in force then, or with its dates.
+    pub error: Option<String>,
+}
+
 /// What is published as files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -215,6 +229,11 @@ impl Status {
                 error: now.publish_error.clone(),
             }),
             csp: now.policy.map(Csp::from),
+            tls: live.tls.as_ref().map(|tls| {
+                let pair = tls.pair();
+                let error = now.tls_error.clone().or_else(|| pair.doubt(SystemTime::now()));
+                Certificate { not_after: show_time(pair.end), error }
+            }),
         });
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::base::chain::OneLine;
+use crate::base::chain::{Chain, OneLine};
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::doctor::configuration::doubts;
+use crate::serve::pair::Pair;
 
 use super::{Context, Failure, print};
 
@@ -60,6 +61,13 @@ fn check(context: &Context) -> Result<(), Failure> {
         }
         if api.key.is_too_open() {
             warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.key.name()));
+        }
+    }
+    if let Some(tls) = &config.tls {
+        // The same for the certificate.
+        match Pair::load(&tls.files) {
+            Ok(pair) => warnings.extend(pair.doubt(std::time::SystemTime::now())),
+            Err(error) => warnings.push(Chain(&error).to_string()),
         }
     }
     warnings.extend(doubts(&config));

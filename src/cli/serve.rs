@@ -15,6 +15,7 @@ use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
 use crate::serve::dress::Frames;
+use crate::serve::pair::Files;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
 use crate::site::mapping;
@@ -38,6 +39,12 @@ pub(super) struct Serve {
     /// The content security policy: off, report, connected or airgap
     #[arg(long, value_name = "PRESET", default_value = "off")]
     csp: String,
+    /// Serve encrypted under this certificate, followed by those that lead to its root (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Seal and serve again whenever the archive or folder changes
     #[arg(long)]
     watch: bool,
@@ -61,6 +68,9 @@ impl Serve {
             ),
             ..Settings::default()
         };
+        // A short matter that may be wrong, too.
+        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });
+        let tls = files.map(|files| daemon::tls(&files)).transpose()?;
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
         let effort = Effort::new(context.limits()?);
         let before = Look::at(&self.path);
@@ -69,7 +79,7 @@ impl Serve {
         if let Some(doubts) = version.doubts() {
             context.warn(&self.path.display().to_string(), &[doubts]);
         }
-        let listeners = daemon::bind(&addresses)?;
+        let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let site = Site::new(settings);
         site.obey(context.addresses()?.rules);
         site.show(version);

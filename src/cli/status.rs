@@ -77,6 +77,10 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
             for address in &daemon.admin {
                 line("admin", address.clone());
             }
+            if let Some(tls) = &daemon.tls {
+                let not = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                line("tls", format!("certificate until {}{not}", tls.not_after));
+            }
             if let Some(publish) = &daemon.publish {
                 let what = publish.version.map_or_else(|| "nothing yet".to_owned(), |id| id.short());
                 let not = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));

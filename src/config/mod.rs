@@ -1,5 +1,6 @@
 //! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
 
+pub mod access;
 pub mod checked;
 mod checker;
 mod gate;
@@ -10,6 +11,7 @@ pub mod raw;
 mod rules;
 pub mod show;
 mod space;
+pub mod tls;
 pub mod values;
 
 use std::fmt;

@@ -8,6 +8,7 @@ use crate::site::outside::{Sort, csp, sort};
 use crate::site::sealed::Sealed;
 
 use super::Site;
+use super::access::insist_on_tls;
 use super::body::Body;
 use super::fields::fields;
 use super::policy;
@@ -114,9 +115,10 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
-    fields(site, version, request, response);
-    // Last: no rule of a bundle takes it away.
     police(site, version, response);
+    insist_on_tls(site, request, response.headers_mut());
+    // Last, because whoever writes a rule knows what is there.
+    fields(site, version, request, response);
 }
 
 /// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there

@@ -30,6 +30,8 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
 }
 
 fn is_about_address(status: StatusCode) -> bool {
-    !matches!(status, StatusCode::BAD_REQUEST | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NO_CONTENT)
-        && !status.is_server_error()
+    // Whoever may not read learns nothing about addresses, not even which rules are theirs.
+    const REFUSED: [StatusCode; 4] =
+        [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NO_CONTENT];
+    !REFUSED.contains(&status) && !status.is_server_error()
 }

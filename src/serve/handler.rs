@@ -22,7 +22,6 @@ use crate::site::rules::target::IN_PATH;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
@@ -30,6 +29,7 @@ use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
+use super::{Site, access};
 
 /// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
 const WHOLE: u64 = 1 << 20;
@@ -39,8 +39,14 @@ const RANGE_WHOLE: u64 = 16 << 20;
 /// Answers a request for a resource of the site.
 pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     let version = site.current();
-    let mut response = answer(site, version.as_deref(), request);
-    dress(site, version.as_deref(), request, &mut response);
+    handle_on(site, version.as_deref(), request)
+}
+
+/// The same, for somebody who wants to know which version it was.
+pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
+    let refused = access::refuse(site, request);
+    let mut response = refused.unwrap_or_else(|| answer(site, version, request));
+    dress(site, version, request, &mut response);
     response
 }
 

@@ -62,6 +62,11 @@ pub fn bad_request(head: bool, close: bool) -> Response<Body> {
     response
 }
 
+/// 403 to whoever may not read the site: the same for what is there and what is not.
+pub fn forbidden(head: bool) -> Response<Body> {
+    answer(StatusCode::FORBIDDEN, PLAIN, "no-store", "403: you may not read this site\n", head)
+}
+
 /// 405
 pub fn method_not_allowed() -> Response<Body> {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "no-store", "405: method not allowed\n", false);
