@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::base::chain::{Chain, OneLine};
-use crate::config::show::{as_json, as_toml, shown};
+use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::doctor::configuration::doubts;
 use crate::serve::pair::Pair;
 
@@ -85,9 +85,11 @@ fn show(context: &Context) -> Result<(), Failure> {
     let sources = context.sources();
     let raw = sources.read().map_err(Failure::Config)?;
     let values = shown(&raw);
+    let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
+    json["lists"] = lists_as_json(&raw);
     // What does not check is not in force.
     sources.check(raw).map_err(Failure::Config)?;
-    context.result(&as_json(&values), &as_toml(&values))
+    context.result(&json, &text)
 }
 
 impl Init {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
@@ -15,6 +16,7 @@ use crate::seal::Effort;
 use crate::serve::Settings;
 use crate::serve::log::LogSettings;
 use crate::site::lookup::Addresses;
+use crate::site::rules::Rules;
 use crate::sync::key::KeyPlace;
 use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
@@ -22,8 +24,10 @@ use crate::sync::{ApiSource, Intent};
 use super::access::{check_access, check_log};
 use super::checker::Checker;
 use super::gate::{check_activation, check_gate};
+use super::protection;
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
+use super::rules::{check_rules, redirects_file};
 use super::space;
 use super::tls::{TlsSettings, check_hsts, check_tls};
 use super::values::{
@@ -64,6 +68,10 @@ pub struct Config {
     pub tls: Option<TlsSettings>,
     /// What is written down of requests.
     pub log: Option<LogSettings>,
+    /// The operator's redirects, rewrites and fields.
+    pub rules: Arc<Rules>,
+    /// The file that some of them come from.
+    pub rules_file: Option<PathBuf>,
     /// Where health, status and metrics are told, besides the control socket.
     pub admin: Vec<SocketAddr>,
     /// Where it is put as files for another server.
@@ -183,7 +191,11 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     };
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
-    let intent = check_intent(&mut checker, &base_of, &mut warnings, &settings);
+    let rules = check_rules(&mut checker, &base_of);
+    let rules_file = redirects_file(&mut checker, &base_of);
+    let addresses =
+        Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
+    let intent = check_intent(&mut checker, &base_of, &mut warnings, addresses);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -202,7 +214,22 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, tls, log, admin, publish, warnings })
+    Ok(Config {
+        intent,
+        schedule,
+        inbox,
+        threads,
+        store,
+        listen,
+        settings,
+        tls,
+        log,
+        rules,
+        rules_file,
+        admin,
+        publish,
+        warnings,
+    })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
@@ -219,9 +246,8 @@ fn check_intent(
     checker: &mut Checker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<Problem>,
-    settings: &Settings,
+    addresses: Addresses,
 ) -> Intent {
-    let addresses = Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes };
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -392,6 +418,8 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
+        asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
+        protection: protection::check(checker),
         hsts: check_hsts(checker),
         ..Settings::default()
     };

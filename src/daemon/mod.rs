@@ -7,8 +7,10 @@
 mod agent;
 mod arrivals;
 mod certificate;
+mod earlier;
 mod notify;
 mod orders;
+mod policies;
 mod publisher;
 mod reload;
 mod sockets;
@@ -31,6 +33,7 @@ use crate::store::StoreError;
 use crate::sync::SyncError;
 
 pub use orders::Describe;
+pub use policies::protect_alone;
 pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.

@@ -1,12 +1,14 @@
 //! A configuration that changes under a running agent: read again, taken over as far as that goes, remembered if it is wrong.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
+use crate::site::lookup::Addresses;
 use crate::sync::Bundle;
 use crate::sync::watch::What;
 
@@ -55,7 +57,7 @@ impl Agent {
         let inbox = config.inbox != self.config.inbox;
         let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
         let paces_differ = pace(&config) != pace(&self.config);
-        let addresses = self.config.intent.gate.addresses.clone();
+        let addresses = Addresses { rules: Arc::clone(&config.rules), ..self.config.intent.gate.addresses.clone() };
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
@@ -66,6 +68,9 @@ impl Agent {
         };
         // The gate looks addresses up as they are served.
         self.config.intent.gate.addresses = addresses;
+        for site in [&self.site, &self.staged] {
+            site.obey(Arc::clone(&self.config.rules));
+        }
         self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);
@@ -117,6 +122,7 @@ pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)
     if let Some(Bundle::File(path)) = &intent.bundle {
         files.push((What::Bundle, path.clone()));
     }
+    files.extend(config.rules_file.clone().map(|path| (What::Settings, path)));
     files.extend(config.inbox.clone().map(|path| (What::Inbox, path)));
     files
 }

@@ -23,6 +23,7 @@ use crate::serve::pulse::{EVERY, Pulse};
 use crate::serve::tls::Tls;
 use crate::serve::{Settings, Site};
 use crate::site::mapping;
+use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
@@ -31,7 +32,10 @@ use crate::sync::{SyncError, open};
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, finish, listeners, open_log, runtime, sockets, urls};
+use super::work::half_the_cores;
+use super::{
+    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, sockets, urls,
+};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -139,6 +143,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::logged(config.settings.clone(), log);
+    site.obey(Arc::clone(&config.rules));
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
@@ -160,18 +165,29 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
+    earlier::keep(&writer, &site);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
+    // What waits and is replaced was never read by anybody; and who reaches the admin side may look at it, whoever may
+    // read the site.
+    let settings = Settings { asset_grace: Duration::ZERO, access: Access::default(), ..config.settings.clone() };
+    let staged = Site::new(settings);
+    staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        // Who reaches the admin side may look at what waits, whoever may read the site.
-        staged: Site::new(Settings { access: Access::default(), ..config.settings.clone() }),
+        staged,
         orders: send,
         pulse,
     });
+    tokio::spawn(policies::live(
+        Arc::clone(&site),
+        Arc::clone(&writer),
+        config.threads.unwrap_or_else(half_the_cores),
+        Arc::clone(&live),
+    ));
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
@@ -269,6 +285,13 @@ fn has_origin(config: &Config) -> bool {
     config.intent.has_source() || config.inbox.is_some()
 }
 
+/// Tells what is wrong with the rules that a version brings along.
+pub(super) fn warn_of(version: &Sealed) {
+    if let Some(doubts) = version.doubts() {
+        tracing::warn!("version {}: {doubts}", version.id.short());
+    }
+}
+
 /// Shows the active version, or the best that is left if it is damaged.
 fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
@@ -281,6 +304,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
+                warn_of(&version);
                 site.show(version);
                 shown = Some(id);
                 break;
