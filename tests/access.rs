@@ -13,6 +13,7 @@ use socket2::{Domain, Socket, Type};
 use support::client::{Host, bundle, large_bundle, text};
 use support::h2::{Answer, Client};
 use support::http::{Connection, Response, get, parse, request};
+use support::zip::{deflated, zip};
 use support::{Daemon, until};
 
 /// The address that tests come from unless they say otherwise.
@@ -111,6 +112,20 @@ fn only_listed_addresses_are_answered_and_a_refusal_says_nothing() {
         connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(connection.response(false).status, 403);
     }
+}
+
+#[test]
+fn a_refusal_is_the_same_where_rules_of_the_site_add_fields() {
+    let host = host().set("access.allow", text(ELSEWHERE));
+    let rules = "/guide\n  X-There: yes\n";
+    host.put(
+        "bundle.zip",
+        zip(&[deflated("index.html", "home"), deflated("guide.html", "x"), deflated("_headers", rules)]),
+    );
+    let daemon = served(&host);
+    assert_eq!(asks(ELSEWHERE, &daemon.address, "GET", "/guide", &[]).header("x-there"), Some("yes"));
+    let (there, nowhere) = ["/guide", "/missing"].map(|target| asks(HERE, &daemon.address, "GET", target, &[])).into();
+    assert_eq!((there.status, fields(&there)), (403, fields(&nowhere)));
 }
 
 #[test]
