@@ -65,10 +65,17 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_address(true)?;
     // Inherited by what is accepted: answers go out at once.
     socket.set_tcp_nodelay(true)?;
+    // Before anybody can connect: what is accepted has what the listening socket had then.
+    bound_unsent(&SockRef::from(&socket));
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
+}
+
+/// See [`UNSENT_BYTES`]. Where it cannot be had, the kernel's own bounds hold.
+fn bound_unsent(socket: &SockRef<'_>) {
+    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
 }
 
 /// A socket that listens, and what its connections are encrypted with.
@@ -191,8 +198,8 @@ async fn accept_all<A: Answer>(
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         let (socket, tls) = (TcpListener::from_std(listener.socket)?, listener.tls);
-        // Where it cannot be had, the kernel's own bounds hold.
-        let _ = SockRef::from(&socket).set_tcp_notsent_lowat(UNSENT_BYTES);
+        // Once more for one that somebody else has opened.
+        bound_unsent(&SockRef::from(&socket));
         acceptors.spawn(accept(socket, tls, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
     }
     while let Some(ended) = acceptors.join_next().await {

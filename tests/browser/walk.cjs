@@ -1,6 +1,7 @@
-// Chromium walks real sites through serve, import and run: every page, style, script and image must arrive.
+// Chromium walks real sites (Sphinx, rustdoc, mdBook) through serve, import and run, at the root and below a path: every
+// page, style, script and image must arrive.
 //
-// node walk.cjs DOCWHARF CORPUS SCREENS; needs playwright-core and a system Chromium. `.ci/extra browser` calls it.
+// node walk.cjs DOCWHARF CORPUS SCREENS [MODE…]; needs playwright-core and a system Chromium. `.ci/extra browser` calls it.
 
 const { chromium } = require('playwright-core');
 const { spawn, execFileSync } = require('node:child_process');
@@ -8,7 +9,8 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 
-const [docwharf, corpus, screens] = process.argv.slice(2).map((p) => path.resolve(p));
+const [docwharf, corpus, screens] = process.argv.slice(2, 5).map((p) => path.resolve(p));
+const only = process.argv.slice(5);
 const PAGES = 40;
 
 // Whether the site has a file for this address. Debian's documentation also links to what lies in other packages and to
@@ -31,9 +33,13 @@ function start(args, env = {}) {
   });
 }
 
-// The three ways to serve a bundle.
+// The ways to serve a bundle; `based` is the first below a path, where only relative links hold.
 const modes = {
   serve: (bundle) => start(['serve', bundle, '--listen', '127.0.0.1:0']),
+  based: async (bundle) => {
+    const server = await start(['serve', bundle, '--listen', '127.0.0.1:0', '--base-path', '/docs/v1', '--slashes', 'auto']);
+    return { ...server, url: `${server.url}docs/v1/` };
+  },
   import: async (bundle, dir) => {
     const config = path.join(dir, 'import.toml');
     fs.writeFileSync(config, `[store]\npath = "import-store"\n[server]\nlisten = "127.0.0.1:0"\n`);
@@ -104,6 +110,7 @@ async function walk(browser, base, html, shot) {
   for (const site of ['python', 'rust']) {
     for (const archive of ['site.zip', 'site.tar.gz']) {
       for (const [mode, serve] of Object.entries(modes)) {
+        if (only.length && !only.includes(mode)) continue;
         const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'docwharf-walk-'));
         const server = await serve(path.join(corpus, site, archive), dir);
         const { pages, images, styles, problems } = await walk(browser, server.url, path.join(corpus, site, 'html'), path.join(screens, `${site}-${archive}-${mode}`));
