@@ -212,6 +212,57 @@ fn upgrades_and_expectations_are_no_reason_not_to_answer() {
     }
 }
 
+#[test]
+fn every_answer_has_one_date_also_where_nobody_understood_the_question() {
+    let (_dir, daemon) = site(&SMALL);
+    let get =
+        |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n");
+    for (bytes, status) in [
+        (get("/a.txt", ""), 200),
+        (get("/a.txt", "Range: bytes=0-1\r\n"), 206),
+        (get("/a.txt", "Range: bytes=0-1,3-4\r\n"), 206),
+        (get("/a.txt", "If-None-Match: *\r\n"), 304),
+        (get("/nowhere", ""), 404),
+        (get("/nowhere.js", ""), 404),
+        (get("/a.txt", "If-Match: \"x\"\r\n"), 412),
+        (get("/a.txt", "Range: bytes=99-\r\n"), 416),
+        (get("/%01", ""), 400),
+        (get("/a.txt", "Transfer-Encoding: chunked\r\n"), 400),
+        (get("/a.txt", "no colon\r\n"), 400),
+        (get(&format!("/{}", "a".repeat(70_000)), ""), 414),
+        (get("/a.txt", &format!("X: {}\r\n", "a".repeat(200_000))), 431),
+        ("HEAD /a.txt HTTP/1.0\r\n\r\n".into(), 200),
+        ("OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 204),
+        ("PUT /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 405),
+        ("GET /a.txt HTTP/1.1\r\n\r\n".into(), 400),
+    ] {
+        let what = bytes[..bytes.len().min(60)].to_owned();
+        let mut connection = Connection::open(&daemon.address);
+        connection.send(bytes);
+        let answer = parse(&connection.rest(), status == 304 || what.starts_with("HEAD"));
+        assert_eq!(answer.status, status, "{what:?}");
+        let date = answer.header("date").unwrap_or_else(|| panic!("no date: {what:?}"));
+        let date = httpdate::parse_http_date(date).unwrap_or_else(|_| panic!("{date:?}: {what:?}"));
+        let age = std::time::SystemTime::now().duration_since(date).unwrap_or_default();
+        assert!(age < Duration::from_secs(30), "{what:?}: {age:?}");
+        assert!(answer.header("server").is_none_or(|server| !server.contains(env!("CARGO_PKG_VERSION"))), "{what:?}");
+    }
+}
+
+#[test]
+fn empty_lines_before_a_request_and_bare_line_feeds_are_understood() {
+    let (_dir, daemon) = site(&SMALL);
+    // RFC 9112, 2.2: the one should, the other may.
+    for bytes in [
+        "\r\n\r\nGET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /a.txt HTTP/1.1\nHost: x\nConnection: close\n\n",
+    ] {
+        let mut connection = Connection::open(&daemon.address);
+        connection.send(bytes);
+        assert_eq!(parse(&connection.rest(), false).text(), "content of a", "{bytes:?}");
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // What is refused
 
@@ -482,6 +533,43 @@ fn others_are_served_beside_hundreds_of_idle_half_sent_and_stalled_connections()
     drop(streams);
     until("the descriptors come back", || descriptors(&daemon) <= before + 5);
     is_served(&daemon.address);
+}
+
+/// What the kernel holds for each of a server's connections, sent or not, in bytes.
+fn queued(daemon: &Daemon) -> Vec<u64> {
+    let port = daemon.address.rsplit(':').next().expect("a port").parse::<u16>().expect("a number");
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel lists its connections");
+    let rows = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")) && row[3] == "01");
+    ours.map(|row| u64::from_str_radix(&row[4][..8], 16).expect("hex digits")).collect()
+}
+
+#[test]
+fn a_reader_who_stalls_costs_the_kernel_no_megabytes() {
+    const READERS: usize = 20;
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &SMALL);
+    std::fs::write(root.join("large.png"), noise(24 << 20)).expect("a file can be written");
+    let daemon = Daemon::serve(&root, &[]);
+    let stalled: Vec<_> = (0..READERS)
+        .map(|_| {
+            let mut stream = connect(&daemon.address);
+            stream.write_all(b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is read");
+            stream
+        })
+        .collect();
+    let mut before = Vec::new();
+    let mut same = 0;
+    until("the server has sent all it will", || {
+        let now = queued(&daemon);
+        same = if now == before && now.len() == READERS && now.iter().all(|&bytes| bytes > 0) { same + 1 } else { 0 };
+        before = now;
+        same == 20
+    });
+    // Linux alone would take up to 4 MiB for each.
+    assert!(before.iter().all(|&bytes| bytes < 1 << 20), "{before:?}");
+    is_served(&daemon.address);
+    drop(stalled);
 }
 
 #[test]

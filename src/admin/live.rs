@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use crate::model::version::VersionId;
 use crate::publish::Settings;
+use crate::site::outside::csp::Survey;
 use crate::sync::Intent;
 use crate::sync::act::Doing;
 
@@ -25,6 +26,19 @@ pub struct Now {
     pub publish: Option<Settings>,
     /// Why that has failed last, if it has.
     pub publish_error: Option<String>,
+    /// The content security policies, if any are sent.
+    pub policy: Option<Policy>,
+}
+
+/// Where the content security policies stand.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// `server.csp`
+    pub preset: &'static str,
+    /// Of which version.
+    pub version: VersionId,
+    /// What they are like; none until they are known.
+    pub survey: Option<Survey>,
 }
 
 /// A running daemon.

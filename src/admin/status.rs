@@ -13,7 +13,7 @@ use crate::store::{Store, StoreError};
 use crate::sync::staged::{Waits, staged, way_out};
 use crate::sync::{ApiSource, Bundle, Intent};
 
-use super::live::Live;
+use super::live::{Live, Policy};
 
 /// See the module. Times are RFC 3339.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -137,6 +137,48 @@ pub struct Daemon {
     /// What is published as files, if anything is to be.
     #[serde(default)]
     pub publish: Option<Publish>,
+    /// The content security policies, if any are sent (`server.csp`).
+    #[serde(default)]
+    pub csp: Option<Csp>,
+}
+
+/// Content security policies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Csp {
+    /// `server.csp`
+    pub preset: String,
+    /// The version that they are of.
+    pub version: VersionId,
+    /// Whether they are known; if not, its pages are being read.
+    pub ready: bool,
+    /// Pages that have one.
+    pub pages: u64,
+    /// Those whose inline scripts are allowed as they come, because a policy that names them would be longer than
+    /// `server.cspSize`.
+    pub too_long: u64,
+    /// The same, because they cannot be named for certain.
+    pub unsure: u64,
+    /// Bytes of the longest policy that is sent.
+    pub longest: u64,
+    /// The same for all pages together.
+    pub total: u64,
+}
+
+impl From<Policy> for Csp {
+    fn from(policy: Policy) -> Csp {
+        let survey = policy.survey.unwrap_or_default();
+        Csp {
+            preset: policy.preset.to_owned(),
+            version: policy.version,
+            ready: policy.survey.is_some(),
+            pages: survey.pages,
+            too_long: survey.long,
+            unsure: survey.unsure,
+            longest: survey.longest as u64,
+            total: survey.total,
+        }
+    }
 }
 
 /// What is published as files.
@@ -172,6 +214,7 @@ impl Status {
                 version: published(settings),
                 error: now.publish_error.clone(),
             }),
+            csp: now.policy.map(Csp::from),
         });
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };

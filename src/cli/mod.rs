@@ -2,6 +2,7 @@
 
 mod analytics;
 mod attend;
+mod audit;
 mod bundle;
 mod caller;
 mod completions;

@@ -8,11 +8,13 @@ use clap::Args;
 
 use crate::bundle::folder::Folder;
 use crate::config::checked::DEFAULT_LISTEN;
+use crate::config::protection::{CSP_SIZE, parse_csp, protection};
 use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
-use crate::daemon;
+use crate::daemon::{self, protect_alone};
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
+use crate::serve::dress::Frames;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
 use crate::site::mapping;
@@ -33,6 +35,9 @@ pub(super) struct Serve {
     /// What to do about the several addresses of a page: auto, serve or redirect
     #[arg(long, value_name = "HOW", default_value = "auto")]
     slashes: String,
+    /// The content security policy: off, report, connected or airgap
+    #[arg(long, value_name = "PRESET", default_value = "off")]
+    csp: String,
     /// Seal and serve again whenever the archive or folder changes
     #[arg(long)]
     watch: bool,
@@ -48,6 +53,12 @@ impl Serve {
         let settings = Settings {
             base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
+            protection: protection(
+                parse_csp(&self.csp).map_err(|why| Failure::Usage(format!("--csp: {why}")))?,
+                Frames::default(),
+                CSP_SIZE,
+                None,
+            ),
             ..Settings::default()
         };
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
@@ -62,10 +73,15 @@ impl Serve {
         let site = Site::new(settings);
         site.obey(context.addresses()?.rules);
         site.show(version);
-        if self.watch {
-            let (path, site) = (self.path, Arc::clone(&site));
+        if self.watch || site.csp_rules().is_some() {
+            let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // Looks for as long as the process lives; it owns nothing that would have to be given back.
-            std::thread::spawn(move || watch(&path, &effort, &site, before));
+            std::thread::spawn(move || {
+                protect_alone(&site, effort.threads);
+                if is_watched {
+                    watch(&path, &effort, &site, before);
+                }
+            });
         }
         Ok(daemon::serve(site, listeners)?)
     }
@@ -101,6 +117,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
         std::thread::sleep(GLANCE);
+        site.let_go_of_old();
         let now = Look::at(path);
         let quiet = now == last;
         last = now;
@@ -114,6 +131,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
                 site.show(version);
+                protect_alone(site, effort.threads);
             }
             Err(error) => tracing::error!("{error}; what was served before stays"),
         }

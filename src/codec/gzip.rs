@@ -14,9 +14,12 @@ pub enum HeaderFault {
 /// The header docwharf sends: no name, no time, unknown system.
 pub const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
+/// Bytes of the trailer.
+pub const TRAILER: usize = 8;
+
 /// The trailer behind a member's DEFLATE bytes: CRC-32 and length of the content, modulo 2^32.
-pub fn trailer(crc: u32, len: u64) -> [u8; 8] {
-    let mut bytes = [0; 8];
+pub fn trailer(crc: u32, len: u64) -> [u8; TRAILER] {
+    let mut bytes = [0; TRAILER];
     bytes[..4].copy_from_slice(&crc.to_le_bytes());
     bytes[4..].copy_from_slice(&(len as u32).to_le_bytes());
     bytes

@@ -22,6 +22,7 @@ use crate::sync::{ApiSource, Intent};
 
 use super::checker::Checker;
 use super::gate::{check_activation, check_gate};
+use super::protection;
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
 use super::rules::{check_rules, redirects_file};
@@ -405,6 +406,8 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
+        asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
+        protection: protection::check(checker),
     }
 }
 

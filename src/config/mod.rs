@@ -4,6 +4,7 @@ pub mod checked;
 mod checker;
 mod gate;
 pub mod lists;
+pub mod protection;
 mod publish;
 pub mod raw;
 mod rules;

@@ -38,7 +38,7 @@ use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
-use super::work::{Done, Running, Work};
+use super::work::{Done, Running, Work, half_the_cores};
 
 /// How often a file in the inbox that may still be growing is looked at.
 pub(super) const GLANCE: Duration = Duration::from_millis(500);
@@ -248,10 +248,7 @@ impl Agent {
         } else {
             return;
         };
-        let threads = self
-            .config
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)));
+        let threads = self.config.threads.unwrap_or_else(half_the_cores);
         let runtime = tokio::runtime::Handle::current();
         let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
         match running {

@@ -6,8 +6,10 @@
 
 mod agent;
 mod arrivals;
+mod earlier;
 mod notify;
 mod orders;
+mod policies;
 mod publisher;
 mod reload;
 mod sockets;
@@ -27,6 +29,7 @@ use crate::store::StoreError;
 use crate::sync::SyncError;
 
 pub use orders::Describe;
+pub use policies::protect_alone;
 pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.

@@ -16,7 +16,7 @@ use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
 use crate::serve::pulse::{EVERY, Pulse};
-use crate::serve::{Site, listener};
+use crate::serve::{Settings, Site, listener};
 use crate::site::mapping;
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
@@ -27,7 +27,8 @@ use crate::sync::{SyncError, open};
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, finish, runtime, sockets};
+use super::work::half_the_cores;
+use super::{DaemonError, StopSignals, announce, bind, earlier, finish, policies, runtime, sockets};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -128,9 +129,11 @@ async fn live(
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
+    earlier::keep(&writer, &site);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new());
-    let staged = Site::new(config.settings.clone());
+    // What waits and is replaced was never read by anybody.
+    let staged = Site::new(Settings { asset_grace: Duration::ZERO, ..config.settings.clone() });
     staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
@@ -141,6 +144,12 @@ async fn live(
         orders: send,
         pulse,
     });
+    tokio::spawn(policies::live(
+        Arc::clone(&site),
+        Arc::clone(&writer),
+        config.threads.unwrap_or_else(half_the_cores),
+        Arc::clone(&live),
+    ));
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);

@@ -59,7 +59,8 @@ fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
         Part::Whole
     };
     let (status, part) = match part {
-        Part::Whole => (StatusCode::OK, whole),
+        // Several parts of an archive are nobody's need; the whole is always right.
+        Part::Whole | Part::Slices(_) => (StatusCode::OK, whole),
         Part::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
         Part::Nowhere => (StatusCode::RANGE_NOT_SATISFIABLE, part),
     };

@@ -54,17 +54,18 @@ impl Body {
 
     /// The bytes from `start` up to, not including, `end` of a body that is there.
     pub fn slice(parts: &[Bytes], start: u64, end: u64) -> Body {
+        Body::Parts(Body::cut(parts, start, end).collect())
+    }
+
+    /// The same as pieces, to be put together with others.
+    pub fn cut(parts: &[Bytes], start: u64, end: u64) -> impl Iterator<Item = Bytes> {
         let mut at = 0u64;
-        let mut chosen = VecDeque::new();
-        for part in parts {
+        parts.iter().filter_map(move |part| {
             let len = part.len() as u64;
             let (from, to) = (start.clamp(at, at + len) - at, end.clamp(at, at + len) - at);
-            if from < to {
-                chosen.push_back(part.slice(from as usize..to as usize));
-            }
             at += len;
-        }
-        Body::Parts(chosen)
+            (from < to).then(|| part.slice(from as usize..to as usize))
+        })
     }
 
     /// Bytes still to come.

@@ -1,6 +1,7 @@
 //! One request, one response. Nothing on the wire causes an error of the server.
 
 use std::borrow::Cow;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{
@@ -24,7 +25,8 @@ use crate::site::types::{CacheClass, media_type};
 use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
-use super::dress::dress;
+use super::dress::{Shown, dress};
+use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
@@ -68,9 +70,10 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let address = match place(base_path, &decoded) {
         // With the slash that ends the base path: rules speak of addresses of the site.
         Place::Inside(_) => &decoded[base_path.len() - 1..],
+        Place::Front(payload) if version.is_next => payload,
         Place::Above => return reply::redirect(307, &with_query(base_path.clone(), query), head),
         Place::Outside if asks_for_page(&decoded) => return reply::page_not_found(head),
-        Place::Outside => return reply::file_not_found(head),
+        Place::Outside | Place::Front(_) => return reply::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
@@ -81,8 +84,17 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
         Route::Instead(file, _) => missing(&Answer::new(site, version, file, headers, head)),
         Route::Moved(status, location) => reply::redirect(status, &location, head),
         Route::Home(location) => reply::redirect(307, &location, head),
-        Route::Nothing => not_found(site, version, address, headers, head),
+        Route::Nothing => match site.retained.find(&address[1..]) {
+            Some((earlier, file)) => Answer::new(site, &earlier, file, headers, head).send(),
+            None if asks_for_payload(query) => reply::file_not_found(head),
+            None => not_found(site, version, address, headers, head),
+        },
     }
+}
+
+/// Whether it is a client of Next.js that asks: it has no use for a page that says that there is none.
+fn asks_for_payload(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
 /// What is refused before the address matters.
@@ -209,7 +221,7 @@ impl<'a> Answer<'a> {
     fn len(&self) -> u64 {
         match self.form {
             Form::Identity => self.entry.len,
-            Form::Gzip => (gzip::HEADER.len() + 8) as u64 + self.entry.coded_len,
+            Form::Gzip => (gzip::HEADER.len() + gzip::TRAILER) as u64 + self.entry.coded_len,
         }
     }
 
@@ -225,6 +237,7 @@ impl<'a> Answer<'a> {
                 response
             }
             Part::Slice(start, end) => self.slice(start, end, len),
+            Part::Slices(slices) => self.slices(&slices, len).unwrap_or_else(|| self.whole(StatusCode::OK)),
         }
     }
 
@@ -239,6 +252,26 @@ impl<'a> Answer<'a> {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
         self.describe(headers);
         response
+    }
+
+    /// Several parts in one answer; nothing if the whole is the better one.
+    fn slices(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<Body>> {
+        let media_type = self.version.content_type(self.file);
+        let coding = (self.form == Form::Gzip).then_some("gzip");
+        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, coding)?;
+        let parts = self.bytes(RANGE_WHOLE)?;
+        // What has to be looked through is bounded.
+        if self.form == Form::Gzip && (self.entry.coded_len > RANGE_WHOLE || multipart.occurs_in(&parts)) {
+            return None;
+        }
+        let (content_type, total) = (multipart.content_type(), multipart.total());
+        let body = if self.head { Body::empty() } else { multipart.body(&parts) };
+        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
+        let headers = response.headers_mut();
+        set(headers, CONTENT_TYPE, &content_type);
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(total));
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        Some(response)
     }
 
     fn whole(&self, status: StatusCode) -> Response<Body> {
@@ -293,14 +326,19 @@ impl<'a> Answer<'a> {
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
+        if self.site.csp_rules().is_some() {
+            response.extensions_mut().insert(Shown::new(self.version, self.file));
+        }
         let headers = response.headers_mut();
         set(headers, ETAG, &self.tag);
         if let Ok(modified) = u64::try_from(self.entry.modified) {
-            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(modified);
+            // Files may come from the future; what is said of them may not (RFC 9110, 8.8.2.1).
+            let time = (UNIX_EPOCH + Duration::from_secs(modified)).min(SystemTime::now());
             set(headers, LAST_MODIFIED, &httpdate::fmt_http_date(time));
         }
         let cache = match self.version.cache_class(self.file) {
-            CacheClass::Immutable => "public, max-age=31536000, immutable",
+            // Without `public`: what a proxy gives to those who have signed in is not for shared caches.
+            CacheClass::Immutable => "max-age=31536000, immutable",
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));

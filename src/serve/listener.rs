@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -43,6 +43,9 @@ pub const DRAIN: Duration = Duration::from_secs(8);
 const HEAD_BYTES: usize = 128 * 1024;
 /// The same for HTTP/2, where there is no such difference.
 const FIELD_BYTES: u32 = 64 * 1024;
+/// What the kernel takes beyond what is on its way, for each connection, which inherits it from the listening socket. Without
+/// a bound every client that stalls costs megabytes of the kernel's memory (Linux: `tcp_wmem`), and the time to copy them.
+const UNSENT_BYTES: u32 = 256 * 1024;
 /// Descriptors kept back for files, sockets of our own and the like.
 const RESERVED_DESCRIPTORS: u64 = 64;
 
@@ -144,6 +147,8 @@ async fn accept_all<A: Answer>(
     let mut acceptors = JoinSet::new();
     for listener in listeners {
         let listener = TcpListener::from_std(listener)?;
+        // Where it cannot be had, the kernel's own bounds hold.
+        let _ = SockRef::from(&listener).set_tcp_notsent_lowat(UNSENT_BYTES);
         acceptors.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
     }
     while let Some(ended) = acceptors.join_next().await {

@@ -1,7 +1,7 @@
 //! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
 //!
 //! A request goes: who asks ([`peer`]) → checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
-//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`]) →
+//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) →
 //! the bytes ([`body`]) → what goes along with every answer ([`dress`]). No path from the network reaches the file system: everything comes from the one image.
 
 pub mod body;
@@ -11,25 +11,35 @@ pub mod fields;
 pub mod guard;
 pub mod handler;
 pub mod listener;
+pub mod multipart;
 pub mod negotiate;
 pub mod peer;
+pub mod policy;
 pub mod pulse;
 pub mod range;
 pub mod reply;
+pub mod retained;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::StatusCode;
 use quick_cache::sync::Cache;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::model::digest::Digest;
+use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
+use crate::site::outside::csp;
 use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
+
+use dress::{Dress, Protection};
+use policy::Ready;
+use retained::Retained;
 
 /// How sites are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,11 +50,16 @@ pub struct Settings {
     pub slashes: Option<Slashes>,
     /// Bytes of inflated pages kept for clients that do not accept gzip.
     pub identity_cache: u64,
+    /// For how long hashed assets of a replaced version are answered for; zero for not at all.
+    pub asset_grace: Duration,
+    /// What goes along with answers to protect readers.
+    pub protection: Protection,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20 }
+        let (asset_grace, protection) = (Duration::from_hours(72), Protection::default());
+        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, asset_grace, protection }
     }
 }
 
@@ -52,13 +67,18 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Site {
     pub(crate) settings: Settings,
+    dress: Dress,
     current: ArcSwapOption<Sealed>,
+    /// Versions that were shown before.
+    pub(crate) retained: Retained,
     /// The operator's rules, which can change while it runs.
     rules: ArcSwap<Rules>,
+    /// The policies of a version, as soon as they are known.
+    policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
-    shown: Notify,
+    shown: watch::Sender<()>,
 }
 
 /// Classes of status codes, as requests are counted.
@@ -79,14 +99,58 @@ impl Site {
     pub fn new(settings: Settings) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, rules, shown) = (ArcSwapOption::empty(), ArcSwap::default(), Notify::new());
-        Arc::new(Site { settings, current, rules, inflated, requests: Default::default(), shown })
+        let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
+        let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
+        let retained = Retained::new(settings.asset_grace);
+        Arc::new(Site {
+            settings,
+            dress,
+            current,
+            retained,
+            rules,
+            policies,
+            inflated,
+            requests: Default::default(),
+            shown,
+        })
     }
 
-    /// Serves `version` from the next request on.
+    /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
     pub fn show(&self, version: Sealed) {
+        let id = version.id;
+        // First, so that at no moment an asset is neither here nor there.
+        if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.retained.keep(before, Duration::ZERO);
+        }
         self.current.store(Some(Arc::new(version)));
-        self.shown.notify_one();
+        self.retained.let_go(id);
+        self.retained.let_go_of_old();
+        self.shown.send_replace(());
+    }
+
+    /// Answers for hashed assets of `version`, too, which was replaced `age` ago, before this process began.
+    pub fn retain(&self, version: Sealed, age: Duration) {
+        let id = version.id;
+        self.retained.keep(Arc::new(version), age);
+        // It may have become active again in between.
+        if self.current().is_some_and(|current| current.id == id) {
+            self.retained.let_go(id);
+        }
+    }
+
+    /// For how long hashed assets of a replaced version are answered for.
+    pub fn asset_grace(&self) -> Duration {
+        self.settings.asset_grace
+    }
+
+    /// Lets go of a version that was replaced, because it is to be removed.
+    pub fn let_go(&self, id: VersionId) {
+        self.retained.let_go(id);
+    }
+
+    /// Lets go of the versions that were replaced longer ago than the grace time.
+    pub fn let_go_of_old(&self) {
+        self.retained.let_go_of_old();
     }
 
     /// Goes by these rules of the operator from the next request on.
@@ -99,9 +163,19 @@ impl Site {
         self.rules.load()
     }
 
-    /// Waits until a version has been shown since the last call; meant for one who waits.
-    pub async fn shown(&self) {
-        self.shown.notified().await;
+    /// Tells whenever a version has been shown.
+    pub fn shown(&self) -> watch::Receiver<()> {
+        self.shown.subscribe()
+    }
+
+    /// What policies are made for, if any are sent.
+    pub fn csp_rules(&self) -> Option<&csp::Rules> {
+        self.settings.protection.csp.as_ref()
+    }
+
+    /// Sends these policies along with the version that they are of.
+    pub fn protect(&self, policies: Ready) {
+        self.policies.store(Some(Arc::new(policies)));
     }
 
     /// Serves nothing from the next request on.

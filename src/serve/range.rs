@@ -1,15 +1,20 @@
-//! Byte ranges (RFC 9110, 14): one range; a list of several is answered with the whole.
+//! Byte ranges (RFC 9110, 14): one, or a list of a few that do not overlap.
 
 use http::HeaderMap;
 use http::header::RANGE;
 
-/// What part is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A list that asks for more parts than this is answered with the whole: somebody wants to cost us something.
+pub const MOST_PARTS: usize = 16;
+
+/// What part is asked for. A slice goes from its first number up to, not including, its second.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// All of it.
     Whole,
-    /// From the first byte up to, not including, the second.
+    /// One slice.
     Slice(u64, u64),
+    /// Several, at most [`MOST_PARTS`], in the order of the request; no two have a byte in common.
+    Slices(Vec<(u64, u64)>),
     /// Nothing that there is: 416.
     Nowhere,
 }
@@ -20,44 +25,49 @@ pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return Part::Whole;
     };
-    let Some(spec) = field.to_str().ok().and_then(bytes_unit) else {
+    let Some(set) = field.to_str().ok().and_then(bytes_unit) else {
         return Part::Whole;
     };
-    let spec = spec.trim();
-    if spec.contains(',') {
-        return Part::Whole;
-    }
-    let Some((first, last)) = spec.split_once('-') else {
-        return Part::Whole;
-    };
-    let (Ok(first), Ok(last)) = (number(first), number(last)) else {
-        return Part::Whole;
-    };
-    match (first, last) {
-        (None, None) => Part::Whole,
-        (None, Some(suffix)) => {
-            if suffix == 0 || len == 0 {
-                Part::Nowhere
-            } else {
-                Part::Slice(len - suffix.min(len), len)
-            }
-        }
-        (Some(first), None) => {
-            if first >= len {
-                Part::Nowhere
-            } else {
-                Part::Slice(first, len)
-            }
-        }
-        (Some(first), Some(last)) if last < first => Part::Whole,
-        (Some(first), Some(last)) => {
-            if first >= len {
-                Part::Nowhere
-            } else {
-                Part::Slice(first, last.saturating_add(1).min(len))
+    let mut slices: Vec<(u64, u64)> = Vec::new();
+    let mut is_empty = true;
+    // Empty elements of a list are nothing (RFC 9110, 5.6.1.2).
+    for spec in set.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
+        is_empty = false;
+        match one(spec, len) {
+            Err(NoRange) => return Part::Whole,
+            Ok(None) => {}
+            Ok(Some((start, end))) => {
+                let overlaps = slices.iter().any(|&(from, to)| start < to && from < end);
+                if overlaps || slices.len() == MOST_PARTS {
+                    return Part::Whole;
+                }
+                slices.push((start, end));
             }
         }
     }
+    match slices[..] {
+        [] if is_empty => Part::Whole,
+        [] => Part::Nowhere,
+        // What is left of a list may be one range; that needs no envelope (RFC 9110, 15.3.7.2).
+        [(start, end)] => Part::Slice(start, end),
+        _ => Part::Slices(slices),
+    }
+}
+
+/// What was to be a range is none.
+struct NoRange;
+
+/// One range of `len` bytes; `None` if nothing of it is there.
+fn one(spec: &str, len: u64) -> Result<Option<(u64, u64)>, NoRange> {
+    let (first, last) = spec.split_once('-').ok_or(NoRange)?;
+    let slice = match (number(first)?, number(last)?) {
+        (None, None) => return Err(NoRange),
+        (None, Some(suffix)) => (len - suffix.min(len), len),
+        (Some(first), None) => (first, len),
+        (Some(first), Some(last)) if last < first => return Err(NoRange),
+        (Some(first), Some(last)) => (first, last.saturating_add(1).min(len)),
+    };
+    Ok((slice.0 < slice.1).then_some(slice))
 }
 
 fn bytes_unit(field: &str) -> Option<&str> {
@@ -66,28 +76,27 @@ fn bytes_unit(field: &str) -> Option<&str> {
 }
 
 /// A position; `None` where none is given. Too many digits are as good as infinity.
-fn number(text: &str) -> Result<Option<u64>, ()> {
+fn number(text: &str) -> Result<Option<u64>, NoRange> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(None);
     }
-    if !text.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(());
-    }
-    Ok(Some(text.parse().unwrap_or(u64::MAX)))
+    let is_number = text.bytes().all(|b| b.is_ascii_digit());
+    if is_number { Ok(Some(text.parse().unwrap_or(u64::MAX))) } else { Err(NoRange) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn part(value: &str, len: u64) -> Part {
+        let mut headers = HeaderMap::new();
+        headers.insert(RANGE, value.parse().unwrap());
+        parse(&headers, len)
+    }
+
     #[test]
     fn ranges_are_clipped_refused_or_ignored() {
-        let part = |value: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(RANGE, value.parse().unwrap());
-            parse(&headers, 100)
-        };
         for (value, expected) in [
             ("bytes=0-9", Part::Slice(0, 10)),
             ("bytes=90-", Part::Slice(90, 100)),
@@ -97,17 +106,58 @@ mod tests {
             ("BYTES = 5-5", Part::Slice(5, 6)),
             ("bytes=100-", Part::Nowhere),
             ("bytes=99999999999999999999999-", Part::Nowhere),
+            ("bytes=99999999999999999999998-99999999999999999999999", Part::Nowhere),
             ("bytes=-0", Part::Nowhere),
             ("bytes=9-5", Part::Whole),
             ("bytes=a-b", Part::Whole),
             ("bytes=-", Part::Whole),
             ("bytes=--5", Part::Whole),
-            ("bytes=0-1,5-6", Part::Whole),
+            ("bytes=", Part::Whole),
+            ("bytes=,", Part::Whole),
             ("lines=0-9", Part::Whole),
             ("0-9", Part::Whole),
         ] {
-            assert_eq!(part(value), expected, "{value}");
+            assert_eq!(part(value, 100), expected, "{value}");
         }
         assert_eq!(parse(&HeaderMap::new(), 100), Part::Whole);
+        for value in ["bytes=0-", "bytes=-1", "bytes=0-0,-1"] {
+            assert_eq!(part(value, 0), Part::Nowhere, "{value} of nothing");
+        }
+    }
+
+    #[test]
+    fn lists_keep_their_order_and_lose_what_is_not_there() {
+        let slices = |slices: &[(u64, u64)]| Part::Slices(slices.to_vec());
+        for (value, expected) in [
+            ("bytes=0-1,5-6", slices(&[(0, 2), (5, 7)])),
+            ("bytes= 5-6 ,\t0-1 ", slices(&[(5, 7), (0, 2)])),
+            ("bytes=0-1,,2-3,", slices(&[(0, 2), (2, 4)])),
+            ("bytes=0-0,-1", slices(&[(0, 1), (99, 100)])),
+            ("bytes=0-1,90-", slices(&[(0, 2), (90, 100)])),
+            ("bytes=0-1,200-300,5-6", slices(&[(0, 2), (5, 7)])),
+            ("bytes=0-1,90-99999999999999999999999", slices(&[(0, 2), (90, 100)])),
+            ("bytes=0-1,200-", Part::Slice(0, 2)),
+            ("bytes=-0,5-5", Part::Slice(5, 6)),
+            ("bytes=200-,300-301,-0", Part::Nowhere),
+            ("bytes=0-5,5-9", Part::Whole),
+            ("bytes=50-,-60", Part::Whole),
+            ("bytes=0-,0-", Part::Whole),
+            ("bytes=0-1,x", Part::Whole),
+            ("bytes=0-1,6-5", Part::Whole),
+            ("bytes=200-,6-5", Part::Whole),
+        ] {
+            assert_eq!(part(value, 100), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn sixteen_parts_are_sent_and_seventeen_are_not() {
+        let list = |count: u64| {
+            let specs: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
+            format!("bytes={}", specs.join(","))
+        };
+        assert!(matches!(part(&list(16), 100), Part::Slices(slices) if slices.len() == 16));
+        assert!(matches!(part(&format!("{},200-", list(16)), 100), Part::Slices(slices) if slices.len() == 16));
+        assert_eq!(part(&list(17), 100), Part::Whole);
     }
 }

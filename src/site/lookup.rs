@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::model::site_path::{is_hidden, is_page};
 
+use super::flight;
 use super::rules::route::{Ask, End, end};
 use super::rules::{Rules, hosting};
 
@@ -11,6 +12,11 @@ use super::rules::{Rules, hosting};
 pub trait Files {
     /// The number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;
+
+    /// Whether Next.js has exported it, whose client asks for payloads under several names (see [`super::flight`]).
+    fn is_next(&self) -> bool {
+        false
+    }
 
     /// The rules that the site brings along.
     fn rules(&self) -> &Rules;
@@ -63,6 +69,8 @@ pub enum Place<'a> {
     Inside(&'a [u8]),
     /// Before it: the reader is led to its beginning.
     Above,
+    /// The payload of the site's front page: a client of Next.js asks for `/docs.txt` where `basePath` is `/docs`.
+    Front(&'static [u8]),
     /// Elsewhere.
     Outside,
 }
@@ -73,7 +81,11 @@ pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
     match address.strip_prefix(base) {
         Some(inside) => Place::Inside(inside),
         None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
-        None => Place::Outside,
+        None => match address.strip_prefix(&base[..base.len() - 1]) {
+            Some(b".txt") => Place::Front(b"/index.txt"),
+            Some(b".rsc") => Place::Front(b"/index.rsc"),
+            _ => Place::Outside,
+        },
     }
 }
 
@@ -88,6 +100,7 @@ pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, addre
     let inside = match place(base_path, address) {
         Place::Inside(_) => &address[base_path.len() - 1..],
         Place::Above => b"/",
+        Place::Front(payload) => return site.is_next() && exact(site, &payload[1..]).is_some(),
         Place::Outside => return false,
     };
     let ask = Ask { base_path, slashes, rules: &addresses.rules };
@@ -104,16 +117,26 @@ fn is_for_us(address: &[u8]) -> bool {
 
 /// Follows a decoded address without its leading slash.
 pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
-    if is_hidden(address) || is_for_us(address) || address.split(|&b| b == b'/').next() == Some(RESERVED) {
+    if is_never_served(address) {
         return Found::Nothing;
     }
     let Some((path, file)) = page_or_file(site, address) else {
-        return variant(site, address).map_or(Found::Nothing, Found::File);
+        let payload = if site.is_next() { flight::payload(site, address) } else { None };
+        return payload.or_else(|| variant(site, address)).map_or(Found::Nothing, Found::File);
     };
     if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
         return Found::File(file);
     }
     Found::Redirect(home(site, &path))
+}
+
+/// The file at exactly this address, if it may be served.
+pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
+    if is_never_served(address) { None } else { site.find(address) }
+}
+
+fn is_never_served(address: &[u8]) -> bool {
+    is_hidden(address) || is_for_us(address) || address.split(|&b| b == b'/').next() == Some(RESERVED)
 }
 
 /// The file behind an address (design, under HTTP).
@@ -180,12 +203,13 @@ fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod paths {
     use super::*;
 
-    struct Site<'a>(&'a [&'a str]);
+    /// Paths alone, as a site.
+    pub(in crate::site) struct Paths<'a>(pub(in crate::site) &'a [&'a str]);
 
-    impl Files for Site<'_> {
+    impl Files for Paths<'_> {
         fn find(&self, path: &[u8]) -> Option<usize> {
             self.0.iter().position(|p| p.as_bytes() == path)
         }
@@ -199,9 +223,15 @@ mod tests {
             None
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paths::Paths;
+    use super::*;
 
     fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
-        match resolve(&Site(files), address.as_bytes(), slashes) {
+        match resolve(&Paths(files), address.as_bytes(), slashes) {
             Found::File(i) => files[i].to_owned(),
             Found::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
             Found::Nothing => "404".to_owned(),
@@ -222,7 +252,7 @@ mod tests {
 
     #[test]
     fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
-        let site = Site(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
+        let site = Paths(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
         for slashes in [Slashes::Serve, Slashes::Redirect] {
             let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
             for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {

@@ -1,14 +1,16 @@
 //! A version as a file: the sealed image, its index, its mapping into memory, where an address leads by files and by
-//! rules, which links lead nowhere, and what differs from another version.
+//! rules, which links lead nowhere, what it needs from elsewhere, and what differs from another version.
 
 pub mod broken;
 pub mod diff;
+pub mod flight;
 pub mod image;
 pub mod index;
 pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;
+pub mod outside;
 pub mod rules;
 pub mod sealed;
 pub mod tree;

@@ -26,6 +26,8 @@ pub struct Sealed {
     pub not_found: Option<usize>,
     /// What `slashes = "auto"` means for this site.
     pub auto_slashes: Slashes,
+    /// Whether Next.js has exported it: there is a root `_next/` folder.
+    pub is_next: bool,
     /// The site's `llms.txt`, its index for assistants.
     pub llms: Option<usize>,
     rules: Rules,
@@ -45,10 +47,10 @@ impl Sealed {
     pub fn new(id: VersionId, image: Bytes, index: Index) -> Sealed {
         let mut table = vec![EMPTY; (index.len() * 2).next_power_of_two().max(2)];
         let mask = table.len() - 1;
-        let mut has_next = false;
+        let mut is_next = false;
         for i in 0..index.len() {
             let path = index.path(i);
-            has_next |= path.starts_with(b"_next/");
+            is_next |= path.starts_with(b"_next/");
             let mut slot = hash(path) & mask;
             while table[slot] != EMPTY {
                 slot = (slot + 1) & mask;
@@ -56,10 +58,10 @@ impl Sealed {
             table[slot] = i as u32;
         }
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
-        let auto_slashes = if has_next { Slashes::Serve } else { Slashes::Redirect };
+        let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
         let llms = index.find(b"llms.txt");
         let (rules, markdown) = (Rules::default(), beside(&index));
-        let mut sealed = Sealed { id, image, index, table, not_found, auto_slashes, llms, rules, markdown };
+        let mut sealed = Sealed { id, image, index, table, not_found, auto_slashes, is_next, llms, rules, markdown };
         sealed.rules = Rules::new(sealed.draft());
         sealed
     }
@@ -145,6 +147,10 @@ impl Sealed {
 }
 
 impl Files for Sealed {
+    fn is_next(&self) -> bool {
+        self.is_next
+    }
+
     fn find(&self, path: &[u8]) -> Option<usize> {
         let mask = self.table.len() - 1;
         let mut slot = hash(path) & mask;

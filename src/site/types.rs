@@ -29,7 +29,10 @@ pub fn media_type(path: &[u8]) -> Option<String> {
         "json" | "map" => "application/json",
         "webmanifest" => "application/manifest+json",
         "md" | "markdown" => "text/markdown",
-        "txt" | "rsc" => "text/plain",
+        "txt" => "text/plain",
+        // Payloads of React server components; a client of Next.js takes them under no other type. In a static export they
+        // are called .txt, and it takes text/plain as well.
+        "rsc" => "text/x-component",
         "xml" => "application/xml",
         "wasm" => "application/wasm",
         "avif" => "image/avif",
@@ -147,6 +150,7 @@ mod tests {
             ("a.webmanifest", "application/manifest+json"),
             ("a.xml", "application/xml; charset=utf-8"),
             ("a.txt", "text/plain; charset=utf-8"),
+            ("a.rsc", "text/x-component; charset=utf-8"),
             ("a.md", "text/markdown; charset=utf-8"),
             ("a.pdf", "application/pdf"),
             ("a.tar.gz", "application/gzip"),

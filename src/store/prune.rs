@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::model::version::VersionId;
 
+use super::derived::DERIVED;
 use super::record::Record;
 use super::space::Allowance;
 use super::writer::Writer;
@@ -28,6 +29,7 @@ impl Writer {
     /// Removes one version, unless somebody has it mapped.
     pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
         let dir = self.store().version_dir(id);
+        self.let_go(id);
         let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
         // Where files cannot be locked, as on NFS, nobody has them mapped either.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
@@ -44,7 +46,7 @@ impl Writer {
         let aside = self.store().root().join("staging").join(id.to_string());
         fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;
         let _ = fs::remove_dir_all(&aside);
-        for kind in ["receipts", "derived"] {
+        for kind in ["receipts", DERIVED] {
             let _ = fs::remove_dir_all(self.store().root().join(kind).join(id.to_string()));
         }
         Ok(())

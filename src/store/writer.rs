@@ -1,10 +1,11 @@
 //! The one writer of a store: staging, commit, the record, history.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::base::chain::words;
@@ -26,7 +27,18 @@ pub struct Writer {
     store: Store,
     /// Whose turn it is to change the record.
     turn: Mutex<()>,
+    /// Who has versions mapped that he could do without.
+    holder: OnceLock<Holder>,
     _lock: Lock,
+}
+
+/// Asked to let go of a version before it is removed.
+struct Holder(Box<dyn Fn(VersionId) + Send + Sync>);
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holder")
+    }
 }
 
 /// A folder for unfinished work; gone when dropped.
@@ -89,10 +101,24 @@ impl Writer {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
-        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), _lock: lock };
+        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), holder: OnceLock::new(), _lock: lock };
         owner::check(root).map_err(StoreError::io("trust the folders of", root))?;
         writer.sweep()?;
         Ok(writer)
+    }
+
+    /// Whoever has versions of this store mapped that he could do without says so once: `let_go` is called for each that is
+    /// to be removed. One that is still mapped afterwards stays.
+    pub fn before_removing(&self, let_go: impl Fn(VersionId) + Send + Sync + 'static) {
+        let first = self.holder.set(Holder(Box::new(let_go))).is_ok();
+        debug_assert!(first, "one holder a store");
+    }
+
+    /// Has a version let go of.
+    pub(super) fn let_go(&self, id: VersionId) {
+        if let Some(Holder(let_go)) = self.holder.get() {
+            let_go(id);
+        }
     }
 
     /// The store itself.
@@ -122,6 +148,7 @@ impl Writer {
                 sweep_unrenamed(&entry.map_err(StoreError::io("read", &parent))?.path())?;
             }
         }
+        self.sweep_derived();
         // Receipts of a version that was pruned, but not yet they.
         let (_pin, receipts) = owner::pinned(&self.store.root, "receipts")?;
         for entry in fs::read_dir(&receipts).map_err(StoreError::io("read", &receipts))? {
@@ -134,7 +161,7 @@ impl Writer {
     }
 
     /// What root writes into another user's store becomes that user's.
-    fn hand_over(&self) {
+    pub(super) fn hand_over(&self) {
         if let Err(error) = owner::hand_over(&self.store.root) {
             tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
         }
@@ -291,7 +318,7 @@ impl Writer {
 }
 
 /// Removes temporary names in `dir` from writes that did not reach their rename.
-fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
+pub(super) fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) }; // not a folder
     for entry in entries {
         let path = entry.map_err(StoreError::io("read", dir))?.path();

@@ -1,0 +1,87 @@
+//! Versions that were replaced a while ago. A page that is still open in somebody's browser belongs to one of them, and may
+//! yet ask for assets that the active version has not: those whose names say what they hold go on being answered, for
+//! `server.assetGrace`. Nothing else of them is reachable.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use crate::model::version::VersionId;
+use crate::site::lookup::exact;
+use crate::site::sealed::Sealed;
+use crate::site::types::{CacheClass, cache_class};
+
+/// Each has a descriptor and its index in memory, so no more than this many are kept: the ones replaced last.
+pub const MOST: usize = 8;
+
+/// A replaced version.
+#[derive(Debug, Clone)]
+struct Kept {
+    version: Arc<Sealed>,
+    until: Instant,
+}
+
+/// Replaced versions, the one replaced last first.
+#[derive(Debug)]
+pub struct Retained {
+    grace: Duration,
+    kept: ArcSwap<Vec<Kept>>,
+    /// Whose turn it is to change the list.
+    turn: Mutex<()>,
+}
+
+impl Retained {
+    /// None yet; each is kept for `grace` from when it was replaced.
+    pub fn new(grace: Duration) -> Retained {
+        Retained { grace, kept: ArcSwap::default(), turn: Mutex::default() }
+    }
+
+    /// Keeps a version that was replaced `age` ago, if that is not too long.
+    pub fn keep(&self, version: Arc<Sealed>, age: Duration) {
+        let now = Instant::now();
+        // A grace beyond what a clock can tell is none that ends.
+        let left = self.grace.saturating_sub(age).min(Duration::from_hours(24 * 36_500));
+        if left.is_zero() {
+            return;
+        }
+        self.change(|kept| {
+            kept.retain(|other| other.version.id != version.id);
+            kept.push(Kept { version, until: now + left });
+            kept.sort_by_key(|kept| std::cmp::Reverse(kept.until));
+            kept.truncate(MOST);
+        });
+    }
+
+    /// Lets go of a version: it is active again, or somebody needs its place.
+    pub fn let_go(&self, id: VersionId) {
+        self.change(|kept| kept.retain(|kept| kept.version.id != id));
+    }
+
+    /// Lets go of those whose time has come.
+    pub fn let_go_of_old(&self) {
+        let now = Instant::now();
+        if self.kept.load().iter().any(|kept| kept.until <= now) {
+            self.change(|kept| kept.retain(|kept| kept.until > now));
+        }
+    }
+
+    /// The file of a replaced version at exactly this decoded address, if its name is derived from its content.
+    pub fn find(&self, address: &[u8]) -> Option<(Arc<Sealed>, usize)> {
+        let kept = self.kept.load();
+        if kept.is_empty() || cache_class(address) != CacheClass::Immutable {
+            return None;
+        }
+        let now = Instant::now();
+        let living = kept.iter().filter(|kept| kept.until > now);
+        let mut versions = living.map(|kept| &kept.version);
+        versions.find_map(|version| exact(&**version, address).map(|file| (Arc::clone(version), file)))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Kept>)) {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = Vec::clone(&self.kept.load());
+        change(&mut kept);
+        self.kept.store(Arc::new(kept));
+    }
+}

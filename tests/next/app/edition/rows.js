@@ -1,0 +1,1 @@
+export default `High water of edition ${process.env.EDITION}`;

@@ -1,0 +1,7 @@
+// SLASH=1 writes folders, as `trailingSlash` does; BASE is where the site begins. EDITION tells two versions apart.
+export default {
+  output: 'export',
+  trailingSlash: process.env.SLASH === '1',
+  basePath: process.env.BASE || undefined,
+  env: { EDITION: process.env.EDITION },
+};
