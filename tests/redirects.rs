@@ -326,7 +326,11 @@ fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_fi
             assert_eq!(answer.header("x-all"), Some("own"), "the operator's replaces the bundle's");
             assert_eq!(answer.header("x-own"), Some("a, b"));
             assert_eq!(answer.header("cache-control"), Some("public, max-age=7"), "{status}");
-            assert_eq!(answer.header("x-frame-options"), None);
+            assert_eq!(
+                answer.header("x-frame-options"),
+                Some("SAMEORIGIN"),
+                "docwharf's own, which a bundle does not take away"
+            );
             assert_eq!(answer.header("vary"), Some("accept-encoding, Cookie"), "joined, not replaced");
             assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         }

@@ -9,7 +9,7 @@ use http::header::{
     CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY,
     CONTENT_TYPE, DATE, ETAG, EXPIRES, HOST, LAST_MODIFIED, LINK, LOCATION, PROXY_AUTHENTICATE, RETRY_AFTER,
     SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS,
+    X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -186,6 +186,12 @@ fn named(name: &str) -> Result<HeaderName, String> {
 }
 
 fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owner: Owner) {
+    // What the operator has shut, a bundle does not open.
+    let is_lock = [X_FRAME_OPTIONS, X_DNS_PREFETCH_CONTROL].contains(name);
+    let is_shut = headers.get(name).is_some_and(|value| value == "DENY" || value == "off");
+    if owner == Owner::Bundle && is_lock && is_shut {
+        return;
+    }
     let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(name);
     if *name == SET_COOKIE || is_policy {
         // Cookies cannot be joined. Policies count one beside the other, so that a bundle can forbid more and not less.
@@ -280,6 +286,12 @@ mod tests {
 
     #[test]
     fn a_bundle_forbids_more_and_never_less() {
+        let frames = |rule: &str, owner, before| applied(rule, owner, "/", 200, &[("x-frame-options", before)]);
+        let open = "/*\n X-Frame-Options: SAMEORIGIN\n";
+        assert_eq!(frames(open, Owner::Bundle, "DENY"), ["x-frame-options: DENY"]);
+        assert_eq!(frames(open, Owner::Operator, "DENY"), ["x-frame-options: SAMEORIGIN"]);
+        let shut = "/*\n X-Frame-Options: DENY\n";
+        assert_eq!(frames(shut, Owner::Bundle, "SAMEORIGIN"), ["x-frame-options: DENY"]);
         let rule = "/*\n Content-Security-Policy: default-src *\n";
         let before = [("content-security-policy", "default-src 'self'")];
         assert_eq!(applied(rule, Owner::Bundle, "/", 200, &before).len(), 2);
