@@ -37,7 +37,8 @@ ENV DOCWHARF_STORE__PATH=/data \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 USER 65532:65532
 VOLUME /data
-EXPOSE 8080
+# 8443 for whoever sets DOCWHARF_TLS__LISTEN and mounts a certificate; DOCWHARF_SERVER__LISTEN= (empty) then ends 8080.
+EXPOSE 8080 8443
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/docwharf", "health"]
 ENTRYPOINT ["/docwharf"]
 CMD ["run"]

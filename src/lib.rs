@@ -7,8 +7,8 @@
 //! - [`model`] (1): the words: paths that were judged, digests, version ids, limits, units. [`codec`] (1): DEFLATE and
 //!   gzip. Neither does I/O. [`net`] (1): the HTTP client, its troubles, and when to try again.
 //! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
-//!   where an address leads. [`store`] (2) keeps versions and the one record that says which is served. [`api`] (2)
-//!   speaks to the management API, [`fetch`] (2) downloads and never holds the key.
+//!   where an address leads, by its files and by rules. [`store`] (2) keeps versions and the one record that says which
+//!   is served. [`api`] (2) speaks to the management API, [`fetch`] (2) downloads and never holds the key.
 //! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one, [`publish`] (3) writes it out
 //!   as files for another server. [`analytics`] (3) makes sense of what readers searched for.
 //! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes

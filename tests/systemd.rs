@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use support::client::{Host, bundle, finish, front, text};
+use support::tls::{Authority, secure_get};
 use support::{Daemon, http, until};
 
 /// The manager's end of the line.
@@ -314,6 +315,23 @@ fn a_socket_named_admin_is_for_the_admin_side() {
     assert_eq!(http::get(&daemon.address, "/livez").status, 503, "that is a page of the site");
     until("the admin side answers", || TcpStream::connect(&admin_address).is_ok());
     assert_eq!(http::get(&admin_address, "/livez").text(), "ok\n");
+}
+
+#[test]
+fn a_socket_named_https_is_encrypted_and_needs_a_certificate() {
+    let host = with_inbox().set("server.listen", "[]");
+    let ended = finish(&mut run_on(&with_inbox(), listener().0, &["https"])).expect(2);
+    assert!(ended.stderr.contains("tls.certFile") && ended.stdout.is_empty(), "{}", ended.stderr);
+    let authority = Authority::new();
+    let pair = authority.issue(&["docs.example"]);
+    host.put("cert.pem", &pair.certificate);
+    host.put("key.pem", &pair.key);
+    let host = host.set("tls.certFile", text("cert.pem")).set("tls.keyFile", text("key.pem"));
+    let (socket, address) = listener();
+    let daemon = Daemon::start(&mut run_on(&host, socket, &["https"]));
+    assert_eq!(daemon.urls, [format!("https://{address}/")], "nothing is served in the clear");
+    let answer = secure_get(&address, &authority.client(&["http/1.1"]), "docs.example", "/", &[]);
+    assert_eq!(answer.status, 503, "there is no version yet");
 }
 
 #[test]

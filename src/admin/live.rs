@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use crate::model::version::VersionId;
 use crate::publish::Settings;
+use crate::serve::tls::Tls;
+use crate::site::outside::csp::Survey;
 use crate::sync::Intent;
 use crate::sync::act::Doing;
 
@@ -25,6 +27,21 @@ pub struct Now {
     pub publish: Option<Settings>,
     /// Why that has failed last, if it has.
     pub publish_error: Option<String>,
+    /// The content security policies, if any are sent.
+    pub policy: Option<Policy>,
+    /// Why the TLS files as they are now are not in force, if they are not.
+    pub tls_error: Option<String>,
+}
+
+/// Where the content security policies stand.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// `server.csp`
+    pub preset: &'static str,
+    /// Of which version.
+    pub version: VersionId,
+    /// What they are like; none until they are known.
+    pub survey: Option<Survey>,
 }
 
 /// A running daemon.
@@ -36,13 +53,15 @@ pub struct Live {
     pub addresses: Vec<String>,
     /// Where it tells how it is, besides the control socket.
     pub admin: Vec<String>,
+    /// Under which certificate, if connections are encrypted.
+    pub tls: Option<Arc<Tls>>,
     now: Mutex<Now>,
 }
 
 impl Live {
     /// A daemon that has just started, with the addresses of its listeners.
-    pub fn new(addresses: Vec<String>, admin: Vec<String>) -> Live {
-        Live { started: SystemTime::now(), addresses, admin, now: Mutex::default() }
+    pub fn new(addresses: Vec<String>, admin: Vec<String>, tls: Option<Arc<Tls>>) -> Live {
+        Live { started: SystemTime::now(), addresses, admin, tls, now: Mutex::default() }
     }
 
     /// What is so now.

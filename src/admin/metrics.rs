@@ -50,11 +50,13 @@ pub struct Metrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     store_versions: Gauge,
+    certificate_end: Seconds,
+    log_dropped: Counter,
 }
 
 impl Metrics {
-    /// Nothing has been counted yet.
-    pub fn new() -> Metrics {
+    /// Nothing has been counted yet. `is_encrypted`: there is a TLS certificate to tell of.
+    pub fn new(is_encrypted: bool) -> Metrics {
         let mut registry = Registry::with_prefix("docwharf");
         let metrics = Metrics {
             registry: Mutex::default(),
@@ -76,6 +78,8 @@ impl Metrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             store_versions: Gauge::default(),
+            certificate_end: Seconds::default(),
+            log_dropped: Counter::default(),
         };
         let r = &mut registry;
         r.register("build", "The program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -105,6 +109,13 @@ impl Metrics {
         ] {
             r.register(name, help, gauge.clone());
         }
+        if is_encrypted {
+            // Where there is no certificate, a 0 would look like one that has long ended.
+            let (name, help) = ("tls_certificate_not_after_timestamp", "When the TLS certificate in force ends");
+            r.register_with_unit(name, help, Unit::Seconds, metrics.certificate_end.clone());
+        }
+        let help = "Lines of the access log that could not be written";
+        r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
         // Series that are there from the start can be summed and alerted on.
@@ -134,6 +145,11 @@ impl Metrics {
         for (class, count) in CLASSES.into_iter().zip(site.requests()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
+        }
+        let dropped = site.log().map_or(0, |log| log.dropped());
+        self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
+        if let Some(tls) = &live.tls {
+            self.certificate_end.set(seconds(tls.pair().end));
         }
         let mut text = String::new();
         encode(&mut text, &registry)?;
@@ -166,12 +182,6 @@ impl Metrics {
             self.store_versions.set(i64::try_from(versions.len()).unwrap_or(i64::MAX));
             self.store_bytes.set(versions.iter().map(|version| version.bytes.cast_signed()).sum());
         }
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Metrics {
-        Metrics::new()
     }
 }
 

@@ -2,6 +2,7 @@
 //! against: fields may be added, none changes its meaning without another `schemaVersion`.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ use crate::store::{Store, StoreError};
 use crate::sync::staged::{Waits, staged, way_out};
 use crate::sync::{ApiSource, Bundle, Intent};
 
-use super::live::Live;
+use super::live::{Live, Policy};
 
 /// See the module. Times are RFC 3339.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -137,6 +138,61 @@ pub struct Daemon {
     /// What is published as files, if anything is to be.
     #[serde(default)]
     pub publish: Option<Publish>,
+    /// The content security policies, if any are sent (`server.csp`).
+    #[serde(default)]
+    pub csp: Option<Csp>,
+    /// Under which certificate connections are encrypted, if they are.
+    #[serde(default)]
+    pub tls: Option<Certificate>,
+}
+
+/// Content security policies.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Csp {
+    /// `server.csp`
+    pub preset: String,
+    /// The version that they are of.
+    pub version: VersionId,
+    /// Whether they are known; if not, its pages are being read.
+    pub ready: bool,
+    /// Pages that have one.
+    pub pages: u64,
+    /// Those whose inline scripts are allowed as they come, because a policy that names them would be longer than
+    /// `server.cspSize`.
+    pub too_long: u64,
+    /// The same, because they cannot be named for certain.
+    pub unsure: u64,
+    /// Bytes of the longest policy that is sent.
+    pub longest: u64,
+    /// The same for all pages together.
+    pub total: u64,
+}
+
+impl From<Policy> for Csp {
+    fn from(policy: Policy) -> Csp {
+        let survey = policy.survey.unwrap_or_default();
+        Csp {
+            preset: policy.preset.to_owned(),
+            version: policy.version,
+            ready: policy.survey.is_some(),
+            pages: survey.pages,
+            too_long: survey.long,
+            unsure: survey.unsure,
+            longest: survey.longest as u64,
+            total: survey.total,
+        }
+    }
+}
+
+/// The TLS certificate in force.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// Until when it counts.
+    pub not_after: String,
+    /// What is wrong: with the files as they are now, which are not in force then, or with its dates.
+    pub error: Option<String>,
 }
 
 /// What is published as files.
@@ -171,6 +227,12 @@ impl Status {
                 directory: settings.directory.clone(),
                 version: published(settings),
                 error: now.publish_error.clone(),
+            }),
+            csp: now.policy.map(Csp::from),
+            tls: live.tls.as_ref().map(|tls| {
+                let pair = tls.pair();
+                let error = now.tls_error.clone().or_else(|| pair.doubt(SystemTime::now()));
+                Certificate { not_after: show_time(pair.end), error }
             }),
         });
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);

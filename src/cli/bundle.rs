@@ -1,4 +1,4 @@
-//! `docwharf bundle verify|inspect|unpack|pack`
+//! `docwharf bundle verify|inspect|unpack|pack|audit`
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ use crate::seal::pack::{PackError, pack};
 use crate::seal::unpack::{UnpackError, unpack};
 use crate::seal::{Effort, Proven, verify};
 
+use super::audit::AuditCommand;
 use super::{Context, Failure, progress};
 
 #[derive(Debug, Subcommand)]
@@ -23,6 +24,8 @@ pub(super) enum Bundle {
     Unpack(Unpack),
     /// Make a bundle of a folder; the same content gives the same bytes
     Pack(Pack),
+    /// List what a site needs from other origins; 1 if it needs anything
+    Audit(AuditCommand),
 }
 
 #[derive(Debug, Args)]
@@ -79,6 +82,7 @@ impl Bundle {
                 let text = format!("unpacked {} into {}\n", summary(&proven), one.dir.display());
                 context.done(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
             }
+            Bundle::Audit(audit) => audit.run(context),
             Bundle::Pack(one) => {
                 let proven =
                     progress::with_meter(context, "packing", |meter| pack(&one.dir, &one.bundle, &effort, meter))?;

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::base::chain::OneLine;
-use crate::config::show::{as_json, as_toml, shown};
+use crate::base::chain::{Chain, OneLine};
+use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::doctor::configuration::doubts;
+use crate::serve::pair::Pair;
 
 use super::{Context, Failure, print};
 
@@ -62,6 +63,13 @@ fn check(context: &Context) -> Result<(), Failure> {
             warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.key.name()));
         }
     }
+    if let Some(tls) = &config.tls {
+        // The same for the certificate.
+        match Pair::load(&tls.files) {
+            Ok(pair) => warnings.extend(pair.doubt(std::time::SystemTime::now())),
+            Err(error) => warnings.push(Chain(&error).to_string()),
+        }
+    }
     warnings.extend(doubts(&config));
     for warning in &warnings {
         context.say(&format!("docwharf: warning: {}", OneLine(warning)));
@@ -77,9 +85,11 @@ fn show(context: &Context) -> Result<(), Failure> {
     let sources = context.sources();
     let raw = sources.read().map_err(Failure::Config)?;
     let values = shown(&raw);
+    let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
+    json["lists"] = lists_as_json(&raw);
     // What does not check is not in force.
     sources.check(raw).map_err(Failure::Config)?;
-    context.result(&as_json(&values), &as_toml(&values))
+    context.result(&json, &text)
 }
 
 impl Init {

@@ -62,7 +62,7 @@ impl DiffCommand {
 }
 
 /// The version that a name stands for. A label wins over the words, as it does over the digits of an id.
-fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
+pub(super) fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
     let word = match name {
         _ if record.labels.contains_key(name) => None,
         "active" => Some(record.active),
@@ -211,7 +211,7 @@ fn bare(path: &[u8]) -> String {
 }
 
 /// Text as code in Markdown: nothing in it means anything, not even backticks.
-fn code(text: &str) -> String {
+pub(super) fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };

@@ -12,6 +12,7 @@ use crate::net::trouble::{Cause, Trouble};
 use crate::origin::{KeyError, OriginError};
 use crate::publish::PublishError;
 use crate::seal::SealError;
+use crate::serve::pair::PairError;
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
@@ -88,10 +89,14 @@ impl Failure {
             Failure::Store(error) => store_code(error),
             Failure::Sync(error) => sync_code(error),
             Failure::Daemon(error) => match error {
-                DaemonError::NothingToServe { .. } => 2,
+                DaemonError::NothingToServe { .. } | DaemonError::Nowhere | DaemonError::NoPair => 2,
+                DaemonError::Tls(error) => pair_code(error),
                 DaemonError::FirstSync(error) => sync_code(error),
                 DaemonError::Store(error) => store_code(error),
-                DaemonError::Bind { .. } | DaemonError::Passed { .. } | DaemonError::Start(_) => 8,
+                DaemonError::Bind { .. }
+                | DaemonError::Passed { .. }
+                | DaemonError::Log { .. }
+                | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },
             Failure::Origin(error) => origin_code(error),
@@ -112,6 +117,15 @@ fn seal_code(error: &SealError) -> u8 {
         // A wrong path is a wrong argument; a right one that cannot be read is this machine's fault.
         SealError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
         SealError::Read { .. } | SealError::Write { .. } => 8,
+    }
+}
+
+/// What a configuration points at and cannot be used is a mistake in it; a file that is there and may not be read is this
+/// machine's fault.
+fn pair_code(error: &PairError) -> u8 {
+    match error {
+        PairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
+        _ => 2,
     }
 }
 

@@ -19,7 +19,10 @@ pub(super) struct Man {
 /// What each exit code says, as README.md has it too.
 const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done, already current, staged as configured, or disabled"),
-    ("1", "other; diff: something differs; doctor: there is an error"),
+    (
+        "1",
+        "other; diff: something differs; doctor: there is an error; redirects check: something is wrong; bundle audit: something is needed from elsewhere",
+    ),
     ("2", "usage or configuration; also 400 from the API"),
     ("3", "refused by the upstream: 401, 403"),
     (

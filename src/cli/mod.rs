@@ -2,6 +2,7 @@
 
 mod analytics;
 mod attend;
+mod audit;
 mod bundle;
 mod caller;
 mod completions;
@@ -20,6 +21,7 @@ mod origin;
 mod preview;
 mod progress;
 mod publish;
+mod redirects;
 mod run;
 mod serve;
 mod stage;
@@ -44,6 +46,7 @@ use crate::base::chain::OneLine;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
 use crate::seal::Effort;
+use crate::site::lookup::Addresses;
 
 pub use exit::Failure;
 
@@ -139,6 +142,9 @@ enum Command {
     /// Look into bundles, unpack and make them
     #[command(subcommand)]
     Bundle(bundle::Bundle),
+    /// Look after redirects
+    #[command(subcommand)]
+    Redirects(redirects::Redirects),
     /// Look for what is wrong or will be: configuration, key, clock, network, disk, permissions, ports, limits
     Doctor(doctor::Doctor),
     /// Print a completion script for a shell
@@ -221,6 +227,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Analytics(command) => command.run(&context),
         Command::Config(command) => command.run(&context),
         Command::Bundle(command) => command.run(&context),
+        Command::Redirects(command) => command.run(&context),
         Command::Doctor(command) => command.run(&context),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
@@ -296,6 +303,14 @@ impl Context {
             return Ok(Limits::default());
         }
         Ok(self.config()?.intent.effort.limits)
+    }
+
+    /// How addresses are understood, where a configuration is named; a single bundle needs none.
+    fn addresses(&self) -> Result<Addresses, Failure> {
+        if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
+            return Ok(Addresses::default());
+        }
+        Ok(self.config()?.intent.gate.addresses)
     }
 
     /// What opening a stored version may cost.

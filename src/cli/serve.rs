@@ -8,11 +8,14 @@ use clap::Args;
 
 use crate::bundle::folder::Folder;
 use crate::config::checked::DEFAULT_LISTEN;
+use crate::config::protection::{CSP_SIZE, parse_csp, protection};
 use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
-use crate::daemon;
+use crate::daemon::{self, protect_alone};
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
+use crate::serve::dress::Frames;
+use crate::serve::pair::Files;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
 use crate::site::mapping;
@@ -33,6 +36,15 @@ pub(super) struct Serve {
     /// What to do about the several addresses of a page: auto, serve or redirect
     #[arg(long, value_name = "HOW", default_value = "auto")]
     slashes: String,
+    /// The content security policy: off, report, connected or airgap
+    #[arg(long, value_name = "PRESET", default_value = "off")]
+    csp: String,
+    /// Serve encrypted under this certificate, followed by those that lead to its root (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The certificate's key (PEM, not encrypted)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Seal and serve again whenever the archive or folder changes
     #[arg(long)]
     watch: bool,
@@ -48,20 +60,38 @@ impl Serve {
         let settings = Settings {
             base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
+            protection: protection(
+                parse_csp(&self.csp).map_err(|why| Failure::Usage(format!("--csp: {why}")))?,
+                Frames::default(),
+                CSP_SIZE,
+                None,
+            ),
             ..Settings::default()
         };
+        // A short matter that may be wrong, too.
+        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });
+        let tls = files.map(|files| daemon::tls(&files)).transpose()?;
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
         let effort = Effort::new(context.limits()?);
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
-        let listeners = daemon::bind(&addresses)?;
+        if let Some(doubts) = version.doubts() {
+            context.warn(&self.path.display().to_string(), &[doubts]);
+        }
+        let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let site = Site::new(settings);
+        site.obey(context.addresses()?.rules);
         site.show(version);
-        if self.watch {
-            let (path, site) = (self.path, Arc::clone(&site));
+        if self.watch || site.csp_rules().is_some() {
+            let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // Looks for as long as the process lives; it owns nothing that would have to be given back.
-            std::thread::spawn(move || watch(&path, &effort, &site, before));
+            std::thread::spawn(move || {
+                protect_alone(&site, effort.threads);
+                if is_watched {
+                    watch(&path, &effort, &site, before);
+                }
+            });
         }
         Ok(daemon::serve(site, listeners)?)
     }
@@ -106,11 +136,12 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
         }
         match sealed(path, effort, &Meter::default()) {
             Ok((version, warnings)) => {
-                for warning in warnings {
+                for warning in warnings.into_iter().chain(version.doubts()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
                 site.show(version);
+                protect_alone(site, effort.threads);
             }
             Err(error) => tracing::error!("{error}; what was served before stays"),
         }
@@ -118,7 +149,7 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     }
 }
 
-fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
+pub(super) fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
     let sealing = seal::seal(path, &Space::Unlinked(std::env::temp_dir()), effort, meter)?;
     let Sealing { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::admin::status;
 use crate::base::chain::OneLine;
-use crate::model::units::show_size;
+use crate::model::units::{count, show_size};
 use crate::store::Store;
 
 use super::order;
@@ -77,10 +77,17 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
             for address in &daemon.admin {
                 line("admin", address.clone());
             }
+            if let Some(tls) = &daemon.tls {
+                let not = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                line("tls", format!("certificate until {}{not}", tls.not_after));
+            }
             if let Some(publish) = &daemon.publish {
                 let what = publish.version.map_or_else(|| "nothing yet".to_owned(), |id| id.short());
                 let not = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
                 line("published", format!("{what} in {}{not}", publish.directory.display()));
+            }
+            if let Some(csp) = &daemon.csp {
+                line("policy", policy(csp));
             }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
@@ -120,6 +127,21 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
         let _ = writeln!(all, "{name:11}{}", OneLine(text));
         all
     })
+}
+
+/// The content security policies, in words.
+fn policy(csp: &status::Csp) -> String {
+    if !csp.ready {
+        return format!("{}: the pages of {} are being read", csp.preset, csp.version.short());
+    }
+    let loose = csp.too_long + csp.unsure;
+    let loose = if loose == 0 {
+        String::new()
+    } else {
+        let (long, unsure) = (csp.too_long, csp.unsure);
+        format!("; {loose} allow inline scripts as they come ({long} would be too long, {unsure} are not certain)")
+    };
+    format!("{}: {}, at most {} bytes{loose}", csp.preset, count(csp.pages, "page"), csp.longest)
 }
 
 /// What is known of the source: what was seen, what comes next.

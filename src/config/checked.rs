@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
@@ -13,18 +14,25 @@ use crate::net::Network;
 use crate::publish;
 use crate::seal::Effort;
 use crate::serve::Settings;
+use crate::serve::log::LogSettings;
 use crate::site::lookup::Addresses;
+use crate::site::rules::Rules;
 use crate::sync::key::KeyPlace;
 use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
+use super::access::{check_access, check_log};
 use super::checker::Checker;
 use super::gate::{check_activation, check_gate};
+use super::protection;
 use super::publish::check_publish;
 use super::raw::{Raw, Value};
+use super::rules::{check_rules, redirects_file};
 use super::space;
+use super::tls::{TlsSettings, check_hsts, check_tls};
 use super::values::{
-    parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_project, parse_slashes,
+    parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_listen_list, parse_project,
+    parse_slashes,
 };
 use super::{Place, Problem};
 
@@ -56,6 +64,14 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// The operator's redirects, rewrites and fields.
+    pub rules: Arc<Rules>,
+    /// The file that some of them come from.
+    pub rules_file: Option<PathBuf>,
+    /// Where it is served encrypted, and under which certificate.
+    pub tls: Option<TlsSettings>,
+    /// What is written down of requests.
+    pub log: Option<LogSettings>,
     /// Where health, status and metrics are told, besides the control socket.
     pub admin: Vec<SocketAddr>,
     /// Where it is put as files for another server.
@@ -175,7 +191,11 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     };
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
-    let intent = check_intent(&mut checker, &base_of, &mut warnings, &settings);
+    let rules = check_rules(&mut checker, &base_of);
+    let rules_file = redirects_file(&mut checker, &base_of);
+    let addresses =
+        Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
+    let intent = check_intent(&mut checker, &base_of, &mut warnings, addresses);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -184,14 +204,32 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = store_path(&mut checker, &base_of);
-    let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN]);
-    let admin = check_listen(&mut checker, "admin.listen", &[]);
+    let tls = check_tls(&mut checker, &base_of);
+    let log = check_log(&mut checker, &base_of);
+    // A site may be served encrypted only.
+    let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN], tls.is_some());
+    let admin = check_listen(&mut checker, "admin.listen", &[], false);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
-    Ok(Config { intent, schedule, inbox, threads, store, listen, settings, admin, publish, warnings })
+    Ok(Config {
+        intent,
+        schedule,
+        inbox,
+        threads,
+        store,
+        listen,
+        settings,
+        rules,
+        rules_file,
+        tls,
+        log,
+        admin,
+        publish,
+        warnings,
+    })
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
@@ -208,9 +246,8 @@ fn check_intent(
     checker: &mut Checker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<Problem>,
-    settings: &Settings,
+    addresses: Addresses,
 ) -> Intent {
-    let addresses = Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes };
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -350,13 +387,12 @@ fn default_probes(domain: &str) -> Vec<SafeUrl> {
     ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
 }
 
-fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str]) -> Vec<SocketAddr> {
+fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str], may_be_none: bool) -> Vec<SocketAddr> {
     let Some(texts) = checker.texts(key) else {
         return default.iter().filter_map(|text| parse_listen(text).ok()).collect();
     };
-    let parsed = texts.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
-    match parsed {
-        Ok(list) if !list.is_empty() => list,
+    match parse_listen_list(&texts) {
+        Ok(list) if may_be_none || !list.is_empty() => list,
         Ok(_) => {
             checker.value::<()>(key, |_| Err("at least one address is needed".to_owned()));
             Vec::new()
@@ -378,12 +414,17 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         Value::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
-    Settings {
+    let mut settings = Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
-    }
+        protection: protection::check(checker),
+        hsts: check_hsts(checker),
+        ..Settings::default()
+    };
+    check_access(checker, &mut settings);
+    settings
 }
 
 #[cfg(test)]

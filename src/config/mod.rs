@@ -1,12 +1,17 @@
 //! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
 
+pub mod access;
 pub mod checked;
 mod checker;
 mod gate;
+pub mod lists;
+pub mod protection;
 mod publish;
 pub mod raw;
+mod rules;
 pub mod show;
 mod space;
+pub mod tls;
 pub mod values;
 
 use std::fmt;

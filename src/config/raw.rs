@@ -6,6 +6,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::lists::{self, LISTS, Row};
 use super::{Place, Problem};
 
 /// A key: its name, and its default as `config show` prints it; empty where there is none.
@@ -54,7 +55,22 @@ pub const KEYS: &[Key] = &[
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),
     key("server.identityCache", "\"64MiB\""),
+    key("server.csp", "\"off\""),
+    key("server.cspSize", "\"3KiB\""),
+    key("server.frames", "\"same\""),
+    key("server.referrerPolicy", "\"strict-origin-when-cross-origin\""),
     key("server.assetGrace", "\"72h\""),
+    key("server.redirectsFile", ""),
+    key("server.trustedProxies", ""),
+    key("tls.certFile", ""),
+    key("tls.keyFile", ""),
+    key("tls.listen", ""),
+    key("tls.hsts", ""),
+    key("access.allow", ""),
+    key("access.header", ""),
+    key("access.log", "\"off\""),
+    key("access.logFile", ""),
+    key("access.logAddress", "\"truncated\""),
     key("admin.listen", ""),
     key("publish.directory", ""),
     key("publish.mode", "\"0644\""),
@@ -123,6 +139,7 @@ impl std::fmt::Debug for Value {
 #[derive(Debug, Default)]
 pub struct Raw {
     values: BTreeMap<&'static str, Written>,
+    lists: BTreeMap<&'static str, Vec<Row>>,
     /// Mistakes of form.
     pub problems: Vec<Problem>,
     /// What is allowed but probably not meant.
@@ -133,6 +150,11 @@ impl Raw {
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Written> {
         self.values.get(key)
+    }
+
+    /// The rows of a list.
+    pub fn rows(&self, list: &str) -> &[Row] {
+        self.lists.get(list).map_or(&[], Vec::as_slice)
     }
 
     /// Reads TOML text; `path` is for messages.
@@ -157,6 +179,11 @@ impl Raw {
         for (key, value) in table {
             let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
             let here = place(key.span().start);
+            if let Some(list) = lists::named(&name) {
+                let rows = list.read(self, value.get_ref(), here, place);
+                self.lists.insert(list.name, rows);
+                continue;
+            }
             let is_section =
                 KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
             if is_section {
@@ -221,7 +248,7 @@ impl Raw {
     }
 }
 
-fn shape(value: &DeValue<'_>) -> Option<Value> {
+pub(super) fn shape(value: &DeValue<'_>) -> Option<Value> {
     match value {
         DeValue::String(text) => Some(Value::Text(text.to_string())),
         DeValue::Boolean(flag) => Some(Value::Flag(*flag)),
@@ -253,11 +280,12 @@ pub fn variable(key: &str) -> String {
 fn unknown(name: &str) -> String {
     // A section may be what was meant, too.
     let sections = keys().filter_map(|key| key.name.split_once('.').map(|(section, _)| section.to_owned()));
-    let nearest = nearest(name, keys().map(|key| key.name.to_owned()).chain(sections));
+    let lists = LISTS.iter().map(|list| list.name.to_owned());
+    let nearest = nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));
     format!("there is no key {name}{nearest}")
 }
 
-fn nearest(name: &str, known: impl Iterator<Item = String>) -> String {
+pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> String {
     let scored = known.map(|key| (strsim::damerau_levenshtein(name, &key), key));
     match scored.min() {
         Some((distance, key)) if distance <= 4 => format!("; did you mean {key}?"),

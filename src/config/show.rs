@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::base::secret::SafeUrl;
 
 use super::Place;
+use super::lists::{LISTS, Row, toml_key};
 use super::raw::{Raw, Value, keys};
 
 /// One value in force.
@@ -26,15 +27,9 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
     let each_look =
         matches!(raw.get("sync.probe").map(|written| &written.value), Some(Value::Texts(list)) if list.is_empty());
     let of = |key: super::raw::Key| match raw.get(key.name) {
-        Some(written) => Shown {
-            name: key.name,
-            value: Some(toml(key.name, &written.value)),
-            origin: match &written.place {
-                Place::File(path, line, _) => format!("{}:{line}", path.display()),
-                Place::Env(name) => format!("${name}"),
-                Place::Missing => "default".to_owned(),
-            },
-        },
+        Some(written) => {
+            Shown { name: key.name, value: Some(toml(key.name, &written.value)), origin: origin(&written.place) }
+        }
         None if key.default.is_empty() => Shown { name: key.name, value: None, origin: "not set".to_owned() },
         None => {
             let default = if each_look && key.name == "sync.interval" { "\"24h\"" } else { key.default };
@@ -42,6 +37,14 @@ pub fn shown(raw: &Raw) -> Vec<Shown> {
         }
     };
     keys().map(of).collect()
+}
+
+fn origin(place: &Place) -> String {
+    match place {
+        Place::File(path, line, _) => format!("{}:{line}", path.display()),
+        Place::Env(name) => format!("${name}"),
+        Place::Missing => "default".to_owned(),
+    }
 }
 
 fn toml(name: &str, value: &Value) -> String {
@@ -89,6 +92,29 @@ pub fn as_toml(values: &[Shown]) -> String {
         let _ = writeln!(out, "{line:width$}  # {}", value.origin);
     }
     out
+}
+
+/// The lists as TOML.
+pub fn lists_as_toml(raw: &Raw) -> String {
+    let mut out = String::new();
+    for (list, row) in LISTS.iter().flat_map(|list| raw.rows(list.name).iter().map(move |row| (list.name, row))) {
+        let _ = writeln!(out, "\n[[{list}]]  # {}", origin(&row.place));
+        for (key, written) in &row.items {
+            let _ = writeln!(out, "{} = {}", toml_key(key), toml(key, &written.value));
+        }
+    }
+    out
+}
+
+/// The lists as JSON: name → rows.
+pub fn lists_as_json(raw: &Raw) -> Json {
+    let read = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
+    let of = |row: &Row| {
+        let items = row.items.iter().map(|(key, written)| (key.clone(), read(toml(key, &written.value))));
+        json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
+    };
+    let lists = LISTS.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).iter().map(of).collect()));
+    Json::Object(lists.collect())
 }
 
 /// As JSON: key → value and origin.

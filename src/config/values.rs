@@ -85,6 +85,11 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is no address: write it like 127.0.0.1:8080 or [::]:8080"))
 }
 
+/// Addresses to listen on; an empty text is none.
+pub(super) fn parse_listen_list(texts: &[String]) -> Result<Vec<SocketAddr>, String> {
+    texts.iter().filter(|text| !text.is_empty()).map(|text| parse_listen(text)).collect()
+}
+
 /// `auto`, `serve` or `redirect`.
 pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
     match text {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,6 +25,7 @@ use crate::model::units::{parse_time, unix_seconds};
 use crate::model::version::VersionId;
 use crate::net::trouble::LONGEST;
 use crate::serve::Site;
+use crate::serve::tls::Tls;
 use crate::store::writer::Writer;
 use crate::sync::inbox::Inbox;
 use crate::sync::plan::Trigger;
@@ -38,7 +40,7 @@ use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
-use super::work::{Done, Running, Work};
+use super::work::{Done, Running, Work, half_the_cores};
 
 /// How often a file in the inbox that may still be growing is looked at.
 pub(super) const GLANCE: Duration = Duration::from_millis(500);
@@ -90,6 +92,12 @@ pub(super) struct Agent {
     pub(super) since: Option<(VersionId, Option<String>)>,
     /// How the last sync failed, if it did.
     pub(super) last_error: Option<String>,
+    /// The pair under which the site is served encrypted.
+    pub(super) tls: Option<Arc<Tls>>,
+    /// Why its files as they are now are not in force.
+    pub(super) tls_error: Option<String>,
+    /// Where the site is served.
+    pub(super) reached: Vec<SocketAddr>,
 }
 
 /// What an agent stands on.
@@ -104,6 +112,8 @@ pub(super) struct Ground {
     pub(super) metrics: Arc<Metrics>,
     pub(super) describe: Describe,
     pub(super) notifier: Notifier,
+    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) reached: Vec<SocketAddr>,
 }
 
 /// Gets the answer to an order.
@@ -121,7 +131,8 @@ enum Woken {
 
 impl Agent {
     pub(super) fn new(ground: Ground) -> Agent {
-        let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier } = ground;
+        let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier, tls, reached } =
+            ground;
         let watch = Watch::new(watched(&sources, &config));
         let inbox = open_inbox(&config);
         let glance = inbox.as_ref().map(|_| Instant::now());
@@ -156,10 +167,14 @@ impl Agent {
             notifier,
             since: None,
             last_error: None,
+            tls,
+            tls_error: None,
+            reached,
         };
         // What has changed since the configuration was read and before it was watched; what an earlier process remembers of
         // it is no longer so.
         agent.reload();
+        agent.warn_of_exposure();
         agent.take_up_backoff();
         agent
     }
@@ -203,14 +218,20 @@ impl Agent {
             match woken {
                 Woken::Hangup => {
                     self.notifier.reloading();
+                    self.reopen_log();
                     // What is read now is what later changes are compared with.
                     if self.watch.compare().contains(&What::Inbox) {
                         self.glance = Some(Instant::now());
                     }
                     let before = self.config.clone();
                     // Signals may come faster than syncs end: one under way for the same thing goes on.
-                    if self.reload() && self.config != before {
-                        self.call_off();
+                    if self.reload() {
+                        if self.config != before {
+                            self.call_off();
+                        }
+                    } else {
+                        // The files may have been renewed beside a configuration with mistakes.
+                        self.renew();
                     }
                     self.failures = 0;
                     self.wake(Trigger::Hook);
@@ -248,10 +269,7 @@ impl Agent {
         } else {
             return;
         };
-        let threads = self
-            .config
-            .threads
-            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1)));
+        let threads = self.config.threads.unwrap_or_else(half_the_cores);
         let runtime = tokio::runtime::Handle::current();
         let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
         match running {
@@ -323,6 +341,9 @@ impl Agent {
                 self.failures = 0;
                 self.wake(trigger);
             }
+        }
+        if what.contains(&What::Certificate) {
+            self.renew();
         }
         if what.contains(&What::Bundle) {
             self.wake(Trigger::Interval);

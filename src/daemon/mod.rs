@@ -6,9 +6,11 @@
 
 mod agent;
 mod arrivals;
+mod certificate;
 mod earlier;
 mod notify;
 mod orders;
+mod policies;
 mod publisher;
 mod reload;
 mod sockets;
@@ -23,11 +25,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::origin::Origin;
-use crate::serve::listener::{self, Answer};
+use crate::serve::listener::{self, Answer, Listener};
+use crate::serve::log::{Log, LogSettings};
+use crate::serve::pair::{Files, Pair, PairError};
+use crate::serve::tls::Tls;
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
 pub use orders::Describe;
+pub use policies::protect_alone;
 pub use start::{Hangup, Start, run, run_on};
 
 /// Why the daemon ended otherwise than by a signal.
@@ -38,6 +44,28 @@ pub enum DaemonError {
     Bind {
         /// The address.
         address: std::net::SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] PairError),
+    /// A socket is to be encrypted, and there is nothing to do it with.
+    #[error(
+        "a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key"
+    )]
+    NoPair,
+    /// There is nowhere to serve.
+    #[error(
+        "there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
+    )]
+    Nowhere,
+    /// The access log cannot be written.
+    #[error("cannot open the access log {}", path.display())]
+    Log {
+        /// Its file.
+        path: PathBuf,
         /// Why.
         #[source]
         source: io::Error,
@@ -73,6 +101,15 @@ pub enum DaemonError {
     Died(#[source] io::Error),
 }
 
+/// What answers on these sockets is encrypted if there is a pair.
+pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<Tls>>) -> Vec<Listener> {
+    let of = |socket| match tls {
+        Some(tls) => Listener::encrypted(socket, tls),
+        None => Listener::from(socket),
+    };
+    sockets.into_iter().map(of).collect()
+}
+
 /// Listens on every address, or on none.
 pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, DaemonError> {
     addresses
@@ -81,20 +118,39 @@ pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListe
         .collect()
 }
 
+/// The pair for encrypted listeners. One whose dates are wrong is served under all the same, with a warning: a site that
+/// browsers warn of helps more than one that is down.
+pub fn tls(files: &Files) -> Result<Arc<Tls>, DaemonError> {
+    let pair = Pair::load(files)?;
+    if let Some(doubt) = pair.doubt(std::time::SystemTime::now()) {
+        tracing::warn!("{doubt}");
+    }
+    Ok(Tls::new(pair))
+}
+
+fn open_log(settings: Option<&LogSettings>) -> Result<Option<Arc<Log>>, DaemonError> {
+    let Some(settings) = settings else { return Ok(None) };
+    let path = settings.file.clone().unwrap_or_else(|| PathBuf::from("(standard output)"));
+    Log::open(settings).map(Some).map_err(|source| DaemonError::Log { path, source })
+}
+
 fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)
 }
 
 /// Prints where the site is, one line an address, once the sockets answer.
-fn announce(listeners: &[std::net::TcpListener]) {
+fn announce(addresses: &[String]) {
     let mut out = io::stdout().lock();
-    for listener in listeners {
-        if let Ok(address) = listener.local_addr() {
-            // Whoever closed our standard output does not want to know.
-            let _ = writeln!(out, "http://{address}/");
-        }
+    for address in addresses {
+        // Whoever closed our standard output does not want to know.
+        let _ = writeln!(out, "{address}");
     }
     let _ = out.flush();
+}
+
+/// What clients open to reach these.
+fn urls(listeners: &[Listener]) -> Vec<String> {
+    listeners.iter().filter_map(|listener| listener.url().ok()).collect()
 }
 
 /// The signals that say stop.
@@ -131,12 +187,12 @@ async fn hangup(signal: Option<&mut Signal>) {
 }
 
 /// `serve`: one site, or whatever else answers, until a signal says stop.
-pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
+pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
     let result = runtime.block_on(async {
         let mut signals = StopSignals::new(true)?;
         let (stop, stopped) = watch::channel(false);
-        announce(&listeners);
+        announce(&urls(&listeners));
         let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
         tokio::pin!(server);
         tokio::select! {
@@ -159,7 +215,7 @@ pub fn origin(origin: &Arc<Origin>, listeners: Vec<std::net::TcpListener>) -> Re
     for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
         tracing::info!("the API is at http://{address}/v1 (api.baseUrl)");
     }
-    let ended = serve(Arc::clone(origin), listeners);
+    let ended = serve(Arc::clone(origin), self::listeners(listeners, None));
     origin.close();
     ended
 }

@@ -218,9 +218,10 @@ impl Agent {
             },
         };
         let short = self.since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
+        let tls = self.tls_trouble();
         let standing = Standing {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
-            error: self.config_error.as_deref().or(self.last_error.as_deref()),
+            error: self.config_error.as_deref().or(tls.as_deref()).or(self.last_error.as_deref()),
             next,
         };
         self.notifier.status(&standing.to_string());

@@ -18,6 +18,7 @@ use crate::sync::staged::staged;
 use crate::sync::{SyncError, open, operator};
 
 use super::agent::{Agent, Waiter};
+use super::start::warn_of;
 
 /// From an error to its exit code and its line.
 pub type Describe = fn(&SyncError) -> (u8, String);
@@ -168,6 +169,7 @@ impl Agent {
     }
 
     pub(super) fn show(&mut self, id: VersionId, version: Sealed) {
+        warn_of(&version);
         self.site.show(version);
         self.shown = Some(id);
         // Whoever is told that it is served may ask at once.

@@ -51,6 +51,7 @@ impl Publisher {
 
 async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, told: Arc<Live>) {
     let mut failures = 0;
+    let mut shown = site.shown();
     // What has been found whole once is not gone through again.
     let mut looked: Option<(Settings, VersionId)> = None;
     loop {
@@ -79,7 +80,7 @@ async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, 
             }
         }
         tokio::select! {
-            () = site.shown() => {}
+            _ = shown.changed() => {}
             changed = settings.changed() => if changed.is_err() { return },
             () = sleep(wait) => {}
         }

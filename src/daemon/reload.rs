@@ -1,12 +1,14 @@
 //! A configuration that changes under a running agent: read again, taken over as far as that goes, remembered if it is wrong.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
+use crate::site::lookup::Addresses;
 use crate::sync::Bundle;
 use crate::sync::watch::What;
 
@@ -21,6 +23,8 @@ impl Agent {
                 self.config_error = None;
                 self.take_over(config);
                 self.warn_of_config();
+                // Another pair may have been named, or the one that is named exchanged meanwhile.
+                self.renew();
                 self.remember_config_error();
                 true
             }
@@ -41,8 +45,10 @@ impl Agent {
         for (key, same) in [
             ("store.path", config.store == self.config.store),
             ("server.listen", config.listen == self.config.listen),
+            ("tls.listen", listens(&config) == listens(&self.config)),
+            ("access.log", config.log == self.config.log),
             ("admin.listen", config.admin == self.config.admin),
-            ("server", config.settings == self.config.settings),
+            ("server, tls.hsts or access", config.settings == self.config.settings),
         ] {
             if !same {
                 tracing::warn!("{key} has changed, which takes a restart");
@@ -51,16 +57,20 @@ impl Agent {
         let inbox = config.inbox != self.config.inbox;
         let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
         let paces_differ = pace(&config) != pace(&self.config);
-        let addresses = self.config.intent.gate.addresses.clone();
+        let addresses = Addresses { rules: Arc::clone(&config.rules), ..self.config.intent.gate.addresses.clone() };
         self.config = Config {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
             admin: self.config.admin.clone(),
             settings: self.config.settings.clone(),
+            log: self.config.log.clone(),
             ..config
         };
         // The gate looks addresses up as they are served.
         self.config.intent.gate.addresses = addresses;
+        for site in [&self.site, &self.staged] {
+            site.obey(Arc::clone(&self.config.rules));
+        }
         self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);
@@ -96,15 +106,23 @@ impl Agent {
     }
 }
 
+/// Where it is encrypted; that a certificate is there at all counts, too.
+fn listens(config: &Config) -> Option<&[std::net::SocketAddr]> {
+    config.tls.as_ref().map(|tls| tls.listen.as_slice())
+}
+
 pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)> {
     let mut files = vec![(What::Settings, sources.file().0)];
     let intent = &config.intent;
     let key = intent.api.as_ref().and_then(|api| api.key.file().cloned());
     let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (What::Settings, path)));
+    let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
+    files.extend(pair.map(|path| (What::Certificate, path.clone())));
     if let Some(Bundle::File(path)) = &intent.bundle {
         files.push((What::Bundle, path.clone()));
     }
+    files.extend(config.rules_file.clone().map(|path| (What::Settings, path)));
     files.extend(config.inbox.clone().map(|path| (What::Inbox, path)));
     files
 }

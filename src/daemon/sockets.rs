@@ -13,6 +13,8 @@ use super::DaemonError;
 pub(super) struct Passed {
     /// For the site: named `http`, not named at all, or after the socket unit, as systemd does it by itself.
     pub(super) public: Vec<TcpListener>,
+    /// For the site, encrypted: named `https`.
+    pub(super) tls: Vec<TcpListener>,
     /// For the admin side: named `admin`.
     pub(super) admin: Vec<TcpListener>,
 }
@@ -21,6 +23,7 @@ pub(super) struct Passed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Public,
+    Tls,
     Admin,
 }
 
@@ -28,9 +31,12 @@ impl Use {
     fn of(name: &str) -> Result<Use, io::Error> {
         match name {
             "admin" => Ok(Use::Admin),
+            "https" => Ok(Use::Tls),
             "" | "http" | "unknown" => Ok(Use::Public),
             unit if unit.ends_with(".socket") => Ok(Use::Public),
-            _ => Err(io::Error::other("nothing is known by this name; set FileDescriptorName= to http or admin")),
+            _ => {
+                Err(io::Error::other("nothing is known by this name; set FileDescriptorName= to http, https or admin"))
+            }
         }
     }
 }
@@ -50,6 +56,7 @@ pub(super) fn passed() -> Result<Passed, DaemonError> {
         let listener = taken.and_then(ready).map_err(wrong)?;
         match purpose {
             Use::Public => passed.public.push(listener),
+            Use::Tls => passed.tls.push(listener),
             Use::Admin => passed.admin.push(listener),
         }
     }
@@ -79,12 +86,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_for_readers_unless_its_name_says_admin() {
+    fn a_socket_is_for_readers_unless_its_name_says_admin_and_encrypted_if_it_says_https() {
         for public in ["", "http", "unknown", "docwharf.socket", "docwharf-docs.socket"] {
             assert_eq!(Use::of(public).unwrap(), Use::Public, "{public:?}");
         }
         assert_eq!(Use::of("admin").unwrap(), Use::Admin);
-        for wrong in ["https", "Admin", "connection", "stored", "metrics"] {
+        assert_eq!(Use::of("https").unwrap(), Use::Tls);
+        for wrong in ["HTTPS", "Admin", "connection", "stored", "metrics"] {
             assert!(Use::of(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
         }
     }

@@ -1,6 +1,7 @@
 //! `run`: the last good version is served before anything else is done; then the agent begins.
 
 use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,14 @@ use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
+use crate::serve::access::Access;
+use crate::serve::listener::{self, Listener};
+use crate::serve::log::Log;
 use crate::serve::pulse::{EVERY, Pulse};
-use crate::serve::{Settings, Site, listener};
+use crate::serve::tls::Tls;
+use crate::serve::{Settings, Site};
 use crate::site::mapping;
+use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};
@@ -26,7 +32,10 @@ use crate::sync::{SyncError, open};
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
 use super::orders::Describe;
-use super::{DaemonError, StopSignals, announce, bind, earlier, finish, runtime, sockets};
+use super::work::half_the_cores;
+use super::{
+    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, sockets, urls,
+};
 
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
@@ -58,54 +67,83 @@ pub struct Start {
     pub describe: Describe,
 }
 
+/// What is open before anything else is done.
+#[derive(Debug)]
+struct Opened {
+    public: Vec<Listener>,
+    admin: Vec<TcpListener>,
+    tls: Option<Arc<Tls>>,
+    log: Option<Arc<Log>>,
+}
+
 /// The daemon, until a signal says stop; without `serve` there is nothing for readers to connect to.
 pub fn run(start: Start, serve: bool) -> Result<(), DaemonError> {
     let passed = sockets::passed()?;
-    let public = match (serve, passed.public.is_empty()) {
-        (false, _) => Vec::new(),
-        (true, true) => bind(&start.config.listen)?,
-        (true, false) => passed.public,
-    };
-    let admin = if passed.admin.is_empty() { bind(&start.config.admin)? } else { passed.admin };
+    let opened = open(&start.config, passed, serve)?;
     // Only a service has a manager: the demonstration has none, whatever it was started from.
-    begin(public, admin, start, &Notifier::from_env())
+    begin(opened, start, &Notifier::from_env())
+}
+
+/// Sockets that were passed stand in for those of their kind that are configured.
+fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened, DaemonError> {
+    // What cannot be used is told before anything listens.
+    let tls = match &config.tls {
+        Some(tls) if serve => Some(super::tls(&tls.files)?),
+        _ => None,
+    };
+    let log = if serve { open_log(config.log.as_ref())? } else { None };
+    let or_bind = |passed: Vec<TcpListener>, addresses: &[SocketAddr]| {
+        if passed.is_empty() { bind(addresses) } else { Ok(passed) }
+    };
+    let mut public = Vec::new();
+    if serve {
+        public = listeners(or_bind(passed.public, &config.listen)?, None);
+        match (&tls, &config.tls) {
+            (Some(tls), Some(settings)) => {
+                public.extend(listeners(or_bind(passed.tls, &settings.listen)?, Some(tls)));
+            }
+            _ if passed.tls.is_empty() => {}
+            _ => return Err(DaemonError::NoPair),
+        }
+        if public.is_empty() {
+            return Err(DaemonError::Nowhere);
+        }
+    }
+    Ok(Opened { public, admin: or_bind(passed.admin, &config.admin)?, tls, log })
 }
 
 /// The same on sockets that are bound already, for nobody's manager.
-pub fn run_on(listeners: Vec<std::net::TcpListener>, start: Start) -> Result<(), DaemonError> {
+pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError> {
     let admin = bind(&start.config.admin)?;
-    begin(listeners, admin, start, &Notifier::none())
+    let opened = Opened { public: listeners(sockets, None), admin, tls: None, log: None };
+    begin(opened, start, &Notifier::none())
 }
 
-fn begin(
-    listeners: Vec<std::net::TcpListener>,
-    admin: Vec<std::net::TcpListener>,
-    start: Start,
-    notifier: &Notifier,
-) -> Result<(), DaemonError> {
+fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), DaemonError> {
     let config = &start.config;
     // Before a store is made for nothing.
     if !has_origin(config) && Store::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = runtime()?;
-    let result = runtime.block_on(live(start, listeners, admin, notifier));
+    let log = opened.log.clone();
+    let result = runtime.block_on(live(start, opened, notifier));
     // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
     runtime.shutdown_background();
+    if let Some(log) = log {
+        log.finish();
+    }
     result
 }
 
-async fn live(
-    start: Start,
-    listeners: Vec<std::net::TcpListener>,
-    admin_listeners: Vec<std::net::TcpListener>,
-    notifier: &Notifier,
-) -> Result<(), DaemonError> {
+async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), DaemonError> {
+    let Opened { public: listeners, admin: admin_listeners, tls, log } = opened;
     let Start { sources, config, patience, hangup: on_hangup, describe } = start;
     // Before anybody can know that we are there; the store may keep us waiting.
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
-    let site = Site::new(config.settings.clone());
+    let site = Site::logged(config.settings.clone(), log);
+    site.obey(Arc::clone(&config.rules));
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
@@ -118,9 +156,10 @@ async fn live(
         never = notifier.ask_for_time() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
-    let live = Arc::new(Live::new(addresses(&listeners), addresses(&admin_listeners)));
+    let reached = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
+    let live = Arc::new(Live::new(urls(&listeners), addresses(&admin_listeners), tls.clone()));
     let pulse = pulse(notifier);
-    announce(&listeners);
+    announce(&live.addresses);
     notifier.ready();
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
@@ -128,17 +167,27 @@ async fn live(
     });
     earlier::keep(&writer, &site);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
-    let metrics = Arc::new(Metrics::new());
+    let metrics = Arc::new(Metrics::new(tls.is_some()));
+    // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
+    // read by anybody.
+    let (asset_grace, access) = (Duration::ZERO, Access::default());
+    let staged = Site::new(Settings { asset_grace, access, ..config.settings.clone() });
+    staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        // What waits and is replaced was never read by anybody.
-        staged: Site::new(Settings { asset_grace: Duration::ZERO, ..config.settings.clone() }),
+        staged,
         orders: send,
         pulse,
     });
+    tokio::spawn(policies::live(
+        Arc::clone(&site),
+        Arc::clone(&writer),
+        config.threads.unwrap_or_else(half_the_cores),
+        Arc::clone(&live),
+    ));
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
@@ -153,6 +202,8 @@ async fn live(
         metrics,
         describe,
         notifier: notifier.clone(),
+        tls,
+        reached,
     });
     tokio::select! {
         ended = &mut server => return finish(ended),
@@ -172,18 +223,14 @@ async fn live(
     ended
 }
 
-fn addresses(listeners: &[std::net::TcpListener]) -> Vec<String> {
+fn addresses(listeners: &[TcpListener]) -> Vec<String> {
     let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
     addresses.map(|address| format!("http://{address}/")).collect()
 }
 
 /// The admin side on its own listener, if there is one, and on the control socket. Without the latter the site is served
 /// all the same; the verbs of the command line then say that the store is locked.
-fn serve_admin(
-    admin: &Arc<Admin>,
-    listeners: Vec<std::net::TcpListener>,
-    stopped: &watch::Receiver<bool>,
-) -> JoinSet<()> {
+fn serve_admin(admin: &Arc<Admin>, listeners: Vec<TcpListener>, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
     let mut serving = JoinSet::new();
     match Control::bind(admin.store.root()) {
         Ok(control) => drop(serving.spawn(control.serve(Arc::clone(admin), stopped.clone()))),
@@ -238,6 +285,13 @@ fn has_origin(config: &Config) -> bool {
     config.intent.has_source() || config.inbox.is_some()
 }
 
+/// Tells what is wrong with the rules that a version brings along.
+pub(super) fn warn_of(version: &Sealed) {
+    if let Some(doubts) = version.doubts() {
+        tracing::warn!("version {}: {doubts}", version.id.short());
+    }
+}
+
 /// Shows the active version, or the best that is left if it is damaged.
 fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
@@ -250,6 +304,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
+                warn_of(&version);
                 site.show(version);
                 shown = Some(id);
                 break;

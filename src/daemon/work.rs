@@ -151,6 +151,11 @@ fn act(
     (result, opened)
 }
 
+/// Threads for what is done beside serving, where `sync.threads` says nothing.
+pub(super) fn half_the_cores() -> usize {
+    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
+
 /// The words of a panic.
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string).or(panic.downcast_ref::<String>().cloned());

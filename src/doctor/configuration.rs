@@ -1,5 +1,6 @@
 //! The configuration: every mistake, and what is allowed but probably not meant.
 
+use crate::config::access::{addresses, exposed};
 use crate::config::checked::{Config, Sources};
 use crate::store::Store;
 use crate::sync::Bundle;
@@ -58,6 +59,12 @@ pub fn doubts(config: &Config) -> Vec<String> {
     {
         doubts.push(format!("api.caFile: cannot read {}: {error}", path.display()));
     }
+    if config.tls.as_ref().is_some_and(|tls| tls.listen.is_empty()) {
+        doubts.push(
+            "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
+        );
+    }
+    doubts.extend(exposed(config, addresses(config)));
     if intent.api.is_some() && intent.each_look && !intent.probes_said {
         doubts.push(
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),

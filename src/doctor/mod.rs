@@ -3,13 +3,13 @@
 //!
 //! Each file is one subject, each function one check; a check is what was found in one line, and what to do in another.
 
-mod certificate;
 mod clock;
 pub mod configuration;
 mod disk;
 mod key;
 mod limits;
 mod network;
+mod pair;
 mod permissions;
 mod ports;
 mod proxy;
@@ -96,6 +96,7 @@ pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check>
     }
     checks.extend(permissions::check(root.as_deref(), sources, config.as_ref()));
     if let Some(config) = &config {
+        checks.extend(pair::check(config));
         checks.extend(ports::check(config));
     }
     checks.push(limits::inotify());

@@ -10,15 +10,16 @@ use crate::api::{Api, Greeting};
 use crate::base::chain::Chain;
 use crate::base::secret::SafeUrl;
 use crate::config::checked::Config;
+use crate::net::certificate;
 use crate::net::client::client;
 use crate::net::trouble::{Cause, Trouble};
 use crate::sync::{ApiSource, Bundle};
 
-use super::{Check, certificate, proxy};
+use super::{Check, proxy};
 
 const PROBE: &str = "probe";
 /// A certificate that ends sooner is worth telling.
-const SOON: Duration = Duration::from_hours(14 * 24);
+pub(super) const SOON: Duration = Duration::from_hours(14 * 24);
 
 /// What an address is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

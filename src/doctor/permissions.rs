@@ -51,6 +51,13 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec
     paths.extend(config.inbox.iter().map(|path| (path.clone(), Use::Fill)));
     paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
     let key = intent.api.as_ref().and_then(|api| api.key.file());
+    let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
+    // One that is missing is told of by who reads it.
+    paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), Use::Read)));
+    if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
+        let folder = file.parent().map(Path::to_owned);
+        paths.extend(if file.exists() { Some((file.clone(), Use::Change)) } else { folder.map(|f| (f, Use::Fill)) });
+    }
     let bundle = match &intent.bundle {
         Some(Bundle::File(path)) => Some(path),
         _ => None,

@@ -18,7 +18,8 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
     let of = |key: &'static str, list: &[SocketAddr]| -> Vec<Check> {
         list.iter().map(|address| address_of(key, *address, running)).collect()
     };
-    [of("server.listen", &config.listen), of("admin.listen", &config.admin)].concat()
+    let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
+    [of("server.listen", &config.listen), of("tls.listen", tls), of("admin.listen", &config.admin)].concat()
 }
 
 fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {

@@ -1,8 +1,9 @@
 //! What every call to an upstream has in common: the client and its roots, what can go wrong, and when to try again.
 //!
-//! [`client`] builds the HTTP client; [`trouble`] says in one line why there is no good answer; [`retry`] decides,
+//! [`client`] builds the HTTP client; [`certificate`] reads what a certificate says of itself; [`trouble`] says in one line why there is no good answer; [`retry`] decides,
 //! without clock or socket, whether and when to ask again.
 
+pub mod certificate;
 pub mod client;
 pub mod retry;
 pub mod trouble;

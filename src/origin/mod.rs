@@ -36,7 +36,7 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
 use crate::seal::Effort;
-use crate::serve::listener::{self, Answer};
+use crate::serve::listener::{self, Answer, Listener};
 
 use jobs::Jobs;
 use key::KeyFile;
@@ -184,7 +184,7 @@ impl Answer for Origin {
 /// Serves the API on sockets that are bound already until `stop` turns true, within the runtime of the caller; then
 /// closes it.
 pub async fn serve(origin: Arc<Origin>, listeners: Vec<TcpListener>, stop: watch::Receiver<bool>) -> io::Result<()> {
-    let ended = listener::serve(listeners, Arc::clone(&origin), stop).await;
+    let ended = listener::serve(listeners.into_iter().map(Listener::from).collect(), Arc::clone(&origin), stop).await;
     origin.close();
     ended
 }

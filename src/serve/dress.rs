@@ -1,16 +1,142 @@
 //! What goes along with every answer, whatever it is.
 
-use http::header::X_CONTENT_TYPE_OPTIONS;
-use http::{HeaderValue, Request, Response};
+use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS};
+use http::{HeaderName, HeaderValue, Request, Response};
 
+use crate::model::version::VersionId;
+use crate::site::outside::{Sort, csp, sort};
 use crate::site::sealed::Sealed;
 
 use super::Site;
+use super::access::insist_on_tls;
 use super::body::Body;
+use super::fields::fields;
+use super::policy;
+
+/// Who may show the site in a frame (`server.frames`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Frames {
+    /// The site itself.
+    #[default]
+    Same,
+    /// Nobody.
+    Nobody,
+    /// Everybody.
+    Any,
+}
+
+impl Frames {
+    /// What `frame-ancestors` says; it and `X-Frame-Options` agree.
+    pub fn ancestors(self) -> Option<&'static str> {
+        match self {
+            Frames::Same => Some("'self'"),
+            Frames::Nobody => Some("'none'"),
+            Frames::Any => None,
+        }
+    }
+}
+
+/// What an operator says about what goes along with answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protection {
+    /// `server.referrerPolicy`; nothing is sent if it is empty.
+    pub referrer: String,
+    /// `server.frames`
+    pub frames: Frames,
+    /// `server.csp` and what its policies may take; none is sent without.
+    pub csp: Option<csp::Rules>,
+}
+
+/// What keeps addresses of the inside from other sites, and is what browsers do by themselves.
+pub const REFERRER: &str = "strict-origin-when-cross-origin";
+
+impl Default for Protection {
+    fn default() -> Protection {
+        Protection { referrer: REFERRER.to_owned(), frames: Frames::default(), csp: None }
+    }
+}
+
+/// The same as fields, made once.
+#[derive(Debug)]
+pub(super) struct Dress {
+    fields: Vec<(HeaderName, HeaderValue)>,
+    csp: Option<(HeaderName, Option<HeaderValue>)>,
+}
+
+impl Dress {
+    pub(super) fn new(protection: &Protection) -> Dress {
+        let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
+        if let Some(value) = HeaderValue::from_str(&protection.referrer).ok().filter(|value| !value.is_empty()) {
+            fields.push((REFERRER_POLICY, value));
+        }
+        match protection.frames {
+            Frames::Same => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"))),
+            Frames::Nobody => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),
+            Frames::Any => {}
+        }
+        if protection.csp.as_ref().is_some_and(|rules| rules.preset == csp::Preset::Airgap) {
+            // Names are looked up for links before anybody follows them, which no policy forbids.
+            fields.push((X_DNS_PREFETCH_CONTROL, HeaderValue::from_static("off")));
+        }
+        let csp = protection.csp.as_ref().map(|rules| (policy::field(rules.preset), policy::before(rules)));
+        Dress { fields, csp }
+    }
+}
+
+/// Which file an answer shows; among its extensions where there are policies.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown {
+    /// Of which version, which need not be the one that is served.
+    version: VersionId,
+    file: usize,
+    /// Whether a browser follows the policy of such a file.
+    counts: bool,
+}
+
+impl Shown {
+    pub(super) fn new(version: &Sealed, file: usize) -> Shown {
+        let path = version.index().path(file);
+        let is_read = matches!(sort(path), Some(Sort::Page | Sort::Drawing | Sort::Script));
+        Shown { version: version.id, file, counts: is_read || is_document(path) }
+    }
+}
+
+/// Whether a browser shows a file that is not read here as a document that could run something.
+fn is_document(path: &[u8]) -> bool {
+    let ends = |end: &[u8]| path.len() > end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
+    [b".xml".as_slice(), b".xhtml", b".xht"].into_iter().any(ends)
+}
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
-pub fn dress<B>(_site: &Site, _version: Option<&Sealed>, _request: &Request<B>, response: &mut Response<Body>) {
-    if !response.status().is_informational() {
-        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
+    if response.status().is_informational() {
+        return;
+    }
+    for (name, value) in &site.dress.fields {
+        response.headers_mut().insert(name, value.clone());
+    }
+    police(site, version, response);
+    insist_on_tls(site, request, response.headers_mut());
+    // Last, because whoever writes a rule knows what is there.
+    fields(site, version, request, response);
+}
+
+/// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there
+/// already stays: a browser obeys both.
+fn police(site: &Site, version: Option<&Sealed>, response: &mut Response<Body>) {
+    let Some((field, before)) = &site.dress.csp else { return };
+    // Pages of our own, redirects and refusals show no file.
+    let shown = response.extensions().get::<Shown>().copied();
+    if shown.is_some_and(|shown| !shown.counts) {
+        return;
+    }
+    let ready = site.policies.load();
+    let ready = ready.as_ref().filter(|ready| version.is_some_and(|version| version.id == ready.id));
+    let value = match ready {
+        Some(ready) => Some(ready.value(shown.filter(|shown| shown.version == ready.id).map(|shown| shown.file))),
+        None => before.clone(),
+    };
+    if let Some(value) = value {
+        response.headers_mut().append(field, value);
     }
 }

@@ -5,50 +5,31 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HOST,
-    LAST_MODIFIED, TRANSFER_ENCODING, VARY,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, HOST, LAST_MODIFIED, LINK, TRANSFER_ENCODING, VARY,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use percent_encoding::{percent_decode, percent_encode};
 
 use crate::codec::gzip;
 use crate::model::digest::hex;
 use crate::model::site_path::is_page;
 use crate::site::index::{Coding, Entry};
-use crate::site::lookup::{Found, Place, place, resolve};
+use crate::site::lookup::{Files, Place, place};
+use crate::site::rules::route::{Ask, Route, route, with_query};
+use crate::site::rules::target::IN_PATH;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::Site;
 use super::body::Body;
 use super::conditional::{self, Verdict};
-use super::dress::dress;
+use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
-
-/// What a redirect's path is written with.
-const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b'!')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b',')
-    .remove(b'@')
-    .remove(b'+')
-    .remove(b'=')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'\'')
-    .remove(b'*')
-    .remove(b':')
-    .remove(b';');
+use super::{Site, access};
 
 /// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
 const WHOLE: u64 = 1 << 20;
@@ -58,8 +39,14 @@ const RANGE_WHOLE: u64 = 16 << 20;
 /// Answers a request for a resource of the site.
 pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     let version = site.current();
-    let mut response = answer(site, version.as_deref(), request);
-    dress(site, version.as_deref(), request, &mut response);
+    handle_on(site, version.as_deref(), request)
+}
+
+/// The same, for somebody who wants to know which version it was.
+pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
+    let refused = access::refuse(site, request);
+    let mut response = refused.unwrap_or_else(|| answer(site, version, request));
+    dress(site, version, request, &mut response);
     response
 }
 
@@ -85,24 +72,28 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
         return reply::no_version(head);
     };
     let query = request.uri().query();
-    let address = match place(&site.settings.base_path, &decoded) {
-        Place::Inside(address) => address,
+    let base_path = &site.settings.base_path;
+    let address = match place(base_path, &decoded) {
+        // With the slash that ends the base path: rules speak of addresses of the site.
+        Place::Inside(_) => &decoded[base_path.len() - 1..],
         Place::Front(payload) if version.is_next => payload,
-        Place::Above => return reply::redirect(&with_query(&site.settings.base_path, query), head),
+        Place::Above => return reply::redirect(307, &with_query(base_path.clone(), query), head),
         Place::Outside if asks_for_page(&decoded) => return reply::page_not_found(head),
         Place::Outside | Place::Front(_) => return reply::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
-    match resolve(version, address, slashes) {
-        Found::File(file) => Answer::new(site, version, file, request.headers(), head).send(),
-        Found::Redirect(path) => {
-            let path = format!("{}{}", site.settings.base_path, percent_encode(&path, IN_PATH));
-            reply::redirect(&with_query(&path, query), head)
-        }
-        Found::Nothing => match site.retained.find(address) {
-            Some((earlier, file)) => Answer::new(site, &earlier, file, request.headers(), head).send(),
+    let rules = site.rules();
+    let headers = request.headers();
+    match route(version, &Ask { base_path, slashes, rules: &rules }, address, query) {
+        Route::File(file) => Answer::negotiated(site, version, file, headers, head).send(),
+        Route::Instead(file, 200) => Answer::new(site, version, file, headers, head).send(),
+        Route::Instead(file, _) => missing(&Answer::new(site, version, file, headers, head)),
+        Route::Moved(status, location) => reply::redirect(status, &location, head),
+        Route::Home(location) => reply::redirect(307, &location, head),
+        Route::Nothing => match site.retained.find(&address[1..]) {
+            Some((earlier, file)) => Answer::new(site, &earlier, file, headers, head).send(),
             None if asks_for_payload(query) => reply::file_not_found(head),
-            None => not_found(site, version, address, request.headers(), head),
+            None => not_found(site, version, address, headers, head),
         },
     }
 }
@@ -110,10 +101,6 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
 /// Whether it is a client of Next.js that asks: it has no use for a page that says that there is none.
 fn asks_for_payload(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
-}
-
-fn with_query(path: &str, query: Option<&str>) -> String {
-    query.map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
 }
 
 /// What is refused before the address matters.
@@ -157,10 +144,15 @@ fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap,
     if !asks_for_page(address) {
         return reply::file_not_found(head);
     }
-    let Some(file) = version.not_found else {
-        return reply::page_not_found(head);
-    };
-    let mut response = Answer::new(site, version, file, headers, head).whole(StatusCode::NOT_FOUND);
+    match version.not_found {
+        Some(file) => missing(&Answer::new(site, version, file, headers, head)),
+        None => reply::page_not_found(head),
+    }
+}
+
+/// A page that says that there is none.
+fn missing(page: &Answer<'_>) -> Response<Body> {
+    let mut response = page.whole(StatusCode::NOT_FOUND);
     let fields = response.headers_mut();
     fields.remove(ETAG);
     fields.remove(LAST_MODIFIED);
@@ -179,6 +171,19 @@ struct Answer<'a> {
     tag: String,
     headers: &'a HeaderMap,
     head: bool,
+    /// Whether another client may get Markdown or HTML instead.
+    kind: Kind,
+}
+
+/// What a file is to those who can have the same page as Markdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The only form that there is.
+    Only,
+    /// A page beside which there is this Markdown.
+    Page(usize),
+    /// The Markdown that was chosen instead of the page.
+    Markdown,
 }
 
 impl<'a> Answer<'a> {
@@ -197,7 +202,17 @@ impl<'a> Answer<'a> {
             Form::Identity => format!("\"{content}\""),
             Form::Gzip => format!("\"{content}-g{}\"", hex(&entry.coded_crc.to_be_bytes())),
         };
-        Answer { site, version, file, entry, form, tag, headers, head }
+        Answer { site, version, file, entry, form, tag, headers, head, kind: Kind::Only }
+    }
+
+    /// The same, or the Markdown beside a page for those who would rather have that.
+    fn negotiated(site: &'a Site, version: &'a Sealed, file: usize, headers: &'a HeaderMap, head: bool) -> Answer<'a> {
+        let (file, kind) = match version.markdown(file) {
+            None => (file, Kind::Only),
+            Some(markdown) if negotiate::prefers_markdown(headers) => (markdown, Kind::Markdown),
+            Some(markdown) => (file, Kind::Page(markdown)),
+        };
+        Answer { kind, ..Answer::new(site, version, file, headers, head) }
     }
 
     fn send(self) -> Response<Body> {
@@ -317,6 +332,9 @@ impl<'a> Answer<'a> {
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
+        if self.site.csp_rules().is_some() {
+            response.extensions_mut().insert(Shown::new(self.version, self.file));
+        }
         let headers = response.headers_mut();
         set(headers, ETAG, &self.tag);
         if let Ok(modified) = u64::try_from(self.entry.modified) {
@@ -330,8 +348,11 @@ impl<'a> Answer<'a> {
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-        if self.entry.coding == Coding::Deflate {
-            headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        match (self.entry.coding, self.kind) {
+            (Coding::Stored, Kind::Only) => {}
+            (Coding::Deflate, Kind::Only) => drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding"))),
+            // One of the two may be compressed and the other not.
+            (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
         }
         response
     }
@@ -343,6 +364,31 @@ impl<'a> Answer<'a> {
         if self.form == Form::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         }
+        if self.kind == Kind::Markdown {
+            set(headers, CONTENT_LOCATION, &self.address_of(self.file));
+        }
+        if is_page(self.version.index().path(self.file)) || self.kind == Kind::Markdown {
+            self.link(headers);
+        }
+    }
+
+    /// Tells assistants of a page's Markdown, and where the site's index for them is (llmstxt.org).
+    fn link(&self, headers: &mut HeaderMap) {
+        let markdown = match self.kind {
+            Kind::Page(file) => Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file))),
+            Kind::Only | Kind::Markdown => None,
+        };
+        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));
+        match (markdown, llms) {
+            (Some(markdown), Some(llms)) => set(headers, LINK, &format!("{markdown}, {llms}")),
+            (Some(one), None) | (None, Some(one)) => set(headers, LINK, &one),
+            (None, None) => {}
+        }
+    }
+
+    /// The address of a file of the site.
+    fn address_of(&self, file: usize) -> String {
+        format!("{}{}", self.site.settings.base_path, percent_encode(self.version.index().path(file), IN_PATH))
     }
 }
 

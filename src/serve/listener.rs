@@ -1,4 +1,5 @@
-//! Sockets: accepting, bounding and ending connections. What is said on them is somebody else's: see [`Answer`].
+//! Sockets: accepting, bounding and ending connections, encrypted or not. What is said on them is somebody else's: see
+//! [`Answer`].
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -9,29 +10,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::Buf;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::{Domain, SockRef, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Site;
-use super::body::Body;
 use super::guard::Guarded;
-use super::handler::handle;
+use super::handler::{handle, handle_on};
 use super::peer::Peer;
 use super::pulse::{EVERY, Heart, Pulse};
+use super::tally::Told;
+use super::tls::Tls;
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
 const FIRST_REQUEST: Duration = Duration::from_secs(35);
+/// A TLS handshake takes a few packets. Its time counts towards the first request's.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
 const LAST_REQUEST: Duration = Duration::from_millis(500);
 /// A client that takes nothing for this long has gone.
@@ -73,6 +78,37 @@ fn bound_unsent(socket: &SockRef<'_>) {
     let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
 }
 
+/// A socket that listens, and what its connections are encrypted with.
+#[derive(Debug)]
+pub struct Listener {
+    socket: std::net::TcpListener,
+    tls: Option<Arc<Tls>>,
+}
+
+impl From<std::net::TcpListener> for Listener {
+    fn from(socket: std::net::TcpListener) -> Listener {
+        Listener { socket, tls: None }
+    }
+}
+
+impl Listener {
+    /// Connections on this socket are encrypted.
+    pub fn encrypted(socket: std::net::TcpListener, tls: &Arc<Tls>) -> Listener {
+        Listener { socket, tls: Some(Arc::clone(tls)) }
+    }
+
+    /// Where it is bound.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The same as clients write it: `https://127.0.0.1:8443/`.
+    pub fn url(&self) -> io::Result<String> {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        Ok(format!("{scheme}://{}/", self.address()?))
+    }
+}
+
 /// As many connections as descriptors allow, having raised the soft limit to the hard one.
 fn most_connections() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -85,7 +121,7 @@ fn most_connections() -> usize {
 /// Who answers the requests of all connections.
 pub trait Answer: Send + Sync + 'static {
     /// What responses carry.
-    type Body: http_body::Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+    type Body: http_body::Body<Data: Buf + Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
     /// Answers one request. The future is the implementer's own type, so that an answer that is there at once costs no
     /// allocation; it holds on to what it needs of `self`, because it may outlive the connection's other requests.
@@ -96,22 +132,29 @@ pub trait Answer: Send + Sync + 'static {
 }
 
 impl Answer for Site {
-    type Body = Body;
+    type Body = Told;
 
     fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
-        let response = handle(self, &request);
+    ) -> impl Future<Output = Response<Told>> + Send + 'static + use<> {
+        let Some(log) = self.log() else {
+            let response = handle(self, &request);
+            self.count(response.status());
+            return ready(response.map(Told::from));
+        };
+        let begun = std::time::Instant::now();
+        let version = self.current();
+        let response = handle_on(self, version.as_deref(), &request);
         self.count(response.status());
-        ready(response)
+        ready(Told::to(self, log, &request, version.map(|version| version.id), begun, response))
     }
 }
 
 /// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`]. Without a listener it
 /// only waits.
 pub async fn serve<A: Answer>(
-    listeners: Vec<std::net::TcpListener>,
+    listeners: Vec<Listener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
@@ -125,12 +168,13 @@ pub async fn serve_few<A: Answer>(
     stop: watch::Receiver<bool>,
     most: usize,
 ) -> io::Result<()> {
+    let listeners = listeners.into_iter().map(Listener::from).collect();
     accept_all(listeners, answerer, stop, &Pulse::new(EVERY, || {}), most).await
 }
 
 /// The same, for somebody who wants to know whether it still accepts: each listener's loop beats.
 pub async fn serve_beating<A: Answer>(
-    listeners: Vec<std::net::TcpListener>,
+    listeners: Vec<Listener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
@@ -139,7 +183,7 @@ pub async fn serve_beating<A: Answer>(
 }
 
 async fn accept_all<A: Answer>(
-    listeners: Vec<std::net::TcpListener>,
+    listeners: Vec<Listener>,
     answerer: Arc<A>,
     mut stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
@@ -153,10 +197,10 @@ async fn accept_all<A: Answer>(
     let room = Arc::new(Semaphore::new(most));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
-        let listener = TcpListener::from_std(listener)?;
+        let (socket, tls) = (TcpListener::from_std(listener.socket)?, listener.tls);
         // Once more for one that somebody else has opened.
-        bound_unsent(&SockRef::from(&listener));
-        acceptors.spawn(accept(listener, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
+        bound_unsent(&SockRef::from(&socket));
+        acceptors.spawn(accept(socket, tls, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
     }
     while let Some(ended) = acceptors.join_next().await {
         ended.map_err(io::Error::other)?;
@@ -166,6 +210,7 @@ async fn accept_all<A: Answer>(
 
 async fn accept<A: Answer>(
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     answerer: Arc<A>,
     room: Arc<Semaphore>,
     mut stop: watch::Receiver<bool>,
@@ -186,10 +231,18 @@ async fn accept<A: Answer>(
         match accepted.await {
             None => break,
             Some(Ok((stream, address))) => {
-                let peer = Peer { address, is_encrypted: false };
-                let (answerer, stop) = (Arc::clone(&answerer), stop.clone());
+                let peer = Peer { address, is_encrypted: tls.is_some() };
+                let (tls, answerer, stop) = (tls.clone(), Arc::clone(&answerer), stop.clone());
                 connections.spawn(async move {
-                    connection(stream, peer, answerer, stop).await;
+                    let first = Instant::now() + FIRST_REQUEST;
+                    match tls {
+                        None => {
+                            let stream = Guarded::new(stream, STALLED);
+                            connection(stream, Speaks::Either, first, peer, answerer, stop).await;
+                        }
+                        // Boxed, so that connections in the clear do not pay for what these need.
+                        Some(tls) => Box::pin(encrypted(stream, tls, first, peer, answerer, stop)).await,
+                    }
                     drop(place);
                 });
             }
@@ -211,7 +264,48 @@ async fn accept<A: Answer>(
     }
 }
 
-async fn connection<A: Answer>(stream: TcpStream, peer: Peer, answerer: Arc<A>, mut stop: watch::Receiver<bool>) {
+/// What is spoken on a connection, as far as it was agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    Http1,
+    Http2,
+    Either,
+}
+
+/// A connection that begins with a handshake. Until that is over it is like one that has sent half a request.
+async fn encrypted<A: Answer>(
+    stream: TcpStream,
+    tls: Arc<Tls>,
+    first: Instant,
+    peer: Peer,
+    answerer: Arc<A>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let stopped = async {
+        let _ = stop.wait_for(|&stop| stop).await;
+        sleep(LAST_REQUEST).await;
+    };
+    let agreed = tokio::select! {
+        agreed = timeout(HANDSHAKE, tls.shake(stream, STALLED)) => agreed.ok().flatten(),
+        () = stopped => None,
+    };
+    let Some(stream) = agreed else { return };
+    let speaks = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => Speaks::Http2,
+        Some(_) => Speaks::Http1,
+        None => Speaks::Either,
+    };
+    connection(stream, speaks, first, peer, answerer, stop).await;
+}
+
+async fn connection<A: Answer>(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    speaks: Speaks,
+    first: Instant,
+    peer: Peer,
+    answerer: Arc<A>,
+    mut stop: watch::Receiver<bool>,
+) {
     let begun = Arc::new(AtomicBool::new(false));
     let service = service_fn(|mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
@@ -219,7 +313,12 @@ async fn connection<A: Answer>(stream: TcpStream, peer: Peer, answerer: Arc<A>, 
         let response = answerer.answer(request);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = match speaks {
+        Speaks::Http1 => builder.http1_only(),
+        Speaks::Http2 => builder.http2_only(),
+        Speaks::Either => builder,
+    };
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -234,10 +333,9 @@ async fn connection<A: Answer>(stream: TcpStream, peer: Peer, answerer: Arc<A>, 
         .max_header_list_size(FIELD_BYTES)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .keep_alive_timeout(HEAD_TIMEOUT);
-    let io = TokioIo::new(Guarded::new(stream, STALLED));
-    let serving = builder.serve_connection(io, service);
+    let serving = builder.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
-    let first = sleep(FIRST_REQUEST);
+    let first = sleep_until(first);
     tokio::pin!(first);
     let mut waiting = true;
     let mut stopping = false;

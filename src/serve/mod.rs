@@ -1,38 +1,56 @@
-//! Serving one sealed version over HTTP/1.1 and cleartext HTTP/2.
+//! Serving one sealed version over HTTP/1.1 and HTTP/2, encrypted ([`tls`], [`pair`]) or not.
 //!
-//! A request goes: who asks ([`peer`]) → checks that protect the connection ([`handler`]) → where its address leads (`site::lookup`) → what
-//! the client holds already ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) →
-//! the bytes ([`body`]) → what goes along with every answer ([`dress`]). No path from the network reaches the file system: everything comes from the one image.
+//! A request goes: who asks ([`peer`], [`cidr`]) → whether they may ([`access`]) → checks that protect the connection
+//! ([`handler`]) → where its address leads (`site::lookup`, `site::rules`) → what the client holds already
+//! ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) → the bytes
+//! ([`body`]) → what goes along with every answer ([`dress`]) → what is written down of it, if anything is ([`tally`],
+//! [`line`], [`log`]). No path from the network reaches the file system: everything comes from the one image.
 
+pub mod access;
 pub mod body;
+pub mod cidr;
 pub mod conditional;
 pub mod dress;
+pub mod fields;
 pub mod guard;
 pub mod handler;
+pub mod line;
 pub mod listener;
+pub mod log;
 pub mod multipart;
 pub mod negotiate;
+pub mod pair;
 pub mod peer;
+pub mod policy;
 pub mod pulse;
 pub mod range;
 pub mod reply;
 pub mod retained;
+pub mod tally;
+pub mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
 use quick_cache::sync::Cache;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::model::digest::Digest;
 use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
+use crate::site::outside::csp;
+use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
+use access::Access;
+use cidr::Networks;
+use dress::{Dress, Protection};
+use log::Log;
+use policy::Ready;
 use retained::Retained;
 
 /// How sites are served.
@@ -46,12 +64,28 @@ pub struct Settings {
     pub identity_cache: u64,
     /// For how long hashed assets of a replaced version are answered for; zero for not at all.
     pub asset_grace: Duration,
+    /// What goes along with answers to protect readers.
+    pub protection: Protection,
+    /// Proxies whose word is believed about who asks.
+    pub proxies: Networks,
+    /// Who may read.
+    pub access: Access,
+    /// Strict-Transport-Security, for clients that speak https.
+    pub hsts: Option<HeaderValue>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let asset_grace = Duration::from_hours(72);
-        Settings { base_path: "/".to_owned(), slashes: None, identity_cache: 64 << 20, asset_grace }
+        Settings {
+            base_path: "/".to_owned(),
+            slashes: None,
+            identity_cache: 64 << 20,
+            asset_grace: Duration::from_hours(72),
+            protection: Protection::default(),
+            proxies: Networks::default(),
+            access: Access::default(),
+            hsts: None,
+        }
     }
 }
 
@@ -59,13 +93,19 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Site {
     pub(crate) settings: Settings,
+    dress: Dress,
     current: ArcSwapOption<Sealed>,
     /// Versions that were shown before.
     pub(crate) retained: Retained,
+    /// The operator's rules, which can change while it runs.
+    rules: ArcSwap<Rules>,
+    /// The policies of a version, as soon as they are known.
+    policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
-    shown: Notify,
+    shown: watch::Sender<()>,
+    log: Option<Arc<Log>>,
 }
 
 /// Classes of status codes, as requests are counted.
@@ -84,11 +124,28 @@ impl quick_cache::Weighter<Digest, Bytes> for ByLength {
 impl Site {
     /// Nothing to serve yet: every request is answered with 503.
     pub fn new(settings: Settings) -> Arc<Site> {
+        Site::logged(settings, None)
+    }
+
+    /// The same, where what is answered is written down.
+    pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
         let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
-        let (current, shown) = (ArcSwapOption::empty(), Notify::new());
+        let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
+        let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
-        Arc::new(Site { settings, current, retained, inflated, requests: Default::default(), shown })
+        Arc::new(Site {
+            settings,
+            dress,
+            current,
+            retained,
+            rules,
+            policies,
+            inflated,
+            requests: Default::default(),
+            shown,
+            log,
+        })
     }
 
     /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
@@ -101,7 +158,7 @@ impl Site {
         self.current.store(Some(Arc::new(version)));
         self.retained.let_go(id);
         self.retained.let_go_of_old();
-        self.shown.notify_one();
+        self.shown.send_replace(());
     }
 
     /// Answers for hashed assets of `version`, too, which was replaced `age` ago, before this process began.
@@ -129,9 +186,29 @@ impl Site {
         self.retained.let_go_of_old();
     }
 
-    /// Waits until a version has been shown since the last call; meant for one who waits.
-    pub async fn shown(&self) {
-        self.shown.notified().await;
+    /// Goes by these rules of the operator from the next request on.
+    pub fn obey(&self, rules: Arc<Rules>) {
+        self.rules.store(rules);
+    }
+
+    /// The operator's rules.
+    pub fn rules(&self) -> Guard<Arc<Rules>> {
+        self.rules.load()
+    }
+
+    /// Tells whenever a version has been shown.
+    pub fn shown(&self) -> watch::Receiver<()> {
+        self.shown.subscribe()
+    }
+
+    /// What policies are made for, if any are sent.
+    pub fn csp_rules(&self) -> Option<&csp::Rules> {
+        self.settings.protection.csp.as_ref()
+    }
+
+    /// Sends these policies along with the version that they are of.
+    pub fn protect(&self, policies: Ready) {
+        self.policies.store(Some(Arc::new(policies)));
     }
 
     /// Serves nothing from the next request on.
@@ -147,6 +224,11 @@ impl Site {
     /// Requests answered since the start, by class.
     pub fn requests(&self) -> [u64; CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// The access log, if there is one.
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.log.as_ref()
     }
 
     fn count(&self, status: StatusCode) {

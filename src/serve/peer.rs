@@ -1,6 +1,21 @@
-//! Who is at the other end of a connection, as the socket says.
+//! Who is at the other end of a connection, as the socket says, and who asks, as a proxy that is trusted says.
+//!
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`/`-Proto` are believed from addresses in `server.trustedProxies` only.
+//! Each proxy appends whom it has seen, so the list is read from its end: the first address that is no trusted proxy is
+//! the client, and what stands before it was written by that client or by nobody we know. If both kinds of field are
+//! there they must agree, because a proxy that sets one of them hands on the other as the client has sent it. What cannot
+//! be read, or contradicts itself, is not believed: then the proxy itself counts as the client, and [`Client::is_known`]
+//! is false, so that no address range of the proxy's lets a stranger in.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName, Request};
+
+use super::cidr::Networks;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What every request of a connection carries in its extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,4 +24,317 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether the connection is encrypted by us.
     pub is_encrypted: bool,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Client {
+    /// Its address, as far as it is known; IPv4 in its own form.
+    pub address: IpAddr,
+    /// Whether that is the client's, not that of a proxy which does not say for whom it speaks.
+    pub is_known: bool,
+    /// Whether the client speaks https, to us or to a trusted proxy.
+    pub is_https: bool,
+    /// Whether the connection comes from a trusted proxy.
+    pub is_by_proxy: bool,
+}
+
+impl Client {
+    /// Who has sent this request. Without a connection (the control socket) it is this machine.
+    pub fn of<B>(proxies: &Networks, request: &Request<B>) -> Client {
+        let peer = request.extensions().get::<Peer>();
+        let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
+        let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
+        let direct = Client { address, is_known: true, is_https: is_encrypted, is_by_proxy: false };
+        if peer.is_none() || !proxies.contains(address) {
+            return direct;
+        }
+        let said = forwarded(proxies, request.headers());
+        Client {
+            address: said.address.unwrap_or(address),
+            is_known: !said.is_doubtful,
+            is_https: said.is_https.unwrap_or(is_encrypted),
+            is_by_proxy: true,
+        }
+    }
+}
+
+/// What a trusted proxy says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Said {
+    /// For whom it speaks, if it says.
+    address: Option<IpAddr>,
+    /// Whether that client speaks https, if it says.
+    is_https: Option<bool>,
+    /// Whether it says something that cannot be believed.
+    is_doubtful: bool,
+}
+
+impl Said {
+    const DOUBTFUL: Said = Said { address: None, is_https: Some(false), is_doubtful: true };
+}
+
+fn forwarded(proxies: &Networks, headers: &HeaderMap) -> Said {
+    let (standard, usual) = (by_standard(proxies, headers), by_custom(proxies, headers));
+    let agree = |a: Option<bool>, b: Option<bool>| a.is_none() || b.is_none() || a == b;
+    if standard.is_doubtful
+        || usual.is_doubtful
+        || (standard.address.is_some() && usual.address.is_some() && standard.address != usual.address)
+        || !agree(standard.is_https, usual.is_https)
+    {
+        return Said::DOUBTFUL;
+    }
+    Said {
+        address: standard.address.or(usual.address),
+        is_https: standard.is_https.or(usual.is_https),
+        is_doubtful: false,
+    }
+}
+
+/// A hop that is no address.
+#[derive(Debug)]
+struct Unreadable;
+
+/// The last hop that is no trusted proxy; the first of all if each is one. An address that cannot be read ends the search
+/// in doubt.
+fn client_of<'a, T>(
+    proxies: &Networks,
+    hops: impl DoubleEndedIterator<Item = &'a T>,
+    address: impl Fn(&T) -> Option<IpAddr>,
+) -> Result<Option<(usize, IpAddr)>, Unreadable>
+where
+    T: 'a + ?Sized,
+{
+    let mut last = None;
+    for (at, hop) in hops.rev().enumerate() {
+        let address = address(hop).ok_or(Unreadable)?;
+        last = Some((at, address));
+        if !proxies.contains(address) {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+/// `X-Forwarded-For` and `X-Forwarded-Proto`. Several fields are one list (RFC 9110, section 5.3).
+fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
+    let list = |name: &HeaderName| -> Option<Vec<&str>> {
+        let mut items = Vec::new();
+        for value in headers.get_all(name) {
+            items.extend(value.to_str().ok()?.split(',').map(str::trim));
+        }
+        Some(items)
+    };
+    let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return Said::DOUBTFUL };
+    let Ok(client) = client_of(proxies, hops.iter().copied(), node) else { return Said::DOUBTFUL };
+    // One value speaks for the whole way; as many as there are hops speak for one each.
+    let scheme = match (schemes.len(), client) {
+        (0, _) => None,
+        (1, _) => Some(schemes[0]),
+        (n, Some((at, _))) if n == hops.len() => schemes.iter().rev().nth(at).copied(),
+        // Whatever it means: https is not promised on its word.
+        _ => Some(""),
+    };
+    Said {
+        address: client.map(|(_, address)| address),
+        is_https: scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")),
+        is_doubtful: false,
+    }
+}
+
+/// One hop of `Forwarded`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Hop {
+    from: Option<String>,
+    proto: Option<String>,
+}
+
+/// `Forwarded`, RFC 7239 section 4.
+fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
+    let mut hops = Vec::new();
+    for value in headers.get_all(FORWARDED) {
+        let Some(()) = value.to_str().ok().and_then(|text| elements(text, &mut hops)) else { return Said::DOUBTFUL };
+    }
+    let one_scheme = |hop: Option<&Hop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
+    if hops.iter().all(|hop| hop.from.is_none()) {
+        // A proxy that tells of schemes only.
+        return Said { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
+    }
+    match client_of(proxies, hops.iter(), |hop| node(hop.from.as_deref()?)) {
+        Ok(Some((at, address))) => {
+            let is_https = one_scheme(hops.iter().rev().nth(at));
+            Said { address: Some(address), is_https, is_doubtful: false }
+        }
+        _ => Said::DOUBTFUL,
+    }
+}
+
+/// `forwarded-element *( "," forwarded-element )`; none if it is not that.
+fn elements(text: &str, hops: &mut Vec<Hop>) -> Option<()> {
+    let mut rest = text;
+    let mut hop = Hop::default();
+    loop {
+        let end = rest.find(|c: char| !is_token(c)).unwrap_or(rest.len());
+        let name = rest[..end].to_ascii_lowercase();
+        rest = &rest[end..];
+        if !name.is_empty() {
+            let (value, after) = value(rest.strip_prefix('=')?)?;
+            rest = after;
+            let place = match name.as_str() {
+                "for" => Some(&mut hop.from),
+                "proto" => Some(&mut hop.proto),
+                _ => None,
+            };
+            // Each parameter may be there once in an element.
+            if place.is_some_and(|place| place.replace(value).is_some()) {
+                return None;
+            }
+        }
+        rest = rest.trim_start_matches([' ', '\t']);
+        match rest.chars().next() {
+            Some(';') => {}
+            Some(',') => hops.push(std::mem::take(&mut hop)),
+            None => {
+                hops.push(hop);
+                return Some(());
+            }
+            Some(_) => return None,
+        }
+        rest = rest[1..].trim_start_matches([' ', '\t']);
+    }
+}
+
+fn is_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
+}
+
+/// `token / quoted-string`, and what follows it.
+fn value(text: &str) -> Option<(String, &str)> {
+    let Some(quoted) = text.strip_prefix('"') else {
+        // An IPv6 address must be quoted; some write it bare all the same.
+        let end = text.find(|c: char| !is_token(c) && !"[]:".contains(c)).unwrap_or(text.len());
+        return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
+    };
+    let mut out = String::new();
+    let mut chars = quoted.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((out, &quoted[at + 1..])),
+            '\\' => out.push(chars.next()?.1),
+            c => out.push(c),
+        }
+    }
+    None
+}
+
+/// An address, perhaps with a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. Names and `unknown`
+/// are none.
+fn node(text: &str) -> Option<IpAddr> {
+    let address = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
+    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    address.ok().or_else(bracketed).map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROXY: &str = "10.0.0.1";
+
+    fn client(peer: &str, fields: &[(&str, &str)]) -> Client {
+        let mut request = Request::new(());
+        for (name, value) in fields {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            request.headers_mut().append(name, value.parse().unwrap());
+        }
+        let address = SocketAddr::new(peer.parse().unwrap(), 4711);
+        request.extensions_mut().insert(Peer { address, is_encrypted: false });
+        Client::of(&Networks::parse(&["10.0.0.0/8", "::1"]).unwrap(), &request)
+    }
+
+    fn asks(fields: &[(&str, &str)]) -> (String, bool, bool) {
+        let client = client(PROXY, fields);
+        assert!(client.is_by_proxy);
+        (client.address.to_string(), client.is_https, client.is_known)
+    }
+
+    #[test]
+    fn nothing_is_believed_from_a_stranger() {
+        for peer in ["203.0.113.9", "::ffff:203.0.113.9"] {
+            let fields = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1")];
+            let client = client(peer, &fields);
+            let address = "203.0.113.9".parse().unwrap();
+            assert_eq!(client, Client { address, is_known: true, is_https: false, is_by_proxy: false });
+        }
+        assert!(client("::ffff:10.0.0.1", &[]).is_by_proxy);
+    }
+
+    #[test]
+    fn the_client_is_the_last_address_that_is_no_trusted_proxy() {
+        for (list, expected) in [
+            ("192.0.2.1", "192.0.2.1"),
+            ("6.6.6.6, 192.0.2.1", "192.0.2.1"),
+            ("nonsense, 192.0.2.1, 10.0.0.7", "192.0.2.1"),
+            ("192.0.2.1, ::ffff:10.0.0.7,::1", "192.0.2.1"),
+            ("10.0.0.9, 10.0.0.7", "10.0.0.9"),
+            ("192.0.2.1:4711", "192.0.2.1"),
+            ("[2001:db8::7]:4711", "2001:db8::7"),
+            ("2001:db8::7", "2001:db8::7"),
+        ] {
+            assert_eq!(asks(&[("x-forwarded-for", list)]), (expected.to_owned(), false, true), "{list}");
+        }
+        let several = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "192.0.2.1, 10.0.0.7")];
+        assert_eq!(asks(&several).0, "192.0.2.1");
+        for (list, expected) in [
+            ("for=192.0.2.1", "192.0.2.1"),
+            ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
+            ("for=6.6.6.6;by=x, for=\"192.0.2.1:80\"; proto=http;by=203.0.113.43", "192.0.2.1"),
+            ("for=_gazonk, for=192.0.2.1,for=10.1.1.1", "192.0.2.1"),
+            ("for=\"192.0.2.\\1\"", "192.0.2.1"),
+        ] {
+            assert_eq!(asks(&[("forwarded", list)]), (expected.to_owned(), false, true), "{list}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_believed() {
+        let doubt = (PROXY.to_owned(), false, false);
+        for list in ["", "unknown", "192.0.2.1, x", "192.0.2.1,", "192.0.2.1 10.0.0.7", "192.0.2.300"] {
+            assert_eq!(asks(&[("x-forwarded-for", list), ("x-forwarded-proto", "https")]), doubt, "{list:?}");
+        }
+        for list in [
+            "for=unknown",
+            "for=_hidden",
+            "for=192.0.2.1, for=\"",
+            "for=192.0.2.1;for=192.0.2.2",
+            "for 192.0.2.1",
+            "for=192.0.2.1, proto=https",
+            "for=",
+            "=x",
+        ] {
+            assert_eq!(asks(&[("forwarded", list)]), doubt, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn the_scheme_is_that_of_the_clients_own_hop() {
+        let scheme = |fields: &[(&str, &str)]| asks(fields).1;
+        assert!(scheme(&[("x-forwarded-proto", "https")]));
+        assert!(scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "HTTPS")]));
+        assert!(scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "https, http")]));
+        assert!(!scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "http, https")]));
+        assert!(!scheme(&[("x-forwarded-for", "192.0.2.1"), ("x-forwarded-proto", "https, https")]));
+        assert!(scheme(&[("forwarded", "for=192.0.2.1;proto=https, for=10.0.0.7;proto=http")]));
+        assert!(!scheme(&[("forwarded", "for=6.6.6.6;proto=https, for=192.0.2.1;proto=http")]));
+        assert!(scheme(&[("forwarded", "proto=https"), ("x-forwarded-for", "192.0.2.1")]));
+    }
+
+    #[test]
+    fn two_kinds_of_field_must_agree() {
+        let both = |standard, usual| asks(&[("forwarded", standard), ("x-forwarded-for", usual)]);
+        assert_eq!(both("for=192.0.2.1;proto=https", "6.6.6.6, 192.0.2.1"), ("192.0.2.1".to_owned(), true, true));
+        assert_eq!(both("for=192.0.2.1;proto=https", "192.0.2.2"), (PROXY.to_owned(), false, false));
+        let schemes = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-proto", "http")];
+        assert_eq!(asks(&schemes), (PROXY.to_owned(), false, false));
+    }
 }

@@ -62,6 +62,11 @@ pub fn bad_request(head: bool, close: bool) -> Response<Body> {
     response
 }
 
+/// 403 to whoever may not read the site: the same for what is there and what is not.
+pub fn forbidden(head: bool) -> Response<Body> {
+    answer(StatusCode::FORBIDDEN, PLAIN, "no-store", "403: you may not read this site\n", head)
+}
+
 /// 405
 pub fn method_not_allowed() -> Response<Body> {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "no-store", "405: method not allowed\n", false);
@@ -77,13 +82,21 @@ pub fn options() -> Response<Body> {
     response
 }
 
-/// 307: temporary, because the next version may have the page elsewhere, and kept for a minute.
-pub fn redirect(location: &str, head: bool) -> Response<Body> {
+/// Sends the reader on, with 301, 302, 303, 307 or 308. The next version may have the page elsewhere, so what is temporary
+/// is kept for a minute, and what is permanent for an hour: a rule that was wrong can be taken back.
+pub fn redirect(status: u16, location: &str, head: bool) -> Response<Body> {
+    let (status, text) = match status {
+        301 => (StatusCode::MOVED_PERMANENTLY, "301: see the Location field\n"),
+        302 => (StatusCode::FOUND, "302: see the Location field\n"),
+        303 => (StatusCode::SEE_OTHER, "303: see the Location field\n"),
+        308 => (StatusCode::PERMANENT_REDIRECT, "308: see the Location field\n"),
+        _ => (StatusCode::TEMPORARY_REDIRECT, "307: see the Location field\n"),
+    };
     let Ok(location) = HeaderValue::from_str(location) else {
         return page_not_found(head);
     };
-    let mut response =
-        answer(StatusCode::TEMPORARY_REDIRECT, PLAIN, "max-age=60", "307: see the Location field\n", head);
+    let is_permanent = matches!(status.as_u16(), 301 | 308);
+    let mut response = answer(status, PLAIN, if is_permanent { "max-age=3600" } else { "max-age=60" }, text, head);
     response.headers_mut().insert(LOCATION, location);
     response
 }

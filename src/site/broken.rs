@@ -225,7 +225,7 @@ fn target(base: &Url, home: &Url, link: &str) -> Option<Vec<u8>> {
 }
 
 /// Gives the content of a file piece by piece, until `take` has enough.
-fn pieces(site: &Sealed, entry: &Entry, inflate: &mut Inflate, take: &mut dyn FnMut(&[u8]) -> bool) {
+pub(super) fn pieces(site: &Sealed, entry: &Entry, inflate: &mut Inflate, take: &mut dyn FnMut(&[u8]) -> bool) {
     const PIECE: usize = 256 * 1024;
     let coded = site.coded(entry);
     if entry.coding == Coding::Stored {

@@ -56,14 +56,7 @@ fn other_form(site: &impl Files, stem: &[u8], at: usize, ending: &[u8]) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Site<'a>(&'a [&'a str]);
-
-    impl Files for Site<'_> {
-        fn find(&self, path: &[u8]) -> Option<usize> {
-            self.0.iter().position(|p| p.as_bytes() == path)
-        }
-    }
+    use crate::site::lookup::paths::Paths;
 
     #[test]
     fn payloads_and_segments_are_found_under_the_names_of_either_export() {
@@ -82,7 +75,7 @@ mod tests {
             ("x/__next.x/$d$slug/__PAGE__.txt", "x/__next.x.$d$slug.__PAGE__.txt"),
             ("y/__next.y.deep.__PAGE__.txt", "y/__next.y/deep/__PAGE__.txt"),
         ] {
-            assert_eq!(payload(&Site(&files), address.as_bytes()).map(|i| files[i]), Some(file), "{address}");
+            assert_eq!(payload(&Paths(&files), address.as_bytes()).map(|i| files[i]), Some(file), "{address}");
         }
         for address in [
             "x/index.html",
@@ -96,7 +89,7 @@ mod tests {
             "y/__next/y/deep/__PAGE__.txt",
             "y/index.rsc",
         ] {
-            assert_eq!(payload(&Site(&files), address.as_bytes()), None, "{address}");
+            assert_eq!(payload(&Paths(&files), address.as_bytes()), None, "{address}");
         }
     }
 }

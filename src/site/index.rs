@@ -199,16 +199,28 @@ impl Index {
 
     /// The number of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<usize> {
+        let at = self.place_of(path);
+        (at < self.count && self.path(at) == path).then_some(at)
+    }
+
+    /// The first path, in byte order, that is not before this one.
+    pub fn first_from(&self, path: &[u8]) -> Option<&[u8]> {
+        let at = self.place_of(path);
+        (at < self.count).then(|| self.path(at))
+    }
+
+    /// How many paths are before this one.
+    fn place_of(&self, path: &[u8]) -> usize {
         let (mut low, mut high) = (0, self.count);
         while low < high {
             let middle = low.midpoint(high);
-            match self.path(middle).cmp(path) {
-                std::cmp::Ordering::Equal => return Some(middle),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
+            if self.path(middle) < path {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
-        None
+        low
     }
 }
 
@@ -244,6 +256,10 @@ mod tests {
         let index = Index::decode(bytes, 15, id).unwrap();
         assert_eq!(index.find(b"a/b"), Some(1));
         assert_eq!(index.find(b"a/"), None);
+        assert_eq!(
+            (index.first_from(b"a/"), index.first_from(b"b"), index.first_from(b"c")),
+            (Some(&b"a/b"[..]), Some(&b"b"[..]), None)
+        );
         assert_eq!((index.path(2), index.entry(2).offset, index.entry(2).modified), (&b"b"[..], 10, -5));
     }
 

@@ -83,7 +83,7 @@ fn leads_somewhere(rel: &str) -> bool {
 }
 
 /// The address in `5; url=next.html`.
-fn refresh(content: &str) -> Option<&str> {
+pub(super) fn refresh(content: &str) -> Option<&str> {
     let (_, rest) = content.split_once([';', ','])?;
     let rest = rest.trim_start();
     let url = rest.get(..3).filter(|word| word.eq_ignore_ascii_case("url")).map(|_| rest[3..].trim_start())?;
@@ -93,7 +93,7 @@ fn refresh(content: &str) -> Option<&str> {
 }
 
 /// The addresses in a `srcset` (HTML, "parse a srcset attribute").
-fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
+pub(super) fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     let mut rest = set;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
@@ -124,7 +124,7 @@ fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
 /// Text with its character references taken out. Those that occur in addresses are known here: numbers, and the names
 /// of the characters with a meaning in HTML. `None` if another name is there: what it stands for decides where the link
 /// leads, so nothing is said about it.
-fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+pub(super) fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));
     }

@@ -1,8 +1,12 @@
 //! Where an address leads: a file, another address, or nowhere. Pure; the site is a set of paths.
 
+use std::sync::Arc;
+
 use crate::model::site_path::{is_hidden, is_page};
 
 use super::flight;
+use super::rules::route::{Ask, End, end};
+use super::rules::{Rules, hosting};
 
 /// The paths of a site.
 pub trait Files {
@@ -13,6 +17,12 @@ pub trait Files {
     fn is_next(&self) -> bool {
         false
     }
+
+    /// The rules that the site brings along.
+    fn rules(&self) -> &Rules;
+
+    /// The Markdown that says the same as a page.
+    fn markdown(&self, page: usize) -> Option<usize>;
 }
 
 /// What is done about the several addresses of one page (`server.slashes`).
@@ -42,11 +52,13 @@ pub struct Addresses {
     pub base_path: String,
     /// What is done about several addresses of one page; `None` decides by the site.
     pub slashes: Option<Slashes>,
+    /// The operator's rules.
+    pub rules: Arc<Rules>,
 }
 
 impl Default for Addresses {
     fn default() -> Addresses {
-        Addresses { base_path: "/".to_owned(), slashes: None }
+        Addresses { base_path: "/".to_owned(), slashes: None, rules: Arc::default() }
     }
 }
 
@@ -70,35 +82,38 @@ pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
         Some(inside) => Place::Inside(inside),
         None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
         None => match address.strip_prefix(&base[..base.len() - 1]) {
-            Some(b".txt") => Place::Front(b"index.txt"),
-            Some(b".rsc") => Place::Front(b"index.rsc"),
+            Some(b".txt") => Place::Front(b"/index.txt"),
+            Some(b".rsc") => Place::Front(b"/index.rsc"),
             _ => Place::Outside,
         },
     }
 }
 
-/// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site sends its reader.
+/// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site or a rule sends its
+/// reader. Other hosts are taken at their word.
 pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
     // The server takes none of these for an address.
     if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return false;
     }
-    let inside = match place(&addresses.base_path, address) {
-        Place::Inside(inside) => inside,
-        Place::Above => b"",
-        Place::Front(payload) => return site.is_next() && exact(site, payload).is_some(),
+    let base_path = &addresses.base_path;
+    let inside = match place(base_path, address) {
+        Place::Inside(_) => &address[base_path.len() - 1..],
+        Place::Above => b"/",
+        Place::Front(payload) => return site.is_next() && exact(site, &payload[1..]).is_some(),
         Place::Outside => return false,
     };
-    match resolve(site, inside, slashes) {
-        Found::File(_) => true,
-        // One step is enough: a page's own address is never sent on.
-        Found::Redirect(to) => matches!(resolve(site, &to, slashes), Found::File(_)),
-        Found::Nothing => false,
-    }
+    let ask = Ask { base_path, slashes, rules: &addresses.rules };
+    matches!(end(site, &ask, inside, None), End::File | End::Elsewhere)
 }
 
 /// The folder of reserved addresses at the root; such paths in a bundle are not served.
 pub const RESERVED: &[u8] = b"_docwharf";
+
+/// Whether an address is of what the site tells the server, not its readers.
+fn is_for_us(address: &[u8]) -> bool {
+    address == hosting::REDIRECTS.as_bytes() || address == hosting::HEADERS.as_bytes()
+}
 
 /// Follows a decoded address without its leading slash.
 pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
@@ -106,7 +121,8 @@ pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
         return Found::Nothing;
     }
     let Some((path, file)) = page_or_file(site, address) else {
-        return if site.is_next() { flight::payload(site, address) } else { None }.map_or(Found::Nothing, Found::File);
+        let payload = if site.is_next() { flight::payload(site, address) } else { None };
+        return payload.or_else(|| variant(site, address)).map_or(Found::Nothing, Found::File);
     };
     if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
         return Found::File(file);
@@ -120,7 +136,7 @@ pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
 }
 
 fn is_never_served(address: &[u8]) -> bool {
-    is_hidden(address) || address.split(|&b| b == b'/').next() == Some(RESERVED)
+    is_hidden(address) || is_for_us(address) || address.split(|&b| b == b'/').next() == Some(RESERVED)
 }
 
 /// The file behind an address (design, under HTTP).
@@ -140,6 +156,17 @@ fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
         let stem = address.strip_suffix(b"/index.html").or_else(|| address.strip_suffix(b".html"))?;
         page(site, stem)
     })
+}
+
+/// What assistants ask for beside pages: `/x.md` for the Markdown of the page `/x`, wherever that lies, and the site's
+/// `llms.txt` among the well-known addresses.
+fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
+    if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
+        return site.find(name);
+    }
+    let stem = address.strip_suffix(b".md")?;
+    let (_, page) = page_or_file(site, stem)?;
+    site.markdown(page)
 }
 
 /// The page called `stem`, under any of its names.
@@ -176,19 +203,35 @@ fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod paths {
     use super::*;
 
-    struct Site<'a>(&'a [&'a str]);
+    /// Paths alone, as a site.
+    pub(in crate::site) struct Paths<'a>(pub(in crate::site) &'a [&'a str]);
 
-    impl Files for Site<'_> {
+    impl Files for Paths<'_> {
         fn find(&self, path: &[u8]) -> Option<usize> {
             self.0.iter().position(|p| p.as_bytes() == path)
         }
+
+        fn rules(&self) -> &Rules {
+            static NONE: std::sync::OnceLock<Rules> = std::sync::OnceLock::new();
+            NONE.get_or_init(Rules::default)
+        }
+
+        fn markdown(&self, _page: usize) -> Option<usize> {
+            None
+        }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paths::Paths;
+    use super::*;
 
     fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
-        match resolve(&Site(files), address.as_bytes(), slashes) {
+        match resolve(&Paths(files), address.as_bytes(), slashes) {
             Found::File(i) => files[i].to_owned(),
             Found::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
             Found::Nothing => "404".to_owned(),
@@ -209,9 +252,9 @@ mod tests {
 
     #[test]
     fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
-        let site = Site(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
+        let site = Paths(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
         for slashes in [Slashes::Serve, Slashes::Redirect] {
-            let docs = Addresses { base_path: "/docs/".to_owned(), slashes: None };
+            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
             for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
                 assert!(answers(&site, &docs, slashes, address.as_bytes()), "{address}");
             }

@@ -1,5 +1,5 @@
-//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads, which links lead
-//! nowhere, and what differs from another version.
+//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads by files and by
+//! rules, which links lead nowhere, what it needs from elsewhere, and what differs from another version.
 
 pub mod broken;
 pub mod diff;
@@ -10,6 +10,8 @@ pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;
+pub mod outside;
+pub mod rules;
 pub mod sealed;
 pub mod tree;
 pub mod types;

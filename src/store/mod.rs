@@ -4,6 +4,7 @@
 //! lock               flock: one writer; readers take no lock
 //! state.json         the record (see `record`)
 //! versions/<id>/     site.zip and index, 0444, never changed
+//! derived/<id>/      what was computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival
 //! staging/<n>/       unfinished work, swept when a writer opens the store
 //! downloads/         a bundle on its way, kept for being continued
@@ -17,6 +18,7 @@
 //! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
 
 pub mod asked;
+pub mod derived;
 mod owner;
 pub mod prune;
 pub mod record;

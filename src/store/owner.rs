@@ -10,6 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
 use rustix::process::{Gid, Uid, geteuid};
 
 use super::StoreError;
+use super::derived::DERIVED;
 
 /// How deep folders lie in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
@@ -36,8 +37,14 @@ pub(super) fn check(root: &Path) -> io::Result<()> {
     if !is_foreign(root)? {
         return Ok(());
     }
-    for name in ["versions", "receipts", "staging", "downloads"] {
-        if std::fs::symlink_metadata(root.join(name))?.is_symlink() {
+    for name in ["versions", "receipts", "staging", "downloads", DERIVED] {
+        let is_link = match std::fs::symlink_metadata(root.join(name)) {
+            Ok(metadata) => metadata.is_symlink(),
+            // It is made when it is needed.
+            Err(error) if name == DERIVED && error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        if is_link {
             return Err(io::Error::other(format!("{name} is a link in a store that is not root's; remove it")));
         }
     }
@@ -127,7 +134,9 @@ mod tests {
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
         std::fs::create_dir_all(store.join("receipts/one")).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
-        for path in [store.join("receipts/one/1.json"), store.join("state.json"), elsewhere.join("shadow")] {
+        std::fs::create_dir_all(store.join("derived/one")).unwrap();
+        let made = ["receipts/one/1.json", "derived/one/csp", "state.json"].map(|name| store.join(name));
+        for path in made.into_iter().chain([elsewhere.join("shadow")]) {
             std::fs::write(path, "x").unwrap();
         }
         std::fs::hard_link(elsewhere.join("shadow"), store.join("history.jsonl")).unwrap();
@@ -139,7 +148,7 @@ mod tests {
         chown(&store, Some(4711), Some(4711)).unwrap();
         lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
         hand_over(&store).unwrap();
-        for name in ["receipts", "receipts/one", "receipts/one/1.json", "state.json"] {
+        for name in ["receipts", "receipts/one", "receipts/one/1.json", "derived/one/csp", "state.json"] {
             assert_eq!(owner(&store.join(name)), 4711, "{name}");
         }
         assert_eq!(owner(&elsewhere.join("shadow")), 0);

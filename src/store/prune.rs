@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::model::version::VersionId;
 
+use super::derived::DERIVED;
 use super::record::Record;
 use super::space::Allowance;
 use super::writer::Writer;
@@ -45,7 +46,7 @@ impl Writer {
         let aside = self.store().root().join("staging").join(id.to_string());
         fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;
         let _ = fs::remove_dir_all(&aside);
-        for kind in ["receipts", "derived"] {
+        for kind in ["receipts", DERIVED] {
             let _ = fs::remove_dir_all(self.store().root().join(kind).join(id.to_string()));
         }
         Ok(())

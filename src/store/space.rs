@@ -6,6 +6,7 @@ use std::path::Path;
 
 use crate::model::version::VersionId;
 
+use super::derived::DERIVED;
 use super::record::Record;
 use super::writer::Writer;
 use super::{Store, StoreError, Stored};
@@ -40,7 +41,7 @@ impl Store {
     }
 
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
-        let derived = self.root().join("derived");
+        let derived = self.root().join(DERIVED);
         let of = |id: VersionId| bytes_below(&self.version_dir(id)) + bytes_below(&derived.join(id.to_string()));
         versions.iter().map(|version| (version.id, of(version.id))).collect()
     }

@@ -148,6 +148,7 @@ impl Writer {
                 sweep_unrenamed(&entry.map_err(StoreError::io("read", &parent))?.path())?;
             }
         }
+        self.sweep_derived();
         // Receipts of a version that was pruned, but not yet they.
         let (_pin, receipts) = owner::pinned(&self.store.root, "receipts")?;
         for entry in fs::read_dir(&receipts).map_err(StoreError::io("read", &receipts))? {
@@ -160,7 +161,7 @@ impl Writer {
     }
 
     /// What root writes into another user's store becomes that user's.
-    fn hand_over(&self) {
+    pub(super) fn hand_over(&self) {
         if let Err(error) = owner::hand_over(&self.store.root) {
             tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
         }
@@ -317,7 +318,7 @@ impl Writer {
 }
 
 /// Removes temporary names in `dir` from writes that did not reach their rename.
-fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
+pub(super) fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
     let Ok(entries) = fs::read_dir(dir) else { return Ok(()) }; // not a folder
     for entry in entries {
         let path = entry.map_err(StoreError::io("read", dir))?.path();

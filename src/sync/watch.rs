@@ -30,6 +30,8 @@ const SMALL: u64 = 1024 * 1024;
 pub enum What {
     /// Configuration, key or certificates: read them again.
     Settings,
+    /// The TLS certificate or its key: take it over.
+    Certificate,
     /// The bundle: look at it.
     Bundle,
     /// The inbox: see what lies there.

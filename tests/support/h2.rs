@@ -1,9 +1,11 @@
-//! HTTP/2 in cleartext by prior knowledge, frame by frame, so that every frame can be wrong.
+//! HTTP/2, in cleartext by prior knowledge or on a connection that is encrypted already, frame by frame, so that every frame can be wrong.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
+
+use super::upstream::Wire;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -42,9 +44,10 @@ struct Partial {
 }
 
 /// One connection.
-#[derive(Debug)]
 pub struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
+    /// What carries it.
+    socket: TcpStream,
     answers: HashMap<u32, Partial>,
     next: u32,
     goaway: Option<u32>,
@@ -65,7 +68,13 @@ impl Client {
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
         stream.set_write_timeout(Some(Duration::from_secs(20))).expect("a time-out can be set");
         stream.set_nodelay(true).expect("an option can be set");
-        let mut client = Client { stream, answers: HashMap::new(), next: 1, goaway: None };
+        let socket = stream.try_clone().expect("a descriptor can be had");
+        Client::over(Box::new(stream), socket, window)
+    }
+
+    /// Begins on a connection that is there, and whose socket this is.
+    pub fn over(stream: Box<dyn Wire>, socket: TcpStream, window: u32) -> Client {
+        let mut client = Client { stream, socket, answers: HashMap::new(), next: 1, goaway: None };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("the server reads");
         let mut settings = Vec::new();
         // No dynamic table for what comes back, no pushes.
@@ -94,7 +103,7 @@ impl Client {
 
     /// From now on a server that does not read is given up on soon.
     pub fn give_up_when_stuck(&mut self) {
-        self.stream.set_write_timeout(Some(Duration::from_millis(300))).expect("a time-out can be set");
+        self.socket.set_write_timeout(Some(Duration::from_millis(300))).expect("a time-out can be set");
     }
 
     /// Sends bytes as long as the server takes them; false when it does no more, or has closed.

@@ -86,24 +86,43 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) ->
 /// A running `serve` or `run`; killed when dropped.
 pub struct Daemon {
     child: Child,
-    /// Where it answers: `127.0.0.1:43817`.
+    /// Where it answers: `127.0.0.1:43817`. The first of its addresses, without the scheme.
     pub address: String,
+    /// All that it has announced, as it did.
+    pub urls: Vec<String>,
 }
 
 impl Daemon {
     /// Starts a command that announces its address, and waits until it has.
     #[track_caller]
     pub fn start(command: &mut Command) -> Daemon {
+        Daemon::start_at(command, 1)
+    }
+
+    /// The same for a command with so many addresses.
+    #[track_caller]
+    pub fn start_at(command: &mut Command, count: usize) -> Daemon {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("docwharf starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("stdout is piped");
-        BufReader::new(stdout).read_line(&mut line).expect("stdout can be read");
-        let address = line.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/'));
-        let Some(address) = address else {
-            let status = child.wait();
-            panic!("no address announced: {line:?}, ended {status:?}");
-        };
-        Daemon { address: address.to_owned(), child }
+        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut urls = Vec::new();
+        for _ in 0..count {
+            let mut line = String::new();
+            stdout.read_line(&mut line).expect("stdout can be read");
+            let is_address = ["http://", "https://"].iter().any(|scheme| line.starts_with(scheme));
+            if !is_address || !line.ends_with("/\n") {
+                let status = child.wait();
+                panic!("no address announced: {line:?}, ended {status:?}");
+            }
+            urls.push(line.trim_end().to_owned());
+        }
+        let address = urls[0].split("://").nth(1).expect("a scheme").trim_end_matches('/').to_owned();
+        Daemon { child, address, urls }
+    }
+
+    /// The address of the n-th that it has announced, without the scheme.
+    #[track_caller]
+    pub fn at(&self, n: usize) -> &str {
+        self.urls[n].split("://").nth(1).expect("a scheme").trim_end_matches('/')
     }
 
     /// `docwharf serve PATH` on a free port, with further arguments.

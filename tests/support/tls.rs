@@ -1,16 +1,33 @@
-//! A private authority, and an upstream that speaks TLS under a certificate of it.
+//! A private authority, an upstream that speaks TLS under a certificate of it, and a client that trusts it.
 
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
+use super::http::{Response, parse};
 use super::upstream::{Upstream, Wire};
 
 /// An authority that no system knows.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, PEM.
+#[derive(Clone)]
+pub struct Issued {
+    pub certificate: String,
+    pub key: String,
+}
+
+impl Default for Authority {
+    fn default() -> Authority {
+        Authority::new()
+    }
 }
 
 impl Authority {
@@ -54,4 +71,80 @@ impl Authority {
         upstream.open();
         upstream
     }
+
+    /// A certificate for these names, that counts today.
+    pub fn issue(&self, names: &[&str]) -> Issued {
+        self.issue_between(names, 2020, 2100)
+    }
+
+    /// The same, from the first day of one year to that of another.
+    pub fn issue_between(&self, names: &[&str], from: i32, to: i32) -> Issued {
+        let key = KeyPair::generate().expect("randomness");
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names.clone()).expect("names");
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(to, 1, 1);
+        params.distinguished_name.push(rcgen::DnType::CommonName, names.concat());
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+    }
+
+    /// An authority below this one.
+    pub fn below(&self, name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = KeyPair::generate().expect("randomness");
+        Authority { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).expect("a certificate") }
+    }
+
+    /// A client that trusts this authority alone and offers these protocols.
+    pub fn client(&self, protocols: &[&str]) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has them")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Arc::new(config)
+    }
+}
+
+/// An encrypted connection as a client has it.
+pub type Secure = StreamOwned<ClientConnection, TcpStream>;
+
+/// Connects and agrees. The certificate must be for `name`.
+pub fn shake(address: &str, config: &Arc<ClientConfig>, name: &str) -> io::Result<Secure> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    socket.set_nodelay(true)?;
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let mut connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// The certificate that the server has sent as its own.
+pub fn certificate_of(stream: &Secure) -> CertificateDer<'static> {
+    stream.conn.peer_certificates().expect("a server has one")[0].clone()
+}
+
+/// One request on a connection of its own. `headers` are whole lines without line ends.
+pub fn secure_get(address: &str, config: &Arc<ClientConfig>, name: &str, target: &str, headers: &[&str]) -> Response {
+    let mut stream = shake(address, config, name).expect("a handshake");
+    let mut head = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
+    for header in headers {
+        head.push_str(header);
+        head.push_str("\r\n");
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).expect("the server reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the server closes as TLS does");
+    parse(&answer, false)
 }

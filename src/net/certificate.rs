@@ -1,4 +1,5 @@
-//! When a certificate ends: as much of X.509 (RFC 5280 section 4.1) as leads there.
+//! What a certificate says of itself: as much of X.509 (RFC 5280 section 4.1) as leads to its dates and names. Nothing is
+//! verified here.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,19 +12,39 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// `notAfter` of a certificate in DER; none if it is not one. It has been trusted already: this only reads a date.
-pub(super) fn end(der: &[u8]) -> Option<SystemTime> {
+/// What is read of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Certificate<'a> {
+    /// Who has signed it, as a name in DER.
+    pub issuer: &'a [u8],
+    /// Whose it is, in the same form.
+    pub subject: &'a [u8],
+    /// `notBefore`
+    pub begin: SystemTime,
+    /// `notAfter`
+    pub end: SystemTime,
+}
+
+/// `notAfter` of a certificate in DER; none if it is not one.
+pub fn end(der: &[u8]) -> Option<SystemTime> {
+    read(der).map(|certificate| certificate.end)
+}
+
+/// Reads a certificate in DER; none if it is not one.
+pub fn read(der: &[u8]) -> Option<Certificate<'_>> {
     let (certificate, _) = take(der, SEQUENCE)?;
     let (mut body, _) = take(certificate, SEQUENCE)?;
     if let Some((_, rest)) = take(body, VERSION) {
         body = rest;
     }
-    // Serial number, signature algorithm, issuer; then the validity.
-    for _ in 0..3 {
+    // Serial number, signature algorithm.
+    for _ in 0..2 {
         body = skip(body)?;
     }
-    let (validity, _) = take(body, SEQUENCE)?;
-    time(skip(validity)?)
+    let (issuer, body) = take(body, SEQUENCE)?;
+    let (validity, body) = take(body, SEQUENCE)?;
+    let (subject, _) = take(body, SEQUENCE)?;
+    Some(Certificate { issuer, subject, begin: time(validity)?, end: time(skip(validity)?)? })
 }
 
 /// The content of a value with this tag at the start, and what follows it.
@@ -63,13 +84,13 @@ fn time(der: &[u8]) -> Option<SystemTime> {
     };
     let date = DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
     let seconds = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second();
-    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).ok()?))
+    // What began before 1970 has begun.
+    Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::units::show_time;
 
     fn der(tag: u8, content: &[u8]) -> Vec<u8> {
         let length = content.len();
@@ -79,11 +100,17 @@ mod tests {
         out
     }
 
+    fn seconds(time: SystemTime) -> u64 {
+        time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+    }
+
     fn certificate(version: bool, end: &[u8]) -> Vec<u8> {
         let validity = [der(UTC_TIME, b"200101000000Z"), end.to_vec()].concat();
         let version = if version { der(VERSION, &[2, 1, 2]) } else { Vec::new() };
         let names = der(SEQUENCE, &[0; 300]);
-        let body = [version, der(2, &[1; 16]), der(SEQUENCE, &[5, 0]), names, der(SEQUENCE, &validity)].concat();
+        let subject = der(SEQUENCE, &[7; 5]);
+        let body =
+            [version, der(2, &[1; 16]), der(SEQUENCE, &[5, 0]), names, der(SEQUENCE, &validity), subject].concat();
         der(SEQUENCE, &der(SEQUENCE, &body))
     }
 
@@ -92,7 +119,11 @@ mod tests {
         for (tag, text) in [(UTC_TIME, &b"300203040506Z"[..]), (GENERALIZED_TIME, b"20300203040506Z")] {
             for version in [false, true] {
                 let end = end(&certificate(version, &der(tag, text))).unwrap();
-                assert_eq!(show_time(end), "2030-02-03T04:05:06Z");
+                assert_eq!(seconds(end), 1_896_321_906);
+                let whole = certificate(version, &der(tag, text));
+                let read = read(&whole).unwrap();
+                assert_eq!(seconds(read.begin), 1_577_836_800);
+                assert_eq!((read.issuer, read.subject), (&[0; 300][..], &[7; 5][..]));
             }
         }
     }

@@ -1,0 +1,226 @@
+//! `docwharf bundle audit`: what a site needs from elsewhere, and what dies without it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::base::chain::Name;
+use crate::model::units::count;
+use crate::seal::Effort;
+use crate::site::outside::Kind;
+use crate::site::outside::audit::{Audit, Need, audit};
+use crate::site::sealed::Sealed;
+use crate::store::Store;
+use crate::sync::open;
+
+use super::serve::sealed;
+use super::{Context, Failure, print, progress};
+
+/// Files that are shown without `--all`.
+const SHOWN: usize = 20;
+
+#[derive(Debug, Args)]
+pub(super) struct AuditCommand {
+    /// A zip, tar, tar.gz or tar.zst, or a folder; default: the active version of the store
+    path: Option<PathBuf>,
+    /// Show every file, not only the first twenty, and the origins that scripts only name
+    #[arg(long)]
+    all: bool,
+    /// Print tables for a comment on a pull request
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+impl AuditCommand {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let effort = Effort::new(context.limits()?);
+        let site = match &self.path {
+            Some(path) => {
+                let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+                if !context.global.json {
+                    context.warn(&path.display().to_string(), &warnings);
+                }
+                site
+            }
+            None => active(context)?,
+        };
+        let found = audit(&site, effort.threads, &|| false).unwrap_or_default();
+        let most = if self.all { usize::MAX } else { SHOWN };
+        if context.global.json {
+            context.result(&as_json(&site, &found), "")?;
+        } else if self.markdown {
+            print(&as_markdown(&site, &found, most))?;
+        } else {
+            print(&as_text(&site, &found, most))?;
+        }
+        if found.is_clean() { Ok(()) } else { Err(Failure::Found) }
+    }
+}
+
+fn active(context: &Context) -> Result<Sealed, Failure> {
+    let store = Store::at(&context.store()?);
+    let Some(id) = store.record()?.active else {
+        let what = "there is no active version; name an archive or a folder".to_owned();
+        return Err(Failure::Usage(what));
+    };
+    open::read(&store, id).map_err(Failure::local(format!("cannot read version {}", id.short())))
+}
+
+/// The needs of one origin, the most important kind first.
+fn by_origin(found: &Audit) -> BTreeMap<&str, Vec<&Need>> {
+    let mut all: BTreeMap<&str, Vec<&Need>> = BTreeMap::new();
+    for need in found.losses() {
+        all.entry(need.origin.as_str()).or_default().push(need);
+    }
+    all
+}
+
+/// The files that lack something, each with what.
+fn by_file(found: &Audit) -> impl Iterator<Item = (usize, Vec<&Need>)> {
+    found.files.iter().filter_map(|(file, numbers)| {
+        let needs = numbers.iter().map(|&n| &found.needs[n as usize]);
+        let losses: Vec<&Need> = needs.filter(|need| need.kind != Kind::Hint).collect();
+        (!losses.is_empty()).then_some((*file, losses))
+    })
+}
+
+fn path(site: &Sealed, file: usize) -> String {
+    let quoted = Name(site.index().path(file)).to_string();
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
+}
+
+/// An address on one line: a page may have written anything into it.
+fn shown(text: &str) -> String {
+    let quoted = Name(text.as_bytes()).to_string();
+    quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
+}
+
+/// One line.
+fn verdict(found: &Audit) -> String {
+    let pages = count(found.pages, "page");
+    if found.is_clean() {
+        return format!("ok: everything is inside ({pages}, {} read)", count(found.read, "file"));
+    }
+    let (origins, files) = (by_origin(found).len() as u64, by_file(found).count() as u64);
+    let origins = if origins == 1 { "1 outside origin".to_owned() } else { format!("{origins} outside origins") };
+    format!("{origins} in {} ({pages} in all)", count(files, "file"))
+}
+
+fn as_text(site: &Sealed, found: &Audit, most: usize) -> String {
+    let mut text = verdict(found) + "\n";
+    for (origin, needs) in by_origin(found) {
+        let _ = writeln!(text, "\n{}", shown(origin));
+        for need in needs {
+            let (kind, files) = (need.kind, count(need.files, "file"));
+            let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.loss());
+            let (file, address) = &need.example;
+            let _ = writeln!(text, "            {} has {}", path(site, *file), shown(address));
+        }
+    }
+    let total = by_file(found).count();
+    if total > 0 {
+        let _ = writeln!(text, "\nby file");
+    }
+    for (file, needs) in by_file(found).take(most) {
+        let of = |need: &&Need| format!("{} {}", need.kind.name(), shown(need.origin.as_str()));
+        let _ = writeln!(text, "  {}: {}", path(site, file), needs.iter().map(of).collect::<Vec<_>>().join(", "));
+    }
+    if total > most {
+        let _ = writeln!(text, "  … and {} more: --all shows them", total - most);
+    }
+    besides(site, found, most == usize::MAX, &mut text);
+    text
+}
+
+/// What does not count.
+fn besides(site: &Sealed, found: &Audit, all: bool, text: &mut String) {
+    let hints: Vec<String> = found.hints().map(|need| shown(need.origin.as_str())).collect();
+    if !hints.is_empty() {
+        let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
+    }
+    if !found.mentions.is_empty() && (all || !found.is_clean()) {
+        let n = found.mentions.len() as u64;
+        let _ = writeln!(
+            text,
+            "\nnot told: {} named in scripts, without its being certain that anything is asked there{}",
+            if n == 1 { "1 origin".to_owned() } else { format!("{n} origins") },
+            if all { "" } else { " (--all lists them)" }
+        );
+        for (origin, files) in found.mentions.iter().filter(|_| all) {
+            let _ = writeln!(text, "  {}  {}", shown(origin.as_str()), count(*files, "file"));
+        }
+    }
+    if let Some(&first) = found.service_workers.first() {
+        let n = count(found.service_workers.len() as u64, "file");
+        let _ = writeln!(
+            text,
+            "\na service worker is installed by {n}, {} first: what it asks for is told as far as \
+            its script says so",
+            path(site, first)
+        );
+    }
+    if !found.is_clean() {
+        text.push_str("\nwhat scripts put together of parts, or take from an answer, cannot be told by reading them\n");
+    }
+    if found.more {
+        text.push_str("there is more than is kept and shown here\n");
+    }
+}
+
+fn as_json(site: &Sealed, found: &Audit) -> Value {
+    let of = |need: &Need| {
+        json!({
+            "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.loss(), "files": need.files,
+            "example": { "path": path(site, need.example.0), "address": need.example.1 },
+        })
+    };
+    let files = by_file(found).map(|(file, needs)| {
+        let of = |need: &&Need| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
+        json!({ "path": path(site, file), "needs": needs.iter().map(of).collect::<Vec<_>>() })
+    });
+    let mentions = found.mentions.iter().map(|(origin, files)| json!({ "origin": origin.as_str(), "files": files }));
+    json!({
+        "schemaVersion": 1,
+        "version": site.id,
+        "result": if found.is_clean() { "inside" } else { "outside" },
+        "pages": found.pages,
+        "read": found.read,
+        "needs": found.losses().map(of).collect::<Vec<_>>(),
+        "hints": found.hints().map(of).collect::<Vec<_>>(),
+        "files": files.collect::<Vec<_>>(),
+        "mentions": mentions.collect::<Vec<_>>(),
+        "serviceWorkers": found.service_workers.iter().map(|&file| path(site, file)).collect::<Vec<_>>(),
+        "complete": !found.more,
+    })
+}
+
+fn as_markdown(site: &Sealed, found: &Audit, most: usize) -> String {
+    let code = super::diff::code;
+    // A bar would end the cell.
+    let cell = |text: &str| code(&text.replace('|', "%7C"));
+    let mut text = format!("### {}\n\n", verdict(found));
+    if found.is_clean() {
+        return text;
+    }
+    text.push_str("| origin | what | files | without it | for example |\n|---|---|---:|---|---|\n");
+    for need in found.losses() {
+        let (origin, kind) = (cell(&shown(need.origin.as_str())), need.kind);
+        let example = cell(&path(site, need.example.0));
+        let _ = writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.loss());
+    }
+    let total = by_file(found).count();
+    let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");
+    for (file, needs) in by_file(found).take(most) {
+        let of = |need: &&Need| format!("{} {}", need.kind.name(), code(&shown(need.origin.as_str())));
+        let _ =
+            writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
+    }
+    if total > most {
+        let _ = writeln!(text, "- … and {} more", total - most);
+    }
+    text.push_str("\n</details>\n");
+    text
+}

@@ -1,0 +1,96 @@
+//! `docwharf redirects check`
+
+use std::fmt::Write;
+use std::path::Path;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::base::chain::OneLine;
+use crate::model::units::count;
+use crate::seal::Effort;
+use crate::site::lookup::{Addresses, Files};
+use crate::site::rules::check::{Finding, Kind, check};
+use crate::site::rules::route::Ask;
+use crate::site::sealed::Sealed;
+use crate::store::Store;
+use crate::sync::open;
+
+use super::diff::named;
+use super::serve::sealed;
+use super::{Context, Failure, progress};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Redirects {
+    /// Look for loops, dead targets and rules that never apply; ends with 1 if there are any
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Check {
+    /// An archive or a folder, or a version as `diff` takes it; default: the active version
+    #[arg(value_name = "SITE")]
+    site: Option<String>,
+}
+
+impl Redirects {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let Redirects::Check(check) = self;
+        check.run(context)
+    }
+}
+
+impl Check {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
+        let (site, addresses) = if let Some(path) = path {
+            let effort = Effort::new(context.limits()?);
+            let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+            context.warn(&path.display().to_string(), &warnings);
+            (site, context.addresses()?)
+        } else {
+            let store = Store::at(&context.store()?);
+            let id = named(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
+            let doing = format!("cannot open version {}", id.short());
+            (open::read(&store, id).map_err(Failure::local(doing))?, context.config()?.intent.gate.addresses)
+        };
+        let findings = look(&site, &addresses);
+        let rules = addresses.rules.list().len() + site.rules().list().len();
+        context.result(&as_json(&site, rules, &findings), &as_text(rules, &findings))?;
+        if findings.is_empty() { Ok(()) } else { Err(Failure::Found) }
+    }
+}
+
+fn look(site: &Sealed, addresses: &Addresses) -> Vec<Finding> {
+    let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
+    let ask = Ask { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
+    let index = site.index();
+    let below = |address: &[u8]| index.first_from(&address[1..]).is_some_and(|path| path.starts_with(&address[1..]));
+    check(site, &ask, &below)
+}
+
+fn as_text(rules: usize, findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let Finding { place, kind, source, destination, what } = finding;
+        let rule = if *kind == Kind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
+        let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {what}", kind.name())));
+    }
+    let _ = writeln!(text, "{}, {}", count(rules as u64, "rule"), count(findings.len() as u64, "finding"));
+    text
+}
+
+fn as_json(site: &Sealed, rules: usize, findings: &[Finding]) -> Value {
+    let of = |finding: &Finding| {
+        let Finding { place, kind, source, destination, what } = finding;
+        let written = |text: &String| (!text.is_empty()).then(|| text.clone());
+        json!({
+            "place": place, "kind": kind.name(), "source": written(source), "destination": written(destination),
+            "what": what,
+        })
+    };
+    json!({
+        "schemaVersion": 1, "version": site.id, "rules": rules,
+        "findings": findings.iter().map(of).collect::<Vec<Value>>(),
+    })
+}

@@ -1,0 +1,98 @@
+//! `[access]` and `server.trustedProxies`: who may read, whose word counts, what is written down.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::HeaderName;
+
+use crate::serve::Settings;
+use crate::serve::access::Access;
+use crate::serve::cidr::Networks;
+use crate::serve::line::{Address, Format};
+use crate::serve::log::LogSettings;
+
+use super::checked::Config;
+use super::checker::Checker;
+
+/// Fields that every browser sends, or that say what the request is: they name nobody.
+const NO_NAMES: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "connection",
+    "content-length",
+    "cookie",
+    "host",
+    "range",
+    "te",
+    "transfer-encoding",
+    "user-agent",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+];
+
+/// Proxies and access, as a part of how sites are served.
+pub(super) fn check_access(checker: &mut Checker<'_>, settings: &mut Settings) {
+    settings.proxies = networks(checker, "server.trustedProxies").unwrap_or_default();
+    let allow = networks(checker, "access.allow");
+    if allow.as_ref().is_some_and(Networks::is_empty) {
+        let what = "an empty list lets nobody in: name ranges of addresses, or leave the key out";
+        checker.value::<()>("access.allow", |_| Err(what.to_owned()));
+    }
+    let header = checker.parsed("access.header", |text| {
+        let name = text.parse::<HeaderName>().ok().filter(|name| !NO_NAMES.contains(&name.as_str()));
+        name.ok_or_else(|| format!("{text:?} is no field that names a user: write it like X-Forwarded-User"))
+    });
+    if header.is_some() && settings.proxies.is_empty() {
+        let what = "nobody may set it: name the proxies that sign readers in, in server.trustedProxies";
+        checker.value::<()>("access.header", |_| Err(what.to_owned()));
+    }
+    settings.access = Access { allow, header };
+}
+
+fn networks(checker: &mut Checker<'_>, key: &str) -> Option<Networks> {
+    let texts: Vec<String> = checker.texts(key)?.into_iter().filter(|text| !text.is_empty()).collect();
+    match Networks::parse(&texts) {
+        Ok(networks) => Some(networks),
+        Err(why) => {
+            checker.value::<()>(key, |_| Err(why));
+            None
+        }
+    }
+}
+
+/// The access log; none if it is off.
+pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<LogSettings> {
+    let format = checker.parsed("access.log", |text| match text {
+        "off" => Ok(None),
+        "json" => Ok(Some(Format::Json)),
+        "combined" => Ok(Some(Format::Combined)),
+        _ => Err("\"off\", \"json\" or \"combined\" is needed".to_owned()),
+    });
+    let address = checker.parsed("access.logAddress", |text| match text {
+        "truncated" => Ok(Address::Truncated),
+        "full" => Ok(Address::Full),
+        "none" => Ok(Address::None),
+        _ => Err("\"truncated\", \"full\" or \"none\" is needed".to_owned()),
+    });
+    let file = checker.text("access.logFile").map(|path| base_of("access.logFile").join(path));
+    Some(LogSettings { format: format??, address: address.unwrap_or_default(), file })
+}
+
+/// Who may read a site that is served at these addresses though nobody was asked for: a doubt worth telling, because
+/// documentation may be meant for some only.
+pub fn exposed(config: &Config, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
+    if !config.settings.access.is_open() {
+        return None;
+    }
+    let reached = addresses.into_iter().find(|address| !address.ip().to_canonical().is_loopback())?;
+    Some(format!(
+        "the site is for everybody who can reach {reached}: if it is not public, set access.allow or access.header"
+    ))
+}
+
+/// Where a configuration has the site served.
+pub fn addresses(config: &Config) -> impl Iterator<Item = SocketAddr> {
+    config.listen.iter().chain(config.tls.iter().flat_map(|tls| &tls.listen)).copied()
+}

@@ -1,0 +1,116 @@
+//! Lists of tables, such as `[[server.redirects]]`: rows of keys, each value with its place. They stand in the file only.
+
+use toml::de::{DeTable, DeValue};
+
+use super::raw::{Raw, Value, Written, nearest, shape};
+use super::{Place, Problem};
+
+/// A list: its name, and the keys of a row. A key that ends with `.*` is a table of whatever names.
+#[derive(Debug, Clone, Copy)]
+pub struct List {
+    /// The name with its section.
+    pub name: &'static str,
+    keys: &'static [&'static str],
+}
+
+/// Every list there is.
+pub const LISTS: &[List] = &[
+    List { name: "server.redirects", keys: &["source", "destination", "permanent", "status", "force"] },
+    List { name: "server.headers", keys: &["source", "values.*", "remove"] },
+];
+
+/// One table of a list.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Where it begins.
+    pub place: Place,
+    /// Its keys, `values.X-Name` for those of a table within, and what they are set to.
+    pub items: Vec<(String, Written)>,
+}
+
+impl Row {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Written> {
+        self.items.iter().find(|(name, _)| name == key).map(|(_, written)| written)
+    }
+}
+
+/// The list of this name.
+pub(super) fn named(name: &str) -> Option<&'static List> {
+    LISTS.iter().find(|list| list.name == name)
+}
+
+impl List {
+    /// Reads the rows; what is wrong is noted in `raw`.
+    pub(super) fn read(
+        &'static self,
+        raw: &mut Raw,
+        value: &DeValue<'_>,
+        here: Place,
+        place: &dyn Fn(usize) -> Place,
+    ) -> Vec<Row> {
+        let name = self.name;
+        let wrong = Problem { place: here, what: format!("{name} is a list of tables: write [[{name}]]") };
+        let DeValue::Array(items) = value else {
+            raw.problems.push(wrong);
+            return Vec::new();
+        };
+        let mut rows = Vec::new();
+        for item in items {
+            let DeValue::Table(table) = item.get_ref() else {
+                raw.problems.push(wrong);
+                return rows;
+            };
+            let mut row = Row { place: place(item.span().start), items: Vec::new() };
+            self.read_row(raw, table, "", &mut row, place);
+            rows.push(row);
+        }
+        rows
+    }
+
+    fn read_row(&self, raw: &mut Raw, table: &DeTable<'_>, above: &str, row: &mut Row, place: &dyn Fn(usize) -> Place) {
+        let list = self.name;
+        for (key, value) in table {
+            let name = format!("{above}{}", key.get_ref());
+            let here = place(key.span().start);
+            let is_open = self.keys.contains(&format!("{name}.*").as_str());
+            match (value.get_ref(), shape(value.get_ref())) {
+                (DeValue::Table(inner), _) if is_open => self.read_row(raw, inner, &format!("{name}."), row, place),
+                _ if is_open => {
+                    let what = format!("{list}.{name} is a table: write {name} = {{ Name = \"value\" }}");
+                    raw.problems.push(Problem { place: here, what });
+                }
+                (_, Some(value)) if !above.is_empty() || self.keys.contains(&name.as_str()) => {
+                    row.items.push((name, Written { value, place: here }));
+                }
+                (value, None) if !above.is_empty() || self.keys.contains(&name.as_str()) => {
+                    let what = format!("{list}.{name} has a value of the wrong kind ({})", value.type_str());
+                    raw.problems.push(Problem { place: here, what });
+                }
+                _ => {
+                    let known = self.keys.iter().map(|key| format!("{list}.{}", key.trim_end_matches(".*")));
+                    let full = format!("{list}.{name}");
+                    let what = format!("there is no key {full}{}", nearest(&full, known));
+                    raw.problems.push(Problem { place: here, what });
+                }
+            }
+        }
+    }
+}
+
+/// A value of a row as it is shown, without quotes around names that need none.
+pub(super) fn toml_key(key: &str) -> String {
+    let is_bare = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    match key.split_once('.') {
+        Some((above, name)) if !is_bare(name) => format!("{above}.{}", serde_json::Value::from(name)),
+        _ => key.to_owned(),
+    }
+}
+
+/// Whether a value is a text, and which.
+pub(super) fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::Text(text) => Some(text),
+        _ => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! `[[server.redirects]]`, `server.redirectsFile` and `[[server.headers]]`: the operator's rules. What is wrong in them is a
+//! mistake, where the same in a bundle is left out.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::site::rules::fields::Owner;
+use crate::site::rules::pattern::{Dialect, Pattern};
+use crate::site::rules::{Action, Draft, Rule, Rules, docs_json, hosting};
+
+use super::checker::Checker;
+use super::lists::{Row, text};
+use super::raw::{Value, Written};
+use super::{Place, Problem};
+
+/// A larger file, in bytes, is none of redirects.
+const LARGEST: u64 = 8 << 20;
+/// So many mistakes of one file are told.
+const TOLD: usize = 10;
+
+/// The operator's rules: the configuration's own before those of the file.
+pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Arc<Rules> {
+    let mut draft = Draft::default();
+    for row in checker.raw.rows("server.redirects") {
+        match redirect(row) {
+            Ok(rule) => draft.add(place_of(row), Ok(rule)),
+            Err(problems) => checker.problems.extend(problems),
+        }
+    }
+    for row in checker.raw.rows("server.headers") {
+        if let Err(problems) = headers(row, &mut draft) {
+            checker.problems.extend(problems);
+        }
+    }
+    // Only what is too much can be left out of what was proved one by one.
+    if let (Some(fault), Some(row)) = (draft.faults.first(), checker.raw.rows("server.redirects").last()) {
+        checker.problems.push(Problem { place: row.place.clone(), what: format!("server.redirects: {}", fault.what) });
+    }
+    draft.faults.clear();
+    if let Some(path) = redirects_file(checker, base_of) {
+        read_file(checker, &path, &mut draft);
+    }
+    Arc::new(Rules::new(draft))
+}
+
+/// The file of redirects, if the configuration names one.
+pub(super) fn redirects_file(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<PathBuf> {
+    checker.text("server.redirectsFile").map(|path| base_of("server.redirectsFile").join(path))
+}
+
+fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut Draft) {
+    let name = path.display().to_string();
+    let read = || {
+        if std::fs::metadata(path)?.len() > LARGEST {
+            return Err(std::io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
+        }
+        std::fs::read_to_string(path)
+    };
+    match read() {
+        Err(error) => draft.fault(name.clone(), format!("cannot be read: {error}")),
+        Ok(text) if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) => {
+            docs_json::redirects(&text, &name, true, draft);
+        }
+        Ok(text) => hosting::redirects(&text, &name, draft),
+    }
+    let Some(written) = checker.raw.get("server.redirectsFile") else { return };
+    for fault in draft.faults.iter().take(TOLD) {
+        checker.problem(written, format!("server.redirectsFile: {fault}"));
+    }
+    if draft.faults.len() > TOLD {
+        let more = draft.faults.len() - TOLD;
+        checker.problem(written, format!("server.redirectsFile: {name}: {more} more mistakes"));
+    }
+    draft.faults.clear();
+}
+
+/// Where a row stands, for people.
+fn place_of(row: &Row) -> String {
+    match &row.place {
+        Place::File(path, line, _) => format!("{}:{line}", path.display()),
+        Place::Env(name) => format!("${name}"),
+        Place::Missing => "configuration".to_owned(),
+    }
+}
+
+/// Reads the values of one row and collects what is wrong with them.
+struct Reader<'a> {
+    row: &'a Row,
+    list: &'static str,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Reader<'a> {
+    fn new(row: &'a Row, list: &'static str) -> Reader<'a> {
+        Reader { row, list, problems: Vec::new() }
+    }
+
+    fn wrong(&mut self, place: &Place, key: &str, why: &str) {
+        let what = format!("{}.{key}: {why}", self.list);
+        self.problems.push(Problem { place: place.clone(), what });
+    }
+
+    fn text(&mut self, key: &str) -> Option<&'a str> {
+        let row = self.row;
+        match row.get(key) {
+            None => {
+                self.wrong(&row.place, key, "it is missing");
+                None
+            }
+            Some(written) => {
+                let found = text(&written.value);
+                if found.is_none() {
+                    self.wrong(&written.place, key, "a text in quotes is needed");
+                }
+                found
+            }
+        }
+    }
+
+    fn flag(&mut self, key: &str) -> Option<bool> {
+        let written = self.row.get(key)?;
+        if let Value::Flag(flag) = written.value {
+            return Some(flag);
+        }
+        self.wrong(&written.place, key, "true or false is needed");
+        None
+    }
+
+    fn status(&mut self) -> Option<Action> {
+        let written: &Written = self.row.get("status")?;
+        let action = match written.value {
+            Value::Number(number) => {
+                u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(Action::of)
+            }
+            _ => Err("a number is needed".to_owned()),
+        };
+        action.map_err(|why| self.wrong(&written.place, "status", &why)).ok()
+    }
+}
+
+fn redirect(row: &Row) -> Result<Rule, Vec<Problem>> {
+    let mut reader = Reader::new(row, "server.redirects");
+    let (source, destination) = (reader.text("source"), reader.text("destination"));
+    let (permanent, status, force) = (reader.flag("permanent"), reader.status(), reader.flag("force"));
+    if let (Some(_), Some(written)) = (row.get("status"), row.get("permanent")) {
+        reader.wrong(&written.place, "permanent", "status says it already; remove one of them");
+    }
+    let action = status.unwrap_or(Action::Redirect(if permanent == Some(true) { 308 } else { 307 }));
+    if let (Some(source), Some(destination), true) = (source, destination, reader.problems.is_empty()) {
+        match Rule::new(place_of(row), source, destination, Dialect::Docs, action, force.unwrap_or(false)) {
+            Ok(rule) => return Ok(rule),
+            Err(why) => {
+                let what = format!("server.redirects: {why}");
+                reader.problems.push(Problem { place: row.place.clone(), what });
+            }
+        }
+    }
+    Err(reader.problems)
+}
+
+fn headers(row: &Row, draft: &mut Draft) -> Result<(), Vec<Problem>> {
+    let mut reader = Reader::new(row, "server.headers");
+    let block = reader.text("source").and_then(|source| {
+        let block = Pattern::parse(source, Dialect::Hosting).and_then(|pattern| draft.fields.block(pattern));
+        block.map_err(|why| reader.wrong(&row.place, "source", &why)).ok()
+    });
+    let Some(block) = block else { return Err(reader.problems) };
+    if row.items.len() < 2 {
+        reader.wrong(&row.place, "values", "it is missing: write values = { X-Robots-Tag = \"noindex\" }");
+    }
+    for (key, written) in &row.items {
+        let told = match (key.as_str(), &written.value) {
+            ("source", _) => Ok(()),
+            ("remove", Value::Text(name)) => draft.fields.remove(block, name),
+            ("remove", Value::Texts(names)) => names.iter().try_for_each(|name| draft.fields.remove(block, name)),
+            (key, value) => match (key.strip_prefix("values."), value) {
+                (Some(name), Value::Text(value)) => draft.fields.set(block, name, value, Owner::Operator),
+                (Some(name), Value::Texts(values)) => {
+                    values.iter().try_for_each(|value| draft.fields.set(block, name, value, Owner::Operator))
+                }
+                _ => Err("a text in quotes, or a list of them, is needed".to_owned()),
+            },
+        };
+        if let Err(why) = told {
+            reader.wrong(&written.place, key, &why);
+        }
+    }
+    if reader.problems.is_empty() { Ok(()) } else { Err(reader.problems) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::raw::Raw;
+
+    fn checked(text: &str) -> Result<Arc<Rules>, Vec<String>> {
+        let mut raw = Raw::default();
+        raw.read_toml(text, Path::new("c.toml"));
+        let problems = std::mem::take(&mut raw.problems);
+        let mut checker = Checker { raw: &raw, problems };
+        let rules = check_rules(&mut checker, &|_| PathBuf::from("/nowhere"));
+        Problem::sort(&mut checker.problems);
+        let lines: Vec<String> = checker.problems.iter().map(ToString::to_string).collect();
+        if lines.is_empty() { Ok(rules) } else { Err(lines) }
+    }
+
+    #[test]
+    fn a_row_is_temporary_unless_it_says_otherwise() {
+        let text = "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n\
+                    [[server.redirects]]\nsource = \"/c/:x*\"\ndestination = \"/d/:x*\"\npermanent = true\nforce = true\n\
+                    [[server.redirects]]\nsource = \"/e\"\ndestination = \"/f\"\nstatus = 302\n\
+                    [[server.redirects]]\nsource = \"/g/*\"\ndestination = \"/index.html\"\nstatus = 200\n";
+        let rules = checked(text).unwrap();
+        let of = |n: usize| (rules.list()[n].action.status(), rules.list()[n].force, &*rules.list()[n].place);
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [(307, false, "c.toml:1"), (308, true, "c.toml:4"), (302, false, "c.toml:9"), (200, false, "c.toml:13"),]
+        );
+    }
+
+    #[test]
+    fn every_mistake_has_its_place_and_its_key() {
+        for (text, expected) in [
+            (
+                "[[server.redirects]]\nsourse = \"/a\"\ndestination = \"/b\"\n",
+                &[
+                    "c.toml:1:1: server.redirects.source: it is missing",
+                    "c.toml:2:1: there is no key server.redirects.sourse; did you mean server.redirects.source?",
+                ][..],
+            ),
+            (
+                "[server.redirects]\nsource = \"/a\"\n",
+                &["c.toml:1:9: server.redirects is a list of tables: write [[server.redirects]]"],
+            ),
+            (
+                "[server]\nredirects = [\"/a /b\"]\n",
+                &["c.toml:2:1: server.redirects is a list of tables: write [[server.redirects]]"],
+            ),
+            (
+                "[[server.redirect]]\nsource = \"/a\"\n",
+                &["c.toml:1:10: there is no key server.redirect; did you mean server.redirects?"],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = 7\nforce = \"yes\"\n",
+                &[
+                    "c.toml:3:1: server.redirects.destination: a text in quotes is needed",
+                    "c.toml:4:1: server.redirects.force: true or false is needed",
+                ],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 418\n",
+                &[
+                    "c.toml:4:1: server.redirects.status: the status 418 is none of 301, 302, 303, 307, 308, 200 and 404",
+                ],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 301\npermanent = true\n",
+                &["c.toml:5:1: server.redirects.permanent: status says it already; remove one of them"],
+            ),
+            (
+                "[[server.redirects]]\nsource = \"/a\"\ndestination = \"//evil.example\"\n",
+                &[
+                    "c.toml:1:1: server.redirects: the destination begins with two slashes: another host is written https://…",
+                ],
+            ),
+            (
+                "[[server.headers]]\nsource = \"/*\"\n",
+                &["c.toml:1:1: server.headers.values: it is missing: write values = { X-Robots-Tag = \"noindex\" }"],
+            ),
+            (
+                "[[server.headers]]\nsource = \"/*\"\nvalues = { ETag = \"x\", X-A = 7, X-B = \"1\" }\nremove = [\"Vary\"]\n",
+                &[
+                    "c.toml:3:12: server.headers.values.ETag: etag is the server's: no rule changes it",
+                    "c.toml:3:24: server.headers.values.X-A: a text in quotes, or a list of them, is needed",
+                    "c.toml:4:1: server.headers.remove: vary has to be there: set another value",
+                ],
+            ),
+            (
+                "[server]\nredirectsFile = \"none\"\n",
+                &[
+                    "c.toml:2:1: server.redirectsFile: /nowhere/none: cannot be read: No such file or directory (os error 2)",
+                ],
+            ),
+        ] {
+            assert_eq!(checked(text).unwrap_err(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `[tls]`: under which certificate the site is served, and where.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::HeaderValue;
+
+use crate::serve::pair::Files;
+
+use super::Problem;
+use super::checker::Checker;
+use super::values::parse_listen_list;
+
+/// What a systemd unit calls the pair (`LoadCredential=`).
+const CREDENTIALS: [&str; 2] = ["tls-cert", "tls-key"];
+const NEEDS: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
+
+/// Serving encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The pair.
+    pub files: Files,
+    /// Where, besides sockets that systemd passes under the name https.
+    pub listen: Vec<SocketAddr>,
+}
+
+/// Proves the section; none if nothing is to be encrypted.
+pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<TlsSettings> {
+    let mut file = |key: &str| checker.text(key).map(|path| base_of(key).join(path));
+    let (certificate, key) = (file("tls.certFile"), file("tls.keyFile"));
+    let listen = match checker.texts("tls.listen").map(|texts| parse_listen_list(&texts)) {
+        Some(Ok(list)) => list,
+        Some(Err(why)) => {
+            checker.value::<()>("tls.listen", |_| Err(why));
+            Vec::new()
+        }
+        None => Vec::new(),
+    };
+    let raw = checker.raw;
+    let said = |key: &str| raw.get(key).map(|written| written.place.clone());
+    match (said("tls.certFile"), said("tls.keyFile")) {
+        (Some(place), None) => {
+            checker.problems.push(Problem { place, what: format!("tls.keyFile is missing: {NEEDS}") });
+            None
+        }
+        (None, Some(place)) => {
+            checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
+            None
+        }
+        (Some(_), Some(_)) => Some(TlsSettings { files: Files { certificate: certificate?, key: key? }, listen }),
+        (None, None) => {
+            let found = credentials();
+            if let (None, Some(place)) = (&found, said("tls.listen"))
+                && !listen.is_empty()
+            {
+                checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
+            }
+            found.map(|files| TlsSettings { files, listen })
+        }
+    }
+}
+
+/// The pair that systemd has put beside us, if it has.
+fn credentials() -> Option<Files> {
+    let folder = PathBuf::from(std::env::var_os("CREDENTIALS_DIRECTORY")?);
+    let [certificate, key] = CREDENTIALS.map(|name| folder.join(name));
+    // Either of them: the other may have been forgotten, which is to be told of.
+    (certificate.exists() || key.exists()).then_some(Files { certificate, key })
+}
+
+/// `tls.hsts`; it needs no certificate of ours, because a trusted proxy may have one.
+pub(super) fn check_hsts(checker: &mut Checker<'_>) -> Option<HeaderValue> {
+    let age = checker.duration("tls.hsts", Duration::ZERO)?;
+    HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()
+}

@@ -1,0 +1,151 @@
+//! The content security policies of what is served, computed beside serving: no start and no activation waits for them.
+//!
+//! Level-triggered: whenever a version is shown whose policies are not known, they are read from the store or computed
+//! on a thread of their own, which steps back behind those that serve. A version that is shown meanwhile calls it off.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::admin::live::{Live, Policy};
+use crate::base::backoff;
+use crate::base::chain::Chain;
+use crate::model::units::count;
+use crate::serve::Site;
+use crate::serve::policy::Ready;
+use crate::site::outside::csp::{self, Policies, Rules, Survey};
+use crate::site::sealed::Sealed;
+use crate::store::Store;
+use crate::store::derived::CSP;
+use crate::store::writer::Writer;
+
+use super::work::step_back;
+
+/// No file of policies is larger: what they are made of is bounded while it is collected.
+const MOST: u64 = 256 << 20;
+
+/// Looks after the policies of `site` for as long as the program runs; does nothing where none are sent.
+pub(super) async fn live(site: Arc<Site>, writer: Arc<Writer>, threads: usize, told: Arc<Live>) {
+    let Some(rules) = site.csp_rules().cloned() else { return };
+    let mut shown = site.shown();
+    let (mut known, mut failures) = (None, 0);
+    loop {
+        shown.mark_unchanged();
+        let due = site.current().filter(|version| known != Some(version.id));
+        let Some(version) = due else {
+            if shown.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let preset = rules.preset.name();
+        told.tell(|now| now.policy = Some(Policy { preset, version: version.id, survey: None }));
+        match protect(&site, version.clone(), &writer, &rules, threads).await {
+            Some(survey) => {
+                (known, failures) = (Some(version.id), 0);
+                told.tell(|now| now.policy = Some(Policy { preset, version: version.id, survey: Some(survey) }));
+            }
+            // Called off by another version, or no thread was to be had.
+            None if site.current().is_some_and(|now| now.id == version.id) => {
+                failures += 1;
+                sleep(backoff::after(failures)).await;
+            }
+            None => {}
+        }
+    }
+}
+
+async fn protect(
+    site: &Arc<Site>,
+    version: Arc<Sealed>,
+    writer: &Arc<Writer>,
+    rules: &Rules,
+    threads: usize,
+) -> Option<Survey> {
+    let (send, done) = oneshot::channel();
+    let (site, writer, rules) = (Arc::clone(site), Arc::clone(writer), rules.clone());
+    let work = move || {
+        step_back(threads);
+        let policies = stored(writer.store(), &version).or_else(|| {
+            let policies = computed(&site, &version, &rules, threads)?;
+            if let Err(error) = writer.derive(version.id, CSP, &csp::encode(&policies, version.id)) {
+                tracing::warn!("{}; it is computed again at the next start", Chain(&error));
+            }
+            Some(policies)
+        });
+        // Nobody waits when the program ends.
+        let _ = send.send(policies.map(|policies| shown(&site, &version, policies, &rules)));
+    };
+    let started = thread::Builder::new().name("docwharf-csp".to_owned()).spawn(work);
+    if let Err(error) = started {
+        tracing::error!("cannot start a thread for the content security policies: {error}");
+        return None;
+    }
+    done.await.ok().flatten()
+}
+
+/// What an earlier process has computed.
+fn stored(store: &Store, version: &Sealed) -> Option<Policies> {
+    let bytes = store.derived(version.id, CSP, MOST)?;
+    match csp::decode(&bytes, version.id, version.index().len()) {
+        Ok(policies) => Some(policies),
+        Err(fault) => {
+            tracing::warn!("{fault}; they are computed again");
+            None
+        }
+    }
+}
+
+/// Reads all pages; `None` once another version is shown.
+fn computed(site: &Site, version: &Sealed, rules: &Rules, threads: usize) -> Option<Policies> {
+    let meanwhile = match rules.preset {
+        csp::Preset::Airgap => "until then other origins are refused and inline scripts are not named",
+        _ => "until then none is sent",
+    };
+    let (id, preset) = (version.id.short(), rules.preset.name());
+    tracing::info!("reading the pages of version {id} for their content security policies ({preset}); {meanwhile}");
+    let began = Instant::now();
+    let policies = csp::compute(version, threads, &|| site.current().is_none_or(|now| now.id != version.id))?;
+    tracing::info!("the content security policies of version {id} took {} ms", began.elapsed().as_millis());
+    Some(policies)
+}
+
+/// Sends the policies along from now on, and says what they are like.
+fn shown(site: &Site, version: &Sealed, policies: Policies, rules: &Rules) -> Survey {
+    let ready = Ready::new(version.id, policies, rules);
+    let survey = ready.survey;
+    site.protect(ready);
+    tell(&survey, rules);
+    survey
+}
+
+fn tell(survey: &Survey, rules: &Rules) {
+    let Survey { pages, unsure, long, longest, .. } = *survey;
+    let pages = count(pages, "page");
+    tracing::info!("content security policy {}: {pages}, the longest policy has {longest} bytes", rules.preset.name());
+    if long > 0 {
+        tracing::warn!(
+            "{long} of {pages} have more inline scripts than a policy of {} bytes (server.cspSize) can name: there, \
+             inline scripts are allowed as they come; other origins are refused as everywhere",
+            rules.most
+        );
+    }
+    if unsure > 0 {
+        tracing::warn!(
+            "{unsure} of {pages} have scripts that cannot be named for certain (code in addresses, unknown character \
+             references, pages that break off): there, inline scripts are allowed as they come"
+        );
+    }
+}
+
+/// The same for the version that a site without a store shows now, on this thread, which steps back for good.
+pub fn protect_alone(site: &Site, threads: usize) {
+    let (Some(rules), Some(version)) = (site.csp_rules(), site.current()) else { return };
+    step_back(threads);
+    if let Some(policies) = computed(site, &version, rules, threads) {
+        shown(site, &version, policies, rules);
+    }
+}

@@ -1,0 +1,54 @@
+//! The certificate under which the site is served, and its key: whether they can be used, until when, who else can read
+//! the key.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::base::chain::Chain;
+use crate::config::checked::Config;
+use crate::model::units::show_time;
+use crate::serve::pair::{Pair, Standing};
+
+use super::Check;
+use super::network::SOON;
+
+const NAME: &str = "certificate";
+
+pub(super) fn check(config: &Config) -> Vec<Check> {
+    let Some(tls) = &config.tls else { return vec![Check::ok(NAME, "not needed: nothing is served encrypted")] };
+    let files = &tls.files;
+    let pair = match Pair::load(files) {
+        Ok(pair) => pair,
+        Err(error) => {
+            let advice = "until then docwharf does not start; one that runs goes on with the pair that it has";
+            return vec![Check::error(NAME, Chain(&error).to_string(), advice)];
+        }
+    };
+    let now = SystemTime::now();
+    let path = files.certificate.display();
+    let (begin, end) = (show_time(pair.begin), show_time(pair.end));
+    let mut checks = vec![match pair.standing(now) {
+        Standing::Ended => Check::error(
+            NAME,
+            format!("{path} has ended on {end}"),
+            "put a renewed one in its place; it is taken over at once",
+        ),
+        Standing::NotYet => {
+            Check::error(NAME, format!("{path} does not count before {begin}"), "check this machine's clock, or wait")
+        }
+        Standing::Valid if pair.end.duration_since(now).is_ok_and(|left| left < SOON) => {
+            Check::warning(NAME, format!("{path} ends soon: {end}"), "have it renewed; it is taken over at once")
+        }
+        Standing::Valid => Check::ok(NAME, format!("{path} until {end}, and its key")),
+    }];
+    if is_open(&files.key) {
+        let found = format!("the key {} can be read by everybody on this machine", files.key.display());
+        checks.push(Check::warning(NAME, found, "chmod 0640 it, and replace it if others may have read it"));
+    }
+    checks
+}
+
+fn is_open(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+}

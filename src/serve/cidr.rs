@@ -1,0 +1,141 @@
+//! Ranges of addresses, as `10.0.0.0/8`, `2001:db8::/32`, or a single address (RFC 4632, section 3.1; RFC 4291, section 2.3).
+
+use std::net::IpAddr;
+
+/// A list of ranges; an empty one contains nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Networks(Vec<Network>);
+
+/// One range. The bits behind the prefix are zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Network {
+    V4 { base: u32, mask: u32 },
+    V6 { base: u128, mask: u128 },
+}
+
+impl Networks {
+    /// Reads a list; the message names the first that is none, and how it should be written.
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Networks, String> {
+        texts.iter().map(|text| Network::parse(text.as_ref().trim())).collect::<Result<_, _>>().map(Networks)
+    }
+
+    /// Whether an address lies in one of the ranges. An IPv4 address is the same in its IPv6-mapped form, which a socket
+    /// that serves both hands out.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.0.iter().any(|network| network.contains(address))
+    }
+
+    /// Whether there is no range in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Network {
+    fn parse(text: &str) -> Result<Network, String> {
+        let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
+        let (address, length) = match text.split_once('/') {
+            // `+8` and `08` are numbers to Rust and typing errors to people.
+            Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(wrong()),
+            Some((address, length)) => (address, Some(length.parse::<u32>().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        let length = length.unwrap_or(bits);
+        if length > bits {
+            return Err(wrong());
+        }
+        // A range of IPv4 in its IPv6 form: what is compared with it comes without that form.
+        let (address, length) = match (address.to_canonical(), length.checked_sub(96)) {
+            (v4 @ IpAddr::V4(_), Some(length)) if bits == 128 => (v4, length),
+            _ => (address, length),
+        };
+        let (network, base) = match address {
+            IpAddr::V4(v4) => {
+                let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+                (Network::V4 { base: v4.to_bits(), mask }, IpAddr::V4((v4.to_bits() & mask).into()))
+            }
+            IpAddr::V6(v6) => {
+                let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+                (Network::V6 { base: v6.to_bits(), mask }, IpAddr::V6((v6.to_bits() & mask).into()))
+            }
+        };
+        if base != address {
+            return Err(format!("{text:?} is one address and a range around it: write {base}/{length} or {address}"));
+        }
+        Ok(network)
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        match (self, address) {
+            (Network::V4 { base, mask }, IpAddr::V4(v4)) => v4.to_bits() & mask == base,
+            (Network::V6 { base, mask }, IpAddr::V6(v6)) => v6.to_bits() & mask == base,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(list: &[&str], address: &str) -> bool {
+        Networks::parse(list).unwrap().contains(address.parse().unwrap())
+    }
+
+    #[test]
+    fn a_range_contains_its_addresses_and_no_others() {
+        for (range, inside, outside) in [
+            ("10.0.0.0/8", "10.255.1.2", "11.0.0.0"),
+            ("192.0.2.128/25", "192.0.2.128", "192.0.2.127"),
+            ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
+            ("192.0.2.7/32", "192.0.2.7", "192.0.2.6"),
+            ("0.0.0.0/0", "203.0.113.9", "2001:db8::1"),
+            ("::/0", "2001:db8::1", "203.0.113.9"),
+            ("2001:db8::/32", "2001:db8:ffff::1", "2001:db9::"),
+            ("::1", "::1", "::2"),
+            ("fe80::/10", "fe80::1", "fec0::1"),
+        ] {
+            assert!(contains(&[range], inside), "{inside} in {range}");
+            assert!(!contains(&[range], outside), "{outside} in {range}");
+        }
+        assert!(contains(&["10.0.0.0/8", "::1"], "::1"));
+        assert!(!Networks::default().contains("::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn an_ipv4_address_is_the_same_in_its_mapped_form() {
+        assert!(contains(&["10.0.0.0/8"], "::ffff:10.1.2.3"));
+        assert!(contains(&["::ffff:10.0.0.0/104"], "10.1.2.3"));
+        assert!(contains(&["::ffff:10.0.0.0/104"], "::ffff:10.1.2.3"));
+        assert!(!contains(&["10.0.0.0/8"], "::ffff:11.1.2.3"));
+        assert!(!contains(&["::/0"], "::ffff:11.1.2.3"), "IPv4, however it is written");
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused_with_what_to_write() {
+        for wrong in [
+            "",
+            "10.0.0.0/33",
+            "::/129",
+            "10.0.0/8",
+            "10.0.0.0/",
+            "10.0.0.0/+8",
+            "10.0.0.0/08",
+            "10.0.0.0/-1",
+            "x/8",
+            "10.0.0.0/8/8",
+            "fe80::1%eth0",
+            "[::1]",
+            "localhost",
+        ] {
+            let why = Networks::parse(&[wrong]).unwrap_err();
+            assert!(why.contains("10.0.0.0/8"), "{wrong}: {why}");
+        }
+        let why = Networks::parse(&["10.1.2.3/8"]).unwrap_err();
+        assert!(why.contains("10.0.0.0/8 or 10.1.2.3"), "{why}");
+        assert!(Networks::parse(&["2001:db8::1/32"]).is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! What rules say goes along with the answers of an address: those of the bundle, then those of the operator.
+
+use std::borrow::Cow;
+
+use http::{Request, Response, StatusCode};
+use percent_encoding::percent_decode;
+
+use crate::site::lookup::{Files, Place, place};
+use crate::site::rules::fields::Owner;
+use crate::site::sealed::Sealed;
+
+use super::Site;
+use super::body::Body;
+
+/// Puts them into an answer about an address of the site. What is refused before the address matters has none.
+pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
+    let (Some(version), own) = (version, site.rules()) else { return };
+    let brought = &version.rules().fields;
+    if (brought.is_empty() && own.fields.is_empty()) || !is_about_address(response.status()) {
+        return;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    let base_path = &site.settings.base_path;
+    let Place::Inside(_) = place(base_path, &decoded) else { return };
+    let address = &decoded[base_path.len() - 1..];
+    let status = response.status();
+    let headers = response.headers_mut();
+    brought.apply(address, Owner::Bundle, status, headers);
+    own.fields.apply(address, Owner::Operator, status, headers);
+}
+
+fn is_about_address(status: StatusCode) -> bool {
+    // Whoever may not read learns nothing about addresses, not even which rules are theirs.
+    const REFUSED: [StatusCode; 4] =
+        [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NO_CONTENT];
+    !REFUSED.contains(&status) && !status.is_server_error()
+}

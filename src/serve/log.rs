@@ -1,0 +1,244 @@
+//! The access log: lines go into a bounded queue and are written by a thread of their own, so that a full disk or a pipe
+//! that nobody reads never slows a reader of the site. What does not fit, or cannot be written, is dropped, counted, and
+//! told of at most once a minute.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::line::{Address, Format};
+
+/// Lines that may wait: about 4 MB, or a second of what one machine serves at its busiest.
+const WAITING: usize = 16_384;
+/// Bytes written at once.
+const AT_ONCE: usize = 64 * 1024;
+/// How often drops are told of, at most.
+const TOLD_EVERY: Duration = Duration::from_mins(1);
+/// How long the end waits for what is still to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// What is logged, and where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How lines are written.
+    pub format: Format,
+    /// How much of an address is.
+    pub address: Address,
+    /// To which file; none is the standard output.
+    pub file: Option<PathBuf>,
+}
+
+/// What goes through the queue.
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    /// There is something to look at: the file is to be opened again.
+    Wake,
+}
+
+/// The log that lines are handed to.
+#[derive(Debug)]
+pub struct Log {
+    pub(super) format: Format,
+    pub(super) address: Address,
+    queue: SyncSender<Message>,
+    shared: Arc<Shared>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    dropped: AtomicU64,
+    reopen: AtomicBool,
+    /// Nothing more will come.
+    ended: AtomicBool,
+    /// Everything that came has been written.
+    done: AtomicBool,
+    /// What the last attempt to write came to.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Log {
+    /// Opens the file and starts what writes to it.
+    pub fn open(settings: &LogSettings) -> io::Result<Arc<Log>> {
+        let out = match &settings.file {
+            Some(path) => append(path)?,
+            None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        };
+        let (queue, lines) = sync_channel(WAITING);
+        let shared = Arc::new(Shared::default());
+        let writer = Writer { out, path: settings.file.clone(), torn: false, shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new().name("access-log".to_owned());
+        let writer = thread.spawn(move || writer.run(&lines))?;
+        // Whoever waits for a pipe cannot tell of it meanwhile.
+        let (watched, name) = (Arc::clone(&shared), settings.file.clone());
+        std::thread::Builder::new().name("access-log-drops".to_owned()).spawn(move || tell_of_drops(&watched, name))?;
+        let (format, address) = (settings.format, settings.address);
+        Ok(Arc::new(Log { format, address, queue, shared, writer: Mutex::new(Some(writer)) }))
+    }
+
+    /// Hands over a line; never waits.
+    pub(super) fn write(&self, line: String) {
+        if self.queue.try_send(Message::Line(line)).is_err() {
+            self.shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The file was moved away: goes on in a new one under its name.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Ordering::Relaxed);
+        // If the queue is full there is something to wake up for already.
+        let _ = self.queue.try_send(Message::Wake);
+    }
+
+    /// Lines that were not written.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits a moment for lines that have come to be written. To be called when nothing is served any more.
+    pub fn finish(&self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        let _ = self.queue.try_send(Message::Wake);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let deadline = Instant::now() + LAST_LINES;
+        while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if let Some(writer) = writer.filter(JoinHandle::is_finished) {
+            // It has nothing to say that was not told.
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A pipe without a reader is an error, not something to wait for.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+struct Writer {
+    out: File,
+    path: Option<PathBuf>,
+    /// The last line was written in part.
+    torn: bool,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(mut self, lines: &Receiver<Message>) {
+        let mut batch = Vec::with_capacity(AT_ONCE);
+        loop {
+            let first = match lines.recv_timeout(Duration::from_secs(1)) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            let (mut count, mut next) = (0, first);
+            let mut is_empty = false;
+            loop {
+                match next.take() {
+                    Some(Message::Line(line)) => {
+                        batch.extend_from_slice(line.as_bytes());
+                        count += 1;
+                    }
+                    Some(Message::Wake) | None => {}
+                }
+                if batch.len() >= AT_ONCE {
+                    break;
+                }
+                match lines.try_recv() {
+                    Ok(message) => next = Some(message),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                        is_empty = true;
+                        break;
+                    }
+                }
+            }
+            if self.shared.reopen.swap(false, Ordering::Relaxed) {
+                self.reopen();
+            }
+            self.put(&batch, count);
+            batch.clear();
+            if is_empty && self.shared.ended.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.shared.done.store(true, Ordering::Release);
+    }
+
+    /// Goes on in the old file if there is no new one.
+    fn reopen(&mut self) {
+        let Some(path) = &self.path else { return };
+        match append(path) {
+            Ok(out) => (self.out, self.torn) = (out, false),
+            Err(error) => {
+                tracing::warn!(
+                    "cannot open {} again: {error}; the access log goes on in the file before it",
+                    path.display()
+                );
+            }
+        }
+    }
+
+    fn put(&mut self, batch: &[u8], count: u64) {
+        if batch.is_empty() {
+            return;
+        }
+        // A line that was cut gets its end first, or the next would be part of it.
+        let repaired = if self.torn { self.out.write_all(b"\n") } else { Ok(()) };
+        self.torn &= repaired.is_err();
+        let mut rest = batch;
+        let mut failed = repaired.err();
+        while failed.is_none() && !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(0) => failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(n) => rest = &rest[n..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Somebody else has made our standard output so; a full pipe is waited for here, where nobody minds.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(error) = failed else {
+            *trouble = None;
+            return;
+        };
+        let written = &batch[..batch.len() - rest.len()];
+        self.torn |= written.last().is_some_and(|&byte| byte != b'\n');
+        let whole = written.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).count() as u64;
+        self.shared.dropped.fetch_add(count - whole, Ordering::Relaxed);
+        *trouble = Some(error.to_string());
+    }
+}
+
+/// Says, once a minute at most, that lines were dropped.
+fn tell_of_drops(shared: &Shared, file: Option<PathBuf>) {
+    let name = file.map_or_else(|| "the standard output".to_owned(), |path| path.display().to_string());
+    let mut told = 0;
+    let mut last: Option<Instant> = None;
+    while !shared.done.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(500));
+        let dropped = shared.dropped.load(Ordering::Relaxed);
+        if dropped == told || last.is_some_and(|last| last.elapsed() < TOLD_EVERY) {
+            continue;
+        }
+        let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = trouble.unwrap_or_else(|| "whoever reads it is too slow".to_owned());
+        let lines = crate::model::units::count(dropped - told, "line");
+        tracing::warn!(
+            "{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same"
+        );
+        (told, last) = (dropped, Some(Instant::now()));
+    }
+}

@@ -1,0 +1,265 @@
+//! What a site needs from elsewhere: every page, style, script, drawing and manifest of a sealed version is read, and
+//! each address in it that a browser would fetch is told with what it is for. The content security policy ([`csp`]) and
+//! `bundle audit` ([`audit`]) are made of that.
+//!
+//! Files may be hostile: one page costs its reader [`page::MEMORY`], of a style or script the first [`TEXT`] bytes are
+//! read, and what is kept of a whole site is bounded by who keeps it.
+
+pub mod address;
+pub mod audit;
+mod collect;
+pub mod csp;
+mod css;
+mod encoded;
+pub mod page;
+mod script;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::codec::inflate::Inflate;
+use crate::model::digest::Digest;
+use crate::model::site_path::{extension, file_name, is_hidden, is_page};
+
+use super::broken::pieces;
+use super::index::Entry;
+use super::lookup::RESERVED;
+use super::sealed::Sealed;
+
+/// Bytes of one style, script or manifest that are looked through.
+const TEXT: usize = 8 << 20;
+
+/// What something is fetched for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Scripts, modules included.
+    Script,
+    /// Style sheets, imported ones included.
+    Style,
+    /// Fonts.
+    Font,
+    /// Images, icons, backgrounds.
+    Image,
+    /// Sound, film, subtitles.
+    Media,
+    /// Pages within pages.
+    Frame,
+    /// What plugins show.
+    Object,
+    /// What scripts ask for.
+    Connect,
+    /// Scripts that run beside the page.
+    Worker,
+    /// The manifest of a web application.
+    Manifest,
+    /// Where a form is sent.
+    Form,
+    /// What relative addresses are relative to.
+    Base,
+    /// Where a page sends its reader by itself.
+    Refresh,
+    /// Preparations that nothing depends on: preconnect, dns-prefetch, prefetch.
+    Hint,
+}
+
+/// All of them, in the order of their numbers.
+pub const KINDS: [Kind; 14] = [
+    Kind::Script,
+    Kind::Style,
+    Kind::Font,
+    Kind::Image,
+    Kind::Media,
+    Kind::Frame,
+    Kind::Object,
+    Kind::Connect,
+    Kind::Worker,
+    Kind::Manifest,
+    Kind::Form,
+    Kind::Base,
+    Kind::Refresh,
+    Kind::Hint,
+];
+
+impl Kind {
+    /// The name that people and programs see.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Script => "script",
+            Kind::Style => "style",
+            Kind::Font => "font",
+            Kind::Image => "image",
+            Kind::Media => "media",
+            Kind::Frame => "frame",
+            Kind::Object => "object",
+            Kind::Connect => "connect",
+            Kind::Worker => "worker",
+            Kind::Manifest => "manifest",
+            Kind::Form => "form",
+            Kind::Base => "base",
+            Kind::Refresh => "refresh",
+            Kind::Hint => "hint",
+        }
+    }
+}
+
+/// Something that a file says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Fact<'a> {
+    /// An address that is fetched, as it is written, character references taken out.
+    Address(Kind, &'a str),
+    /// A script that stands in the page; the digest is the one that a policy names it by.
+    Script(Digest),
+    /// An attribute such as `onclick`.
+    Handler(Digest),
+    /// A style that stands in the page.
+    Style(Digest),
+    /// A `style` attribute.
+    StyleAttribute(Digest),
+    /// A script from a file runs here.
+    Runs,
+    /// Code in an address (`javascript:`) that does something.
+    CodeInAddress,
+    /// There may be an inline script of which it cannot be told what a browser takes it for.
+    Unsure,
+    /// The same of a style.
+    UnsureStyle,
+    /// A script makes code of text (`eval`).
+    Evaluates,
+    /// A script runs WebAssembly.
+    Wasm,
+    /// A script installs a service worker.
+    ServiceWorker,
+    /// A script names an address, and it cannot be told what for.
+    Mention(&'a str),
+}
+
+/// What a file is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// HTML.
+    Page,
+    /// An image that may hold what pages hold.
+    Drawing,
+    /// CSS.
+    Style,
+    /// JavaScript.
+    Script,
+    /// The manifest of a web application.
+    Manifest,
+}
+
+/// What a served file is read as, if it is read.
+pub fn sort(path: &[u8]) -> Option<Sort> {
+    if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED) {
+        return None;
+    }
+    if is_page(path) {
+        return Some(Sort::Page);
+    }
+    match extension(path)?.as_str() {
+        "svg" => Some(Sort::Drawing),
+        "css" => Some(Sort::Style),
+        "js" | "mjs" | "cjs" => Some(Sort::Script),
+        "webmanifest" => Some(Sort::Manifest),
+        "json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
+        _ => None,
+    }
+}
+
+/// Takes what files say; each thread has its own.
+pub(super) trait Sink {
+    /// Something that the file at hand says.
+    fn tell(&mut self, fact: Fact<'_>);
+    /// The file has been read to its end.
+    fn end(&mut self, file: usize, sort: Sort);
+}
+
+/// Reads all files of `site` that can name others, with so many threads. `stop` is asked before each file and within
+/// long ones; once it says yes, nothing is known: `None`.
+pub(super) fn read_all<S: Sink + Send>(
+    site: &Sealed,
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+    make: impl Fn() -> S + Sync,
+) -> Option<Vec<S>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut sink = make();
+        let mut inflate = Inflate::new();
+        loop {
+            let file = next.fetch_add(1, Ordering::Relaxed);
+            if file >= site.index().len() || stop() {
+                return sink;
+            }
+            if let Some(sort) = sort(site.index().path(file)) {
+                read(site, file, sort, &mut inflate, stop, &mut sink);
+                sink.end(file, sort);
+            }
+        }
+    };
+    let sinks = std::thread::scope(|scope| {
+        let start = || std::thread::Builder::new().name("docwharf-outside".to_owned()).spawn_scoped(scope, work);
+        // A thread that cannot be started leaves its share to the others.
+        let others: Vec<_> = (1..threads.max(1)).filter_map(|_| start().ok()).collect();
+        let mut sinks = vec![work()];
+        for other in others {
+            sinks.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        sinks
+    });
+    (!stop()).then_some(sinks)
+}
+
+fn read(
+    site: &Sealed,
+    file: usize,
+    sort: Sort,
+    inflate: &mut Inflate,
+    stop: &(dyn Fn() -> bool + Sync),
+    sink: &mut impl Sink,
+) {
+    let entry = site.entry(file);
+    let tell = &mut |fact: Fact<'_>| sink.tell(fact);
+    match sort {
+        Sort::Page | Sort::Drawing => {
+            let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+                pieces(site, &entry, inflate, &mut |piece| !stop() && take(piece));
+            };
+            page::read(&mut feed, tell);
+        }
+        Sort::Style => css::read(&text(site, &entry, inflate), tell),
+        Sort::Script => script::read(&text(site, &entry, inflate), tell),
+        Sort::Manifest => manifest(&text(site, &entry, inflate), tell),
+    }
+}
+
+/// The beginning of a file as text.
+fn text(site: &Sealed, entry: &Entry, inflate: &mut Inflate) -> String {
+    let mut all = Vec::new();
+    pieces(site, entry, inflate, &mut |piece| {
+        all.extend_from_slice(&piece[..piece.len().min(TEXT - all.len())]);
+        all.len() < TEXT
+    });
+    String::from_utf8(all).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The pictures that a manifest names, on whatever level: icons, screenshots, those of shortcuts.
+fn manifest(text: &str, tell: &mut dyn FnMut(Fact<'_>)) {
+    fn walk(value: &serde_json::Value, tell: &mut dyn FnMut(Fact<'_>)) {
+        match value {
+            serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, tell)),
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    match value.as_str() {
+                        Some(text) if name == "src" => tell(Fact::Address(Kind::Image, text)),
+                        _ => walk(value, tell),
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    // serde_json ends at 128 levels by itself.
+    if let Ok(value) = serde_json::from_str(text) {
+        walk(&value, tell);
+    }
+}

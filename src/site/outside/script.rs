@@ -1,0 +1,160 @@
+//! What a script asks for, as far as it says so in so many words: an address as text in the place where a browser's own
+//! functions take one. What it puts together of parts, or takes from elsewhere, cannot be told.
+
+use super::{Fact, Kind};
+
+/// What stands before an address tells what it is for; further back nobody looks, in bytes.
+const BEFORE: usize = 48;
+/// A host with its port is never longer, in bytes.
+const LONGEST: usize = 300;
+
+/// What stands before a text that is an address, white space aside.
+const CALLS: &[(&str, Kind)] = &[
+    ("fetch(", Kind::Connect),
+    ("Request(", Kind::Connect),
+    ("WebSocket(", Kind::Connect),
+    ("EventSource(", Kind::Connect),
+    ("sendBeacon(", Kind::Connect),
+    (".open(\"GET\",", Kind::Connect),
+    (".open('GET',", Kind::Connect),
+    (".open(\"POST\",", Kind::Connect),
+    (".open('POST',", Kind::Connect),
+    ("importScripts(", Kind::Script),
+    ("import(", Kind::Script),
+    ("import", Kind::Script),
+    ("from", Kind::Script),
+    ("Worker(", Kind::Worker),
+];
+
+/// Tells of each address with a host in a script.
+pub(super) fn read(script: &str, tell: &mut dyn FnMut(Fact<'_>)) {
+    let makes_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
+    for (at, _) in script.match_indices("//") {
+        if let Some((text, start)) = address(script, at) {
+            match purpose(&script.as_bytes()[..start], makes_scripts) {
+                Some(kind) => tell(Fact::Address(kind, text)),
+                None => tell(Fact::Mention(text)),
+            }
+        }
+    }
+    if calls(script, "eval(") || calls(script, "Function(") {
+        tell(Fact::Evaluates);
+    }
+    if script.contains("WebAssembly") {
+        tell(Fact::Wasm);
+    }
+    if script.contains("serviceWorker") && script.contains(".register(") {
+        tell(Fact::ServiceWorker);
+    }
+}
+
+/// The address whose host begins behind the slashes at `at`, up to its host's end, and where its quote stands.
+fn address(script: &str, at: usize) -> Option<(&str, usize)> {
+    let bytes = script.as_bytes();
+    let before = &bytes[..at];
+    let scheme = ["https:", "http:", "wss:", "ws:"].into_iter().find(|s| before.ends_with(s.as_bytes())).unwrap_or("");
+    let start = at - scheme.len();
+    let quote = start.checked_sub(1).filter(|&quote| matches!(bytes[quote], b'"' | b'\'' | b'`'))?;
+    let host = &bytes[at + 2..];
+    let is_host = |b: &u8| b.is_ascii_alphanumeric() || b"-._:@[]".contains(b);
+    let len = host.iter().take(LONGEST).take_while(|b| is_host(b)).count();
+    // Without a scheme it may be anything: a comment, a path, a pattern.
+    let good = if scheme.is_empty() { host[..len].contains(&b'.') } else { len > 0 };
+    // What a template puts in is not known, and neither is the host then.
+    let is_whole = !host[len..].starts_with(b"$");
+    (good && is_whole).then(|| (&script[start..at + 2 + len], quote))
+}
+
+/// What the text whose quote stands behind `before` is for.
+fn purpose(before: &[u8], makes_scripts: bool) -> Option<Kind> {
+    let near = &before[before.len().saturating_sub(BEFORE)..];
+    if [".src=", "src:"].iter().any(|word| behind(near, word).is_some()) {
+        return Some(if makes_scripts { Kind::Script } else { Kind::Image });
+    }
+    CALLS.iter().find_map(|(word, kind)| {
+        let rest = behind(near, word)?;
+        // `refetch(` is somebody's own; `window.fetch(` is not.
+        let is_word = word.starts_with('.') || !rest.last().is_some_and(|b| is_name(*b));
+        is_word.then_some(*kind)
+    })
+}
+
+/// What stands before `word`, with which a text ends, white space in between aside.
+fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
+    let mut rest = text;
+    for letter in word.bytes().rev() {
+        rest = rest.trim_ascii_end();
+        rest = rest.strip_suffix(&[letter])?;
+    }
+    Some(rest)
+}
+
+/// Whether a function of this name is called with something: not as the end of a longer name, nor as somebody's method.
+/// How libraries find the global object is left out: they try it last, and live without it.
+fn calls(script: &str, call: &str) -> bool {
+    const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
+    let before = |at: usize| at.checked_sub(1).map(|at| script.as_bytes()[at]);
+    script.match_indices(call).any(|(at, _)| {
+        let is_own = before(at).is_some_and(|b| is_name(b) || b == b'.');
+        !is_own && !IDLE.iter().any(|idle| script[at + call.len()..].starts_with(idle))
+    })
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(script: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        read(script, &mut |fact| {
+            all.push(match fact {
+                Fact::Address(kind, text) => format!("{} {text}", kind.name()),
+                Fact::Mention(text) => format!("? {text}"),
+                other => format!("{other:?}"),
+            });
+        });
+        all
+    }
+
+    #[test]
+    fn addresses_are_told_by_what_takes_them() {
+        let script = r#"// see "https://comment.example/x"
+            fetch("https://a.example/v1"); await fetch ( `https://b.example/${x}` ); refetch('https://c.example');
+            new WebSocket('wss://d.example:8443/live'); x.open("GET", "https://e.example/"); fetch(`https://${host}/x`);
+            import y from "https://f.example/y.js"; import("https://g.example/z.js"); var s = "//h.example/x", t = "//x";
+            navigator.sendBeacon('https://i.example/b'); new Worker("https://j.example/w.js"); i.src = 'https://k.example/p.gif'"#;
+        assert_eq!(
+            found(script),
+            [
+                "? https://comment.example",
+                "connect https://a.example",
+                "connect https://b.example",
+                "? https://c.example",
+                "connect wss://d.example:8443",
+                "connect https://e.example",
+                "script https://f.example",
+                "script https://g.example",
+                "? //h.example",
+                "connect https://i.example",
+                "worker https://j.example",
+                "image https://k.example",
+            ]
+        );
+        let tag = r#"var g=document.createElement("script");g.async=1;g.src="https://t.example/t.js""#;
+        assert_eq!(found(tag), ["script https://t.example"]);
+    }
+
+    #[test]
+    fn code_made_of_text_is_noticed_and_methods_of_that_name_are_not() {
+        assert_eq!(found("eval('1')"), ["Evaluates"]);
+        assert_eq!(found("var f=new Function('a','return a')"), ["Evaluates"]);
+        assert_eq!(found("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
+        assert_eq!(found("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
+        assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
+        assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
+    }
+}

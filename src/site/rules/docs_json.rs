@@ -1,0 +1,104 @@
+//! The `redirects` of a `docs.json`, the vendor's configuration of a site.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::pattern::Dialect;
+use super::{Action, Draft, Rule};
+
+/// The name of the file in a site.
+pub const NAME: &str = "docs.json";
+
+/// As much of the file as counts.
+#[derive(Deserialize)]
+struct File<'a> {
+    #[serde(borrow)]
+    redirects: Option<&'a RawValue>,
+}
+
+/// One of them. Without `permanent` it is, as the vendor's hosting has it.
+#[derive(Deserialize)]
+struct Redirect {
+    source: String,
+    destination: String,
+    permanent: Option<bool>,
+}
+
+/// Reads the redirects of a file called `name`. A file without any has none: other programs have a `docs.json`, too.
+/// `must` says that there have to be some.
+pub fn redirects(text: &str, name: &str, must: bool, draft: &mut Draft) {
+    let text = text.trim_start_matches('\u{feff}').trim();
+    let list = if text.starts_with('[') {
+        if !must {
+            return;
+        }
+        serde_json::from_str::<Vec<&RawValue>>(text)
+    } else {
+        match serde_json::from_str::<File<'_>>(text) {
+            Ok(File { redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
+            Ok(File { redirects: None }) if must => {
+                return draft.fault(name.to_owned(), "it has no redirects".to_owned());
+            }
+            Ok(File { redirects: None }) => return,
+            Err(error) => Err(error),
+        }
+    };
+    match list {
+        Err(error) => draft.fault(name.to_owned(), format!("its redirects are not understood: {error}")),
+        Ok(list) => {
+            for (number, item) in list.iter().enumerate() {
+                let place = format!("{name}: redirects[{number}]");
+                draft.add(place.clone(), redirect(item, place));
+            }
+        }
+    }
+}
+
+fn redirect(item: &RawValue, place: String) -> Result<Rule, String> {
+    let redirect: Redirect = serde_json::from_str(item.get()).map_err(|error| error.to_string())?;
+    let action = Action::Redirect(if redirect.permanent.unwrap_or(true) { 308 } else { 307 });
+    Rule::new(place, &redirect.source, &redirect.destination, Dialect::Docs, action, false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, must: bool) -> (Vec<(String, u16)>, Vec<String>) {
+        let mut draft = Draft::default();
+        redirects(text, NAME, must, &mut draft);
+        let rules = draft.rules.iter().map(|rule| (rule.source.to_string(), rule.action.status()));
+        (rules.collect(), draft.faults.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn redirects_are_permanent_unless_they_say_otherwise() {
+        let text = r#"{"name": "x", "redirects": [
+            {"source": "/a/:slug*", "destination": "/b/:slug*"},
+            {"source": "/c", "destination": "/d", "permanent": false, "more": 1},
+            {"source": "/e-*", "destination": "/f-*", "permanent": true}
+        ]}"#;
+        let (rules, faults) = read(text, false);
+        assert_eq!(rules, [("/a/:slug*".to_owned(), 308), ("/c".to_owned(), 307), ("/e-*".to_owned(), 308)]);
+        assert_eq!(faults, [""; 0]);
+    }
+
+    #[test]
+    fn one_wrong_redirect_is_left_out_and_the_others_count() {
+        let text = r#"{"redirects": [{"source": "/a"}, 7, {"source": "/b", "destination": "/c"}, {"source": "b", "destination": "/c"}]}"#;
+        let (rules, faults) = read(text, false);
+        assert_eq!(rules, [("/b".to_owned(), 308)]);
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert!(faults[0].starts_with("docs.json: redirects[0]: missing field `destination`"), "{faults:?}");
+    }
+
+    #[test]
+    fn somebody_elses_docs_json_is_none_of_ours() {
+        assert_eq!(read("{\"redirects\": null}", false), (vec![], vec![]));
+        assert_eq!(read("[1, 2]", false), (vec![], vec![]));
+        assert_eq!(read("{\"pages\": []}", false), (vec![], vec![]));
+        assert_eq!(read("{\"redirects\": 7}", false).1.len(), 1);
+        assert_eq!(read("{\"pages\": []}", true).1.len(), 1);
+        assert_eq!(read("[{\"source\": \"/a\", \"destination\": \"/b\"}]", true).0.len(), 1);
+    }
+}

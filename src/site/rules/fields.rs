@@ -1,0 +1,348 @@
+//! Fields that go along with answers, by address.
+//!
+//! Several rules about one address add up: what they say of one field is joined by commas, as the hosts of static sites
+//! do it. What the operator says of a field replaces what the bundle says of it, and both replace docwharf's own. What
+//! frames an answer, names its bytes or says when it was made belongs to the server, and no rule changes it.
+
+use http::header::{
+    ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
+    CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY,
+    CONTENT_TYPE, DATE, ETAG, EXPIRES, HOST, LAST_MODIFIED, LINK, LOCATION, PROXY_AUTHENTICATE, RETRY_AFTER,
+    SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use super::pattern::Pattern;
+
+/// The most patterns of one source of rules.
+const MOST_BLOCKS: usize = 200;
+/// The most fields of one source of rules.
+const MOST_FIELDS: usize = 1_000;
+/// What all of them may have together, in bytes: an answer may get them all.
+const MOST_BYTES: usize = 16 << 10;
+
+/// What no rule sets or takes away: framing, validators, and what the server knows better.
+const OURS: [HeaderName; 22] = [
+    ACCEPT_RANGES,
+    AGE,
+    ALLOW,
+    CONNECTION,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_LOCATION,
+    CONTENT_RANGE,
+    DATE,
+    ETAG,
+    HOST,
+    HeaderName::from_static("keep-alive"),
+    LAST_MODIFIED,
+    LOCATION,
+    PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-connection"),
+    RETRY_AFTER,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    WWW_AUTHENTICATE,
+];
+/// What concerns the whole host, or everybody behind one cache: the operator's alone.
+const OPERATORS: [HeaderName; 4] = [
+    HeaderName::from_static("alt-svc"),
+    HeaderName::from_static("clear-site-data"),
+    SET_COOKIE,
+    STRICT_TRANSPORT_SECURITY,
+];
+/// What has to be there; other values may be set.
+const NEEDED: [HeaderName; 4] = [CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS];
+/// What is said of a file: redirects and what is missing are never called by it.
+const OF_FILES: [HeaderName; 6] = [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, LINK];
+
+/// Whose rules these are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The bundle's.
+    Bundle,
+    /// The operator's.
+    Operator,
+}
+
+/// What one rule does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Deed {
+    Set(HeaderName, HeaderValue),
+    Remove(HeaderName),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Block {
+    pattern: Pattern,
+    deeds: Vec<Deed>,
+}
+
+/// Fields by address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fields {
+    blocks: Vec<Block>,
+    deeds: usize,
+    bytes: usize,
+}
+
+/// Splits `Name: value`.
+pub fn split(line: &str) -> Result<(&str, &str), String> {
+    let (name, value) = line.split_once(':').ok_or("a line below a pattern is written Name: value")?;
+    Ok((name.trim(), value.trim()))
+}
+
+impl Fields {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Begins what goes along with the addresses of a pattern; gives its number.
+    pub fn block(&mut self, pattern: Pattern) -> Result<usize, String> {
+        if self.blocks.len() >= MOST_BLOCKS {
+            return Err(format!("there are more than {MOST_BLOCKS} patterns"));
+        }
+        self.blocks.push(Block { pattern, deeds: Vec::new() });
+        Ok(self.blocks.len() - 1)
+    }
+
+    /// Adds a field to the block with this number.
+    pub fn set(&mut self, block: usize, name: &str, value: &str, owner: Owner) -> Result<(), String> {
+        let name = named(name)?;
+        let value = Some(value).filter(|value| value.is_ascii()).and_then(|value| HeaderValue::from_str(value).ok());
+        let value =
+            value.ok_or_else(|| format!("{name} has a value that no field can have: visible ASCII is needed"))?;
+        if name == X_CONTENT_TYPE_OPTIONS {
+            return if value == "nosniff" { Ok(()) } else { Err(format!("{name} is nosniff everywhere")) };
+        }
+        if owner == Owner::Bundle && OPERATORS.contains(&name) {
+            return Err(format!("{name} concerns more than this site: only the configuration sets it"));
+        }
+        self.add(block, name.as_str().len() + value.len(), Deed::Set(name, value))
+    }
+
+    /// Takes a field away that rules before this one have set; the operator also takes away docwharf's own.
+    pub fn remove(&mut self, block: usize, name: &str) -> Result<(), String> {
+        let name = named(name)?;
+        if NEEDED.contains(&name) {
+            return Err(format!("{name} has to be there: set another value"));
+        }
+        self.add(block, name.as_str().len(), Deed::Remove(name))
+    }
+
+    fn add(&mut self, block: usize, bytes: usize, deed: Deed) -> Result<(), String> {
+        if self.deeds >= MOST_FIELDS || self.bytes + bytes > MOST_BYTES {
+            return Err(format!("there are more than {MOST_FIELDS} fields, or {MOST_BYTES} bytes of them"));
+        }
+        self.deeds += 1;
+        self.bytes += bytes;
+        if let Some(block) = self.blocks.get_mut(block) {
+            block.deeds.push(deed);
+        }
+        Ok(())
+    }
+
+    /// Puts what goes along with a decoded address, with its leading slash, into an answer.
+    pub fn apply(&self, address: &[u8], owner: Owner, status: StatusCode, headers: &mut HeaderMap) {
+        // In the order in which they are to be told: (name, values).
+        let mut said: Vec<(&HeaderName, Vec<&HeaderValue>)> = Vec::new();
+        for block in self.blocks.iter().filter(|block| block.pattern.matches(address).is_some()) {
+            for deed in &block.deeds {
+                match deed {
+                    Deed::Set(name, value) => match said.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, values)) => values.push(value),
+                        None => said.push((name, vec![value])),
+                    },
+                    Deed::Remove(name) => {
+                        said.retain(|(known, _)| *known != name);
+                        if owner == Owner::Operator {
+                            headers.remove(name);
+                        }
+                    }
+                }
+            }
+        }
+        let is_file = matches!(status.as_u16(), 200 | 206 | 304);
+        for (name, values) in said {
+            let describes = headers.contains_key(CONTENT_TYPE);
+            if OF_FILES.contains(name) && (!is_file || (*name == CONTENT_TYPE && !describes)) {
+                continue;
+            }
+            put(headers, name, &values, owner);
+        }
+    }
+}
+
+fn named(name: &str) -> Result<HeaderName, String> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a field"))?;
+    if OURS.contains(&name) {
+        return Err(format!("{name} is the server's: no rule changes it"));
+    }
+    Ok(name)
+}
+
+fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owner: Owner) {
+    let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(name);
+    if *name == SET_COOKIE || is_policy {
+        // Cookies cannot be joined. Policies count one beside the other, so that a bundle can forbid more and not less.
+        if owner == Owner::Operator {
+            headers.remove(name);
+        }
+        for &value in values {
+            headers.append(name, value.clone());
+        }
+    } else if *name == VARY {
+        // What an answer depends on, it depends on whatever a rule says.
+        let mut all: Vec<&str> = Vec::new();
+        let known: Vec<HeaderValue> = headers.get_all(VARY).iter().cloned().collect();
+        let items = known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok());
+        for item in items.flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
+            if !all.iter().any(|known| known.eq_ignore_ascii_case(item)) {
+                all.push(item);
+            }
+        }
+        insert(headers, name, &all.join(", "));
+    } else if *name == LINK {
+        // What docwharf says of a page's Markdown stays true beside what a rule says.
+        let known: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
+        let texts: Vec<&str> =
+            known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
+        insert(headers, name, &texts.join(", "));
+    } else if let [value] = values {
+        headers.insert(name, (*value).clone());
+    } else {
+        let texts: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
+        insert(headers, name, &texts.join(", "));
+    }
+}
+
+/// Sets a field to values that each were legal.
+fn insert(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pattern::Dialect;
+    use super::super::{Draft, hosting};
+    use super::*;
+
+    fn applied(text: &str, owner: Owner, address: &str, status: u16, before: &[(&str, &str)]) -> Vec<String> {
+        let mut draft = Draft::default();
+        hosting::headers(text, hosting::HEADERS, &mut draft);
+        assert_eq!(draft.faults, []);
+        let mut headers = HeaderMap::new();
+        for (name, value) in before {
+            headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        draft.fields.apply(address.as_bytes(), owner, StatusCode::from_u16(status).unwrap(), &mut headers);
+        let mut told: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        told.sort();
+        told
+    }
+
+    const RULES: &str = "# all\n/*\n  X-A: 1\n  Vary: Cookie, accept\n/guides/*\n  X-A: 2\n\tX-B: x: y\n  Cache-Control: max-age=5\n/guides/open\n  ! X-A\n";
+
+    #[test]
+    fn rules_about_one_address_add_up_and_one_can_take_away() {
+        let of = |address| applied(RULES, Owner::Bundle, address, 200, &[("vary", "Accept"), ("x-a", "0")]);
+        assert_eq!(of("/"), ["vary: Accept, Cookie", "x-a: 1"]);
+        assert_eq!(of("/guides/x"), ["cache-control: max-age=5", "vary: Accept, Cookie", "x-a: 1, 2", "x-b: x: y"]);
+        assert_eq!(of("/guides/open")[2..], ["x-a: 0", "x-b: x: y"], "what docwharf says, a bundle does not take away");
+        assert_eq!(applied(RULES, Owner::Operator, "/guides/open", 200, &[("x-a", "0")]).len(), 3);
+    }
+
+    #[test]
+    fn what_is_missing_and_what_has_moved_is_never_cached_as_a_file_is() {
+        for (status, expected) in [(200, true), (206, true), (304, true), (404, false), (301, false), (412, false)] {
+            let told = applied(RULES, Owner::Bundle, "/guides/x", status, &[("cache-control", "no-cache")]);
+            assert_eq!(told.contains(&"cache-control: max-age=5".to_owned()), expected, "{status}");
+            assert!(told.contains(&"x-b: x: y".to_owned()), "{status}");
+        }
+        let typed = |before: &[(&str, &str)]| applied("/*\n Content-Type: a/b\n", Owner::Bundle, "/", 200, before);
+        assert_eq!(typed(&[("content-type", "text/html")]), ["content-type: a/b"]);
+        assert_eq!(typed(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn links_are_added_to_and_the_operator_can_take_them_away() {
+        let rule = "/*\n Link: </b>\n Link: </c>\n";
+        assert_eq!(applied(rule, Owner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
+        assert_eq!(applied("/*\n ! Link\n", Owner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
+    }
+
+    #[test]
+    fn a_bundle_forbids_more_and_never_less() {
+        let rule = "/*\n Content-Security-Policy: default-src *\n";
+        let before = [("content-security-policy", "default-src 'self'")];
+        assert_eq!(applied(rule, Owner::Bundle, "/", 200, &before).len(), 2);
+        assert_eq!(applied(rule, Owner::Operator, "/", 200, &before), ["content-security-policy: default-src *"]);
+    }
+
+    #[test]
+    fn what_is_the_servers_is_refused_by_name() {
+        let mut fields = Fields::default();
+        let block = fields.block(Pattern::parse("/*", Dialect::Hosting).unwrap()).unwrap();
+        for name in [
+            "Content-Length",
+            "content-encoding",
+            "Transfer-Encoding",
+            "Connection",
+            "Keep-Alive",
+            "Upgrade",
+            "Trailer",
+            "Date",
+            "ETag",
+            "Last-Modified",
+            "Content-Range",
+            "Accept-Ranges",
+            "Location",
+            "Allow",
+            "Age",
+            "Host",
+            "TE",
+            "Retry-After",
+            "WWW-Authenticate",
+            "Content-Location",
+            "Proxy-Connection",
+            "bad name",
+            "",
+            "é",
+            "x\n",
+        ] {
+            assert!(fields.set(block, name, "1", Owner::Operator).is_err(), "{name}");
+            assert!(fields.remove(block, name).is_err(), "{name}");
+        }
+        for name in ["Set-Cookie", "Strict-Transport-Security", "Alt-Svc", "Clear-Site-Data"] {
+            assert!(fields.set(block, name, "1", Owner::Bundle).is_err(), "{name}");
+            assert!(fields.set(block, name, "1", Owner::Operator).is_ok(), "{name}");
+        }
+        for name in ["Cache-Control", "Content-Type", "Vary", "X-Content-Type-Options"] {
+            assert!(fields.remove(block, name).is_err(), "{name}");
+        }
+        assert!(fields.set(block, "X-Content-Type-Options", "nosniff", Owner::Bundle).is_ok());
+        assert!(fields.set(block, "X-Content-Type-Options", "sniff", Owner::Bundle).is_err());
+        for value in ["a\nb", "a\r\nX: y", "é", "\0"] {
+            assert!(fields.set(block, "X-A", value, Owner::Bundle).is_err(), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn what_all_rules_add_to_an_answer_is_bounded() {
+        let mut draft = Draft::default();
+        let text = (0..5000).map(|n| format!("/*\n  X-{n}: {}\n", "x".repeat(100))).collect::<Vec<_>>().concat();
+        hosting::headers(&text, hosting::HEADERS, &mut draft);
+        assert!(!draft.faults.is_empty());
+        let mut headers = HeaderMap::new();
+        draft.fields.apply(b"/", Owner::Bundle, StatusCode::OK, &mut headers);
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        assert!(bytes <= MOST_BYTES && headers.len() == MOST_BLOCKS.min(headers.len()), "{bytes}");
+    }
+}

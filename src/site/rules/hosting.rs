@@ -1,0 +1,144 @@
+//! The files that hosts of static sites read: `_redirects` and `_headers`, as Netlify and Cloudflare Pages know them.
+
+use super::fields::{self, Owner};
+use super::pattern::{Dialect, Pattern};
+use super::{Action, Draft, Rule};
+
+/// The name of the one in a site.
+pub const REDIRECTS: &str = "_redirects";
+/// The name of the other.
+pub const HEADERS: &str = "_headers";
+/// A longer line, in bytes, is left out.
+const LONGEST_LINE: usize = 5_000;
+/// Without a status.
+const STATUS: u16 = 301;
+
+/// Reads the lines of a `_redirects`: `source destination [status][!]`. `name` is what the file is called.
+pub fn redirects(text: &str, name: &str, draft: &mut Draft) {
+    for (number, line) in (1..).zip(lines(text)) {
+        let line = line.split_once(" #").map_or(line, |(before, _)| before).trim();
+        if !line.is_empty() && !line.starts_with('#') {
+            let place = format!("{name}:{number}");
+            draft.add(place.clone(), redirect(line, place));
+        }
+    }
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.strip_prefix('\u{feff}').unwrap_or(text).lines()
+}
+
+fn redirect(line: &str, place: String) -> Result<Rule, String> {
+    if line.len() > LONGEST_LINE {
+        return Err(format!("the line is longer than {LONGEST_LINE} bytes"));
+    }
+    let mut words = line.split_whitespace();
+    let source = words.next().unwrap_or_default();
+    let rest: Vec<&str> = words.collect();
+    let Some(at) = rest.iter().position(|word| word.starts_with('/') || word.contains("://")) else {
+        return Err(match rest.first() {
+            None => "the line has no destination: write it like /old /new 301".to_owned(),
+            Some(word) => format!("{word:?} is no destination: write it like /new or https://host/new"),
+        });
+    };
+    if at > 0 {
+        return Err(format!("conditions on the query ({}) are not understood", rest[0]));
+    }
+    let (mut action, mut force) = (Action::of(STATUS)?, false);
+    for (number, word) in rest[1..].iter().enumerate() {
+        let status = word.strip_suffix('!').unwrap_or(word);
+        match status.parse::<u16>() {
+            Ok(status) if number == 0 => (action, force) = (Action::of(status)?, word.ends_with('!')),
+            _ => return Err(format!("conditions ({word}) are not understood")),
+        }
+    }
+    Rule::new(place, source, rest[0], Dialect::Hosting, action, force)
+}
+
+/// Reads the blocks of a `_headers`: a line with a pattern, below it indented lines `Name: value`, or `! Name` to take a
+/// field away.
+pub fn headers(text: &str, name: &str, draft: &mut Draft) {
+    // What comes below a pattern that is not understood is left out with it.
+    let mut block: Option<usize> = None;
+    for (number, line) in (1..).zip(lines(text)) {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with('#') {
+            continue;
+        }
+        let place = format!("{name}:{number}");
+        if line.len() > LONGEST_LINE {
+            draft.fault(place, format!("the line is longer than {LONGEST_LINE} bytes"));
+            continue;
+        }
+        if !line.starts_with([' ', '\t']) {
+            block = match Pattern::parse(trimmed, Dialect::Hosting).and_then(|pattern| draft.fields.block(pattern)) {
+                Ok(number) => Some(number),
+                Err(what) => {
+                    draft.fault(place, what);
+                    None
+                }
+            };
+            continue;
+        }
+        let Some(block) = block else { continue };
+        let taken = match trimmed.strip_prefix('!') {
+            Some(name) => draft.fields.remove(block, name.trim()),
+            None => {
+                fields::split(trimmed).and_then(|(name, value)| draft.fields.set(block, name, value, Owner::Bundle))
+            }
+        };
+        if let Err(what) = taken {
+            draft.fault(place, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_rules_or_say_what_is_wrong_with_them() {
+        for (line, expected) in [
+            ("/a /b", Ok((301, false))),
+            ("\t/a\t/b   302  # moved", Ok((302, false))),
+            ("/a /b 308!", Ok((308, true))),
+            ("/a/* /index.html 200", Ok((200, false))),
+            ("/en/* /en/404.html 404", Ok((404, false))),
+            ("/a https://x.example/b", Ok((301, false))),
+            ("/a /b#c 301", Ok((301, false))),
+            ("/a", Err("no destination")),
+            ("/a b", Err("is no destination")),
+            ("/a id=:id /b", Err("conditions on the query")),
+            ("/a /b 302 Country=de", Err("conditions (Country=de)")),
+            ("/a /b 418", Err("the status 418")),
+            ("/a /b 99999", Err("conditions")),
+            ("/a/* https://x.example/:splat 200", Err("not passed on")),
+            ("https://x.example/a /b", Err("names a host")),
+            ("a /b", Err("no address")),
+        ] {
+            let mut draft = Draft::default();
+            redirects(line, REDIRECTS, &mut draft);
+            match expected {
+                Ok((status, force)) => {
+                    assert_eq!(draft.faults, [], "{line}");
+                    let rule = &draft.rules[0];
+                    assert_eq!((rule.action.status(), rule.force), (status, force), "{line}");
+                }
+                Err(why) => {
+                    assert!(draft.rules.is_empty(), "{line}");
+                    let told = draft.faults[0].to_string();
+                    assert!(told.starts_with("_redirects:1: ") && told.contains(why), "{line}: {told}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn comments_and_empty_lines_are_nothing_and_lines_keep_their_numbers() {
+        let mut draft = Draft::default();
+        redirects("\u{feff}# moved\r\n\r\n  # more\r\n/a /b\r\n/c\r\n", REDIRECTS, &mut draft);
+        assert_eq!((&*draft.rules[0].place, draft.rules.len()), ("_redirects:4", 1));
+        assert_eq!(draft.faults[0].place, "_redirects:5");
+    }
+}

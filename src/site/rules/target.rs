@@ -1,0 +1,367 @@
+//! Where a rule leads: an address of this site or of another, with what was taken over from the source put in.
+//!
+//! What a reader sent never decides which host a redirect goes to: another host stands in the rule itself, whole, and
+//! everything that is put in is encoded, behind the host. A redirect within the site begins with one slash.
+
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode, percent_encode, utf8_percent_encode};
+use url::Url;
+
+use super::pattern::{Captures, LONGEST, name_len};
+
+/// What a path in a redirect is written with.
+pub const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b'!')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b',')
+    .remove(b'@')
+    .remove(b'+')
+    .remove(b'=')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b':')
+    .remove(b';');
+/// What a value in a query or a fragment is written with.
+const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// What a rule's own text may not have as it is; a `%` in it is an encoding already.
+const AS_WRITTEN: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
+/// A longer `Location`, in bytes, is not sent.
+const LONGEST_LOCATION: usize = 16 << 10;
+/// The most parameters that a destination's own query can have.
+const MOST_PARAMETERS: usize = 16;
+/// The most parts that a destination can name.
+const MOST_PARTS: usize = 16;
+
+/// A piece of a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    /// Encoded.
+    Literal(Box<str>),
+    /// What the part of the source with this number stood for.
+    Part(usize),
+}
+
+/// A destination, ready to be filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Scheme and host of another site.
+    origin: Option<Box<str>>,
+    path: Vec<Piece>,
+    query: Option<Vec<Piece>>,
+    /// The names of the query's parameters.
+    parameters: Vec<Box<str>>,
+    fragment: Option<Vec<Piece>>,
+}
+
+impl Target {
+    /// Reads a destination that may name the parts of its source.
+    pub fn parse(destination: &str, names: &[Box<str>]) -> Result<Target, String> {
+        if destination.len() > LONGEST {
+            return Err(format!("the destination is longer than {LONGEST} bytes"));
+        }
+        if destination.chars().any(char::is_control) {
+            return Err("the destination has a control character".to_owned());
+        }
+        let (origin, local) = split_origin(destination)?;
+        let (local, fragment) = split(local, '#');
+        let (path, query) = split(local, '?');
+        let mut reader = Reader { names, parts: 0 };
+        let path = reader.pieces(if path.is_empty() { "/" } else { path })?;
+        let parameters: Vec<Box<str>> = query.map(names_of).unwrap_or_default();
+        if parameters.len() > MOST_PARAMETERS {
+            return Err(format!("the destination has more than {MOST_PARAMETERS} parameters in its query"));
+        }
+        let query = query.map(|text| reader.pieces(text)).transpose()?;
+        let fragment = fragment.map(|text| reader.pieces(text)).transpose()?;
+        if reader.parts > MOST_PARTS {
+            return Err(format!("the destination names more than {MOST_PARTS} parts of the source"));
+        }
+        Ok(Target { origin, path, query, parameters, fragment })
+    }
+
+    /// Whether it leads to another host.
+    pub fn is_elsewhere(&self) -> bool {
+        self.origin.is_some()
+    }
+
+    /// The address within the site, decoded and with its leading slash.
+    pub fn address(&self, captures: &Captures<'_>) -> Vec<u8> {
+        percent_decode(self.path(captures).as_bytes()).collect()
+    }
+
+    /// The beginning of that address, down to the last slash before the first part that varies; `None` if nothing does.
+    pub fn fixed(&self) -> Option<Vec<u8>> {
+        let [Piece::Literal(first), more @ ..] = &self.path[..] else { return Some(b"/".to_vec()) };
+        if more.is_empty() {
+            return None;
+        }
+        let end = first.rfind('/').map_or(0, |slash| slash + 1);
+        Some(percent_decode(&first.as_bytes()[..end]).collect())
+    }
+
+    /// The encoded path; within the site, it begins with one slash and no more.
+    fn path(&self, captures: &Captures<'_>) -> String {
+        let mut path = String::new();
+        fill(&mut path, &self.path, captures, IN_PATH);
+        if self.origin.is_none() && path.starts_with("//") {
+            path = format!("/{}", path.trim_start_matches('/'));
+        }
+        path
+    }
+
+    /// The value of `Location` on a site that begins at `base_path`. The query of the request goes along, but for
+    /// parameters that the destination has of its own.
+    pub fn location(&self, captures: &Captures<'_>, base_path: &str, query: Option<&str>) -> Option<String> {
+        let mut location = match &self.origin {
+            Some(origin) => origin.to_string(),
+            None => base_path.strip_suffix('/').unwrap_or(base_path).to_owned(),
+        };
+        location.push_str(&self.path(captures));
+        if let Some(own) = &self.query {
+            location.push('?');
+            fill(&mut location, own, captures, IN_QUERY);
+        }
+        if let Some(query) = query {
+            self.append(&mut location, query);
+        }
+        if let Some(fragment) = &self.fragment {
+            location.push('#');
+            fill(&mut location, fragment, captures, IN_QUERY);
+        }
+        (location.len() <= LONGEST_LOCATION).then_some(location)
+    }
+
+    fn append(&self, location: &mut String, query: &str) {
+        let Some(own) = &self.query else {
+            location.push('?');
+            location.push_str(query);
+            return;
+        };
+        let mut is_first = own.is_empty();
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let name = parameter.split('=').next().unwrap_or_default();
+            if self.parameters.iter().any(|own| **own == *name) {
+                continue;
+            }
+            if !is_first {
+                location.push('&');
+            }
+            is_first = false;
+            location.push_str(parameter);
+        }
+    }
+}
+
+fn fill(out: &mut String, pieces: &[Piece], captures: &Captures<'_>, set: &'static AsciiSet) {
+    for piece in pieces {
+        match piece {
+            Piece::Literal(text) => out.push_str(text),
+            Piece::Part(number) => out.extend(percent_encode(captures.get(*number), set)),
+        }
+        if out.len() > LONGEST_LOCATION {
+            // It is not going to be sent; nothing is gained by going on.
+            return;
+        }
+    }
+}
+
+/// Splits at the first `at`; what follows it is `None` if it is not there.
+fn split(text: &str, at: char) -> (&str, Option<&str>) {
+    text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
+}
+
+/// The names of a query's parameters.
+fn names_of(query: &str) -> Vec<Box<str>> {
+    let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
+    parameters.map(|parameter| parameter.split('=').next().unwrap_or_default().into()).collect()
+}
+
+/// Takes scheme and host of another site off. They must stand there whole, and mean what they seem to.
+fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
+    if let Some(rest) = destination.strip_prefix('/') {
+        if rest.starts_with(['/', '\\']) {
+            return Err("the destination begins with two slashes: another host is written https://…".to_owned());
+        }
+        return Ok((None, destination));
+    }
+    let lower = destination.to_ascii_lowercase();
+    let Some(scheme) = ["https://", "http://"].into_iter().find(|scheme| lower.starts_with(scheme)) else {
+        return Err("the destination is neither an address like /guides/start nor begins with https://".to_owned());
+    };
+    let end = destination[scheme.len()..].find(['/', '?', '#']).map_or(destination.len(), |at| at + scheme.len());
+    let authority = &destination[scheme.len()..end];
+    let varies = authority.match_indices(':').any(|(at, _)| name_len(&authority[at + 1..]) > 0);
+    if varies || authority.contains('*') {
+        return Err("what a reader asks for cannot decide the host of a redirect".to_owned());
+    }
+    if authority.is_empty() || authority.contains(['@', '\\']) {
+        return Err("the destination has no plain host name".to_owned());
+    }
+    match Url::parse(&destination[..end]) {
+        Ok(url) if url.has_host() => Ok((Some(url.origin().ascii_serialization().into()), &destination[end..])),
+        Ok(_) => Err("the destination has no host".to_owned()),
+        Err(error) => Err(format!("the destination's host is not understood: {error}")),
+    }
+}
+
+/// Reads the pieces of a destination.
+struct Reader<'a> {
+    names: &'a [Box<str>],
+    parts: usize,
+}
+
+impl Reader<'_> {
+    fn pieces(&mut self, text: &str) -> Result<Vec<Piece>, String> {
+        let mut pieces = Vec::new();
+        let mut literal = 0;
+        let mut at = 0;
+        while let Some(found) = text[at..].find([':', '*']) {
+            let mark = at + found;
+            at = mark + 1;
+            let (name, end) = self.name(text, mark)?;
+            let Some(number) = name.and_then(|name| self.names.iter().position(|known| **known == *name)) else {
+                continue;
+            };
+            pieces.extend(as_written(&text[literal..mark]));
+            pieces.push(Piece::Part(number));
+            self.parts += 1;
+            (literal, at) = (end, end);
+        }
+        pieces.extend(as_written(&text[literal..]));
+        Ok(pieces)
+    }
+
+    /// The name at a `:` or `*`, if it is one, and where it ends.
+    fn name<'t>(&self, text: &'t str, mark: usize) -> Result<(Option<&'t str>, usize), String> {
+        let rest = &text[mark..];
+        if rest.starts_with('*') {
+            // A star in a source has the name `*` or, where it stands alone, `splat`.
+            let name = if self.names.iter().any(|name| **name == *"*") { "*" } else { "splat" };
+            return Ok((Some(name), mark + 1));
+        }
+        let name = &rest[1..=name_len(&rest[1..])];
+        let end = mark + 1 + name.len();
+        if name.is_empty() || self.names.iter().any(|known| **known == *name) {
+            // `:slug*` in a destination is the same part as `:slug`.
+            let end = if text[end..].starts_with('*') && !name.is_empty() { end + 1 } else { end };
+            return Ok(((!name.is_empty()).then_some(name), end));
+        }
+        // A colon within a word is one; behind a slash it is a name, and a wrong one.
+        if text[..mark].ends_with(['/', '=']) {
+            return Err(format!("the destination names :{name}, which the source does not have"));
+        }
+        Ok((None, end))
+    }
+}
+
+fn as_written(text: &str) -> Option<Piece> {
+    let text = utf8_percent_encode(text, AS_WRITTEN).to_string();
+    (!text.is_empty()).then(|| Piece::Literal(text.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pattern::{Dialect, Pattern};
+    use super::*;
+
+    fn led(source: &str, destination: &str, address: &str, query: Option<&str>) -> Option<String> {
+        let dialect = if destination.contains('*') { Dialect::Docs } else { Dialect::Hosting };
+        let pattern = Pattern::parse(source, dialect).unwrap();
+        let target = Target::parse(destination, pattern.names()).unwrap();
+        target.location(&pattern.matches(address.as_bytes())?, "/docs/", query)
+    }
+
+    #[test]
+    fn what_was_taken_over_is_put_in_and_encoded_again() {
+        for (source, destination, address, expected) in [
+            ("/a", "/b", "/a", "/docs/b"),
+            ("/a", "/", "/a", "/docs/"),
+            ("/a/*", "/b/:splat", "/a/x/y z", "/docs/b/x/y%20z"),
+            ("/a/*", "/b/:splat", "/a", "/docs/b/"),
+            ("/:y/:m", "/blog-:y-:m.html", "/2024/05", "/docs/blog-2024-05.html"),
+            ("/:code/:name", "/p?code=:code&name=:name#:name", "/a&b/c#d", "/docs/p?code=a%26b&name=c%23d#c%23d"),
+            ("/old/article-*", "/new/article-*", "/old/article-7", "/docs/new/article-7"),
+            ("/beta/:slug*", "/v2/:slug*", "/beta/a/b", "/docs/v2/a/b"),
+            ("/beta/:slug*", "/v2/:slug", "/beta/a/b", "/docs/v2/a/b"),
+            ("/a/*", "https://x.example", "/a/b", "https://x.example/"),
+            ("/a/*", "HTTPS://X.example:8443/:splat", "/a/b", "https://x.example:8443/b"),
+            ("/a/*", "https://bücher.example/:splat?x#y", "/a/b", "https://xn--bcher-kva.example/b?x#y"),
+            ("/a", "/time/12:30", "/a", "/docs/time/12:30"),
+            ("/a", "/x:y", "/a", "/docs/x:y"),
+            ("/a", "/é \"%20", "/a", "/docs/%C3%A9%20%22%20"),
+            ("/a/*", "/:splat", "/a/\r\nb", "/docs/%0D%0Ab"),
+        ] {
+            assert_eq!(led(source, destination, address, None).as_deref(), Some(expected), "{destination} {address}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_reader_sends_becomes_another_host() {
+        for (source, destination, address, expected) in [
+            ("/a/*", "/:splat", "/a//evil.example", "/docs/evil.example"),
+            ("/a/*", "/:splat", "/a/\\evil.example", "/docs/%5Cevil.example"),
+            ("/a/*", "/:splat", "/a/https://evil.example", "/docs/https://evil.example"),
+            ("/a/*", "https://x.example/:splat", "/a/@evil.example", "https://x.example/@evil.example"),
+            ("/a/*", "https://x.example?:splat", "/a/@evil.example/", "https://x.example/?%40evil.example/"),
+        ] {
+            assert_eq!(led(source, destination, address, None).as_deref(), Some(expected), "{destination} {address}");
+        }
+        let pattern = Pattern::parse("/a/*", Dialect::Hosting).unwrap();
+        let target = Target::parse("/:splat", pattern.names()).unwrap();
+        let captures = pattern.matches(b"/a////evil.example").unwrap();
+        assert_eq!(target.location(&captures, "/", None).as_deref(), Some("/evil.example"));
+        for wrong in [
+            "https://:splat/",
+            "https://:splat",
+            "https://x.example:splat/",
+            "https://*.example/",
+            "https://u@x.example/",
+            "https:///x",
+            "https://x.example\\.evil.example/",
+            "https://",
+            "//evil.example",
+            "/\\evil.example",
+            "javascript:alert(1)",
+            "data:,x",
+            "x.example",
+            ":splat",
+            "",
+            "/a\nb",
+            "/:nobody",
+        ] {
+            assert!(Target::parse(wrong, pattern.names()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_query_goes_along_but_for_what_the_destination_says_itself() {
+        for (destination, query, expected) in [
+            ("/b", "x=1&y", "/docs/b?x=1&y"),
+            ("/b#c", "x=1", "/docs/b?x=1#c"),
+            ("/b?x=2", "x=1&y=3&x=4&z", "/docs/b?x=2&y=3&z"),
+            ("/b?x=2", "", "/docs/b?x=2"),
+            ("/b?", "x=1", "/docs/b?x=1"),
+            ("https://x.example/b?x=2#c", "y=3", "https://x.example/b?x=2&y=3#c"),
+        ] {
+            assert_eq!(led("/a", destination, "/a", Some(query)).as_deref(), Some(expected), "{destination} {query}");
+        }
+    }
+
+    #[test]
+    fn a_location_is_bounded_whatever_is_asked_for() {
+        let destination = format!("/{}", ":splat".repeat(MOST_PARTS));
+        let long = format!("/a/{}", "x".repeat(60_000));
+        assert_eq!(led("/a/*", &destination, &long, None), None);
+        assert!(Target::parse(&format!("{destination}:splat"), &["splat".into()]).is_err());
+        assert!(Target::parse(&format!("/{}", "a".repeat(LONGEST)), &[]).is_err());
+    }
+}

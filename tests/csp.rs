@@ -1,0 +1,359 @@
+//! What goes along with answers to protect readers, and the content security policy of each page.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::fs::File;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use docwharf::model::digest::Digest;
+use support::client::{Host, text};
+use support::http::{self, Response};
+use support::zip::{deflated, zip};
+use support::{Daemon, site, until};
+
+const INLINE: &str = "document.title = 'ran';";
+const CSP: &str = "content-security-policy";
+const REPORT: &str = "content-security-policy-report-only";
+
+/// The source that names a text in a policy.
+fn hash(text: &str) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bytes = Digest::of(text.as_bytes()).0;
+    let mut out = String::new();
+    // 256 bits are 42 letters of six bits, one of four, and a sign for what is missing.
+    for n in 0..43 {
+        let bit = n * 6;
+        let word = u16::from(bytes[bit / 8]) << 8 | u16::from(bytes.get(bit / 8 + 1).copied().unwrap_or(0));
+        out.push(char::from(LETTERS[usize::from(word >> (10 - bit % 8)) & 63]));
+    }
+    format!("'sha256-{out}='")
+}
+
+fn directive<'a>(policy: &'a str, name: &str) -> &'a str {
+    policy.split("; ").find_map(|one| one.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default()
+}
+
+fn policy(answer: &Response) -> &str {
+    answer.header(CSP).unwrap_or_default()
+}
+
+/// Waits until the policies of what is served now are known: a page's scripts are named.
+fn wait_for(address: &str, page: &str, what: &str) -> String {
+    let mut last = String::new();
+    until(&format!("{page} names {what}"), || {
+        policy(&http::get(address, page)).clone_into(&mut last);
+        last.contains(what)
+    });
+    last
+}
+
+fn page(more: &str) -> String {
+    format!("<!doctype html><title>x</title>{more}<p>text")
+}
+
+fn bundle(pages: &[(&str, String)]) -> Vec<u8> {
+    zip(&pages.iter().map(|(name, text)| deflated(name, text)).collect::<Vec<_>>())
+}
+
+fn host(preset: &str) -> Host {
+    Host::bare().set("server.csp", text(preset))
+}
+
+fn import(host: &Host, pages: &[(&str, String)]) {
+    host.put("bundle.zip", bundle(pages));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+}
+
+/// `run`, and where it says what it has to say.
+fn run(host: &Host) -> (Daemon, PathBuf) {
+    let log = host.path("log");
+    let daemon = Daemon::start(host.command(&["run"]).stderr(File::create(&log).unwrap()));
+    (daemon, log)
+}
+
+fn said(log: &Path, what: &str) -> bool {
+    std::fs::read_to_string(log).unwrap().contains(what)
+}
+
+fn derived(host: &Host) -> PathBuf {
+    host.path("store").join("derived").join(host.active().unwrap()).join("csp")
+}
+
+#[test]
+fn every_answer_says_how_a_reader_is_protected() {
+    let (_dir, daemon) = site(&[("index.html", "<p>x"), ("a.png", "x"), ("d/index.html", "<p>x")], &[]);
+    let get = |target: &str, more: &[&str]| http::request(&daemon.address, "GET", target, more);
+    let tag = get("/", &[]).header("etag").unwrap().to_owned();
+    let matching = format!("If-None-Match: {tag}");
+    for (answer, status) in [
+        (get("/", &[]), 200),
+        (get("/a.png", &[]), 200),
+        (get("/", &[&matching]), 304),
+        (get("/a.png", &["Range: bytes=0-0"]), 206),
+        (get("/d", &[]), 307),
+        (get("/none", &[]), 404),
+        (get("/none.js", &[]), 404),
+        (http::request(&daemon.address, "DELETE", "/", &[]), 405),
+        (http::request(&daemon.address, "OPTIONS", "/", &[]), 204),
+        (http::request(&daemon.address, "HEAD", "/", &[]), 200),
+    ] {
+        assert_eq!(answer.status, status);
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{status}");
+        assert_eq!(answer.header("referrer-policy"), Some("strict-origin-when-cross-origin"), "{status}");
+        assert_eq!(answer.header("x-frame-options"), Some("SAMEORIGIN"), "{status}");
+        assert_eq!(answer.header(CSP), None, "{status}");
+        assert_eq!(answer.header("strict-transport-security"), None, "plain http, {status}");
+    }
+}
+
+#[test]
+fn frames_and_referrers_are_the_operators_choice_and_both_fields_agree() {
+    for (frames, old, new) in
+        [("same", Some("SAMEORIGIN"), "'self'"), ("none", Some("DENY"), "'none'"), ("any", None, "")]
+    {
+        let host = host("airgap").set("server.frames", text(frames)).set("server.referrerPolicy", text("no-referrer"));
+        import(&host, &[("index.html", page(""))]);
+        let daemon = host.run();
+        let answer = http::get(&daemon.address, "/");
+        assert_eq!(answer.header("x-frame-options"), old, "{frames}");
+        assert_eq!(directive(policy(&answer), "frame-ancestors"), new, "{frames}");
+        assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(answer.header("x-dns-prefetch-control"), Some("off"));
+    }
+    let host = Host::bare().set("server.referrerPolicy", text("off"));
+    import(&host, &[("index.html", page(""))]);
+    assert_eq!(http::get(&host.run().address, "/").header("referrer-policy"), None);
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_the_words_that_are() {
+    for (key, value, expected) in [
+        ("server.csp", "strict", "airgap"),
+        ("server.frames", "self", "\\\"same\\\""),
+        ("server.referrerPolicy", "never", "no-referrer"),
+        ("server.cspSize", "100", "1KiB"),
+    ] {
+        let ended = Host::bare().set(key, text(value)).ends(2, &["config", "check"]);
+        let said = ended.stderr.replace('"', "\\\"");
+        assert!(said.contains(&format!("{key}: ")) && said.contains(expected), "{key}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_policy_names_the_scripts_of_its_own_page_and_the_origins_of_all() {
+    let host = host("connected");
+    let other = "go();";
+    import(
+        &host,
+        &[
+            ("index.html", page(&format!("<script>{INLINE}</script><style>p {{}}</style>"))),
+            ("plain.html", page("<style>p {}</style><p style='color:red'>x")),
+            ("click.html", page("<button onclick='go()'>x</button><img src='https://img.example/a.png'>")),
+            ("both.html", page(&format!("<script>{INLINE}</script><script>{other}</script>"))),
+            ("none.html", page("")),
+            ("404.html", page("<script>lost()</script>")),
+            (
+                "style.css",
+                "@import 'https://css.example/a.css'; @font-face { src: url(https://font.example/f) }".into(),
+            ),
+            ("app.js", "fetch('https://api.example/v1'); WebAssembly.compile(x)".into()),
+            ("a.svg", "<svg xmlns='http://www.w3.org/2000/svg'><script>x()</script></svg>".into()),
+            ("a.png", "x".into()),
+        ],
+    );
+    let daemon = host.run();
+    let index = wait_for(&daemon.address, "/", &hash(INLINE));
+    assert_eq!(directive(&index, "script-src"), format!("'self' {} 'wasm-unsafe-eval'", hash(INLINE)));
+    assert_eq!(directive(&index, "style-src"), "'self' 'unsafe-inline' https://css.example");
+    let of = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
+    let plain = of("/plain");
+    assert_eq!(directive(&plain, "script-src"), "'self' 'wasm-unsafe-eval'");
+    let styles = format!("'self' 'unsafe-hashes' {} {} https://css.example", hash("p {}"), hash("color:red"));
+    assert_eq!(directive(&plain, "style-src"), styles);
+    let click = of("/click");
+    assert_eq!(directive(&click, "script-src"), format!("'self' 'unsafe-hashes' {} 'wasm-unsafe-eval'", hash("go()")));
+    assert_eq!(
+        directive(&of("/both"), "script-src"),
+        format!("'self' {} {} 'wasm-unsafe-eval'", hash(INLINE), hash(other))
+    );
+    // A reader who comes in here and goes on by soft navigation sees the other pages under this policy.
+    for target in ["/none", "/both", "/click"] {
+        let policy = of(target);
+        assert!(directive(&policy, "img-src").ends_with(" https://img.example"), "{target}: {policy}");
+        assert!(directive(&policy, "font-src").contains("https://font.example"), "{target}: {policy}");
+        assert!(directive(&policy, "connect-src").ends_with(" https://api.example"), "{target}: {policy}");
+    }
+    assert!(of("/no/such/page").contains(&hash("lost()")), "the site's own page for what is missing");
+    // What is no page but runs: without hashes. What runs nothing: without a policy.
+    for target in ["/app.js", "/a.svg"] {
+        assert!(of(target).contains("script-src 'self' 'unsafe-inline'"), "{target}");
+    }
+    assert_eq!(of("/a.png"), "");
+    let answer = http::get(&daemon.address, "/");
+    let head = http::request(&daemon.address, "HEAD", "/", &[]);
+    let tag = format!("If-None-Match: {}", answer.header("etag").unwrap());
+    let same = http::request(&daemon.address, "GET", "/", &[&tag]);
+    assert_eq!((head.header(CSP), same.header(CSP), same.status), (answer.header(CSP), answer.header(CSP), 304));
+}
+
+#[test]
+fn airgap_refuses_other_origins_from_the_first_answer_on() {
+    let host = host("airgap");
+    let mut pages: Vec<(String, String)> = (0..400)
+        .map(|n| (format!("p{n}.html"), page(&format!("<script>a({n})</script><img src='https://x.example/{n}'>"))))
+        .collect();
+    pages.push(("index.html".to_owned(), page(&format!("<script>{INLINE}</script>"))));
+    let pages: Vec<(&str, String)> = pages.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+    import(&host, &pages);
+    let (daemon, log) = run(&host);
+    let first = http::get(&daemon.address, "/");
+    for name in ["default-src", "script-src", "style-src"] {
+        assert!(directive(policy(&first), name).starts_with("'self'"), "{}", policy(&first));
+    }
+    assert!(!policy(&first).contains("example") && !policy(&first).contains("http"), "{}", policy(&first));
+    let own = wait_for(&daemon.address, "/p7", &hash("a(7)"));
+    assert!(!own.contains("example") && !own.contains(&hash("a(8)")), "{own}");
+    until("it has been said", || said(&log, "the longest policy has"));
+    assert!(said(&log, "until then other origins are refused"));
+    until("status tells", || host.status()["daemon"]["csp"]["ready"] == true);
+    let csp = &host.status()["daemon"]["csp"];
+    assert_eq!((&csp["pages"], &csp["preset"], &csp["tooLong"]), (&401.into(), &"airgap".into(), &0.into()));
+    assert_eq!(csp["version"], host.status()["active"]);
+    assert!(host.ok(&["status"]).stdout.contains("policy     airgap: 401 pages"), "{}", host.ok(&["status"]).stdout);
+    // Before there is any version, too.
+    let empty = Host::bare().set("server.csp", text("airgap")).set("sync.inbox", text("inbox"));
+    std::fs::create_dir(empty.path("inbox")).unwrap();
+    let answer = http::get(&empty.run().address, "/");
+    assert_eq!(answer.status, 503);
+    assert!(directive(policy(&answer), "default-src").starts_with("'self'"));
+}
+
+#[test]
+fn report_refuses_nothing() {
+    let host = host("report");
+    import(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
+    let daemon = host.run();
+    until("the policy is there", || http::get(&daemon.address, "/").header(REPORT).is_some());
+    let answer = http::get(&daemon.address, "/");
+    assert!(answer.header(REPORT).unwrap().contains(&hash(INLINE)));
+    assert_eq!(answer.header(CSP), None);
+}
+
+#[test]
+fn a_page_with_more_scripts_than_a_policy_may_name_still_works_and_that_is_said() {
+    let many = |n: usize| {
+        let scripts: Vec<String> = (0..n).map(|n| format!("<script>self.push({n})</script>")).collect();
+        page(&scripts.concat())
+    };
+    let pages =
+        [("index.html", many(300)), ("few.html", many(20)), ("code.html", page("<a href='javascript:go()'>x</a>"))];
+    let host = host("connected");
+    import(&host, &pages);
+    let (daemon, log) = run(&host);
+    let few = wait_for(&daemon.address, "/few", &hash("self.push(19)"));
+    assert!(few.len() <= 3072, "{}", few.len());
+    let of = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
+    for target in ["/", "/code"] {
+        assert_eq!(directive(&of(target), "script-src"), "'self' 'unsafe-inline'", "{target}");
+    }
+    until("it has been said", || said(&log, "cannot be named for certain"));
+    assert!(said(&log, "1 of 3 pages have more inline scripts than a policy of 3072 bytes (server.cspSize)"));
+    until("status tells", || host.status()["daemon"]["csp"]["ready"] == true);
+    let csp = &host.status()["daemon"]["csp"];
+    assert_eq!((&csp["tooLong"], &csp["unsure"]), (&1.into(), &1.into()));
+    drop(daemon);
+    // Whoever has nothing in front that would mind gives them more room; nothing is read again for that.
+    let host = host.set("server.cspSize", text("20KiB"));
+    let (daemon, log) = run(&host);
+    let all = wait_for(&daemon.address, "/", &hash("self.push(299)"));
+    assert!(all.len() > 16_000, "{}", all.len());
+    assert!(!said(&log, "reading the pages"));
+}
+
+#[test]
+fn policies_are_computed_once_a_version_and_again_when_they_do_not_match() {
+    let host = host("airgap");
+    import(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
+    let start = || {
+        let (daemon, log) = run(&host);
+        wait_for(&daemon.address, "/", &hash(INLINE));
+        until("it has been said", || said(&log, "the longest policy has"));
+        drop(daemon);
+        said(&log, "reading the pages")
+    };
+    assert!(start());
+    let kept = std::fs::read(derived(&host)).unwrap();
+    let metadata = std::fs::metadata(derived(&host)).unwrap();
+    assert!(!start(), "it lies there");
+    assert_eq!(std::fs::metadata(derived(&host)).unwrap().ino(), metadata.ino());
+    for bytes in [&kept[..kept.len() - 1], b"", &[&kept[..50], b"x", &kept[51..]].concat()] {
+        std::fs::write(derived(&host), bytes).unwrap();
+        assert!(start(), "{} bytes", bytes.len());
+        assert_eq!(std::fs::read(derived(&host)).unwrap(), kept);
+    }
+    // All of it may go at any time.
+    std::fs::remove_dir_all(host.path("store/derived")).unwrap();
+    assert!(start());
+    assert_eq!(std::fs::read(derived(&host)).unwrap(), kept);
+    // And where nothing can be kept, the site has its policies all the same.
+    std::fs::remove_dir_all(host.path("store/derived")).unwrap();
+    std::fs::write(host.path("store/derived"), "in the way").unwrap();
+    let (daemon, log) = run(&host);
+    wait_for(&daemon.address, "/", &hash(INLINE));
+    drop(daemon);
+    assert!(said(&log, "computed again") || host.path("store/derived").is_dir());
+}
+
+#[test]
+fn what_was_derived_goes_with_its_version_and_half_made_ones_are_swept() {
+    let host = host("airgap").set("sync.keep", "0");
+    let pages = |n: u32| [("index.html", page(&format!("<script>v({n})</script>")))];
+    import(&host, &pages(1));
+    let first = derived(&host);
+    let daemon = host.run();
+    for n in 1..=4 {
+        if n > 1 {
+            import(&host, &pages(n));
+        }
+        wait_for(&daemon.address, "/", &hash(&format!("v({n})")));
+        let kept = derived(&host);
+        until("it is kept", || kept.exists());
+    }
+    until("the first has gone", || !first.parent().unwrap().exists());
+    drop(daemon);
+    let (kept, lost) = (derived(&host), host.path("store/derived").join("ab".repeat(32)));
+    std::fs::write(kept.with_file_name(".csp.new"), "half").unwrap();
+    std::fs::create_dir_all(&lost).unwrap();
+    std::fs::write(lost.join("csp"), "of no version").unwrap();
+    std::fs::write(host.path("store/derived/stray"), "x").unwrap();
+    host.ok(&["hold", "--reason", "to open the store"]);
+    assert!(!lost.exists() && !kept.with_file_name(".csp.new").exists() && kept.exists());
+    assert!(!host.path("store/derived/stray").exists());
+    host.ok(&["store", "verify"]);
+    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[test]
+fn serve_has_the_same_policies_in_memory_and_anew_for_what_has_changed() {
+    let (dir, daemon) =
+        site(&[("index.html", &page(&format!("<script>{INLINE}</script>")))], &["--csp", "airgap", "--watch"]);
+    wait_for(&daemon.address, "/", &hash(INLINE));
+    std::fs::write(dir.path().join("site/index.html"), page("<script>changed()</script>")).unwrap();
+    let policy = wait_for(&daemon.address, "/", &hash("changed()"));
+    assert!(!policy.contains(&hash(INLINE)));
+}
+
+#[test]
+fn a_page_cannot_write_its_own_policy() {
+    let hostile = "<img src='https://a;sandbox/'><img src='https://*/'><img src='https://ok.example;script-src *'>\
+                   <script src=\"https://x.example' 'unsafe-eval/\"></script><base href='https://*'>";
+    let host = host("connected");
+    import(&host, &[("index.html", page(&format!("{hostile}<script>{INLINE}</script>")))]);
+    let policy = wait_for(&host.run().address, "/", &hash(INLINE));
+    for word in ["sandbox", "*", "unsafe-eval", "script-src *"] {
+        assert!(!policy.contains(word), "{word} in {policy}");
+    }
+}
