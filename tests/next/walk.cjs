@@ -3,7 +3,7 @@
 //
 // node walk.cjs DOCWHARF EXPORTS SCREENS; EXPORTS has a folder for each kind of export with the editions 1 and 2 in it.
 // Needs playwright-core and a system Chromium; `.ci/extra next` builds the exports and calls it. All hosts but the one that
-// is looked at cannot be resolved. NEXT_WALK_CONFIG is TOML that the configuration begins with, to walk under other settings.
+// is looked at cannot be resolved. The environment goes on to docwharf, to walk under other settings: DOCWHARF_SERVER__CSP.
 
 const { chromium } = require('playwright-core');
 const { spawn, execFileSync } = require('node:child_process');
@@ -20,8 +20,7 @@ class Host {
     this.base = base;
     this.dir = fs.mkdtempSync(path.join(os.tmpdir(), 'docwharf-next-'));
     this.config = path.join(this.dir, 'docwharf.toml');
-    const more = process.env.NEXT_WALK_CONFIG ?? '';
-    fs.writeFileSync(this.config, `${more}\n[store]\npath = "store"\n[server]\nlisten = "127.0.0.1:0"\nbasePath = "${base}/"\n`);
+    fs.writeFileSync(this.config, `[store]\npath = "store"\n[server]\nlisten = "127.0.0.1:0"\nbasePath = "${base}/"\n`);
   }
 
   import(edition) {
