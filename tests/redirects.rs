@@ -831,3 +831,36 @@ fn the_gate_follows_redirects_as_a_reader_would() {
         assert_eq!(ended.stderr.contains("require: 404 at"), code == 7, "{require}: {}", ended.stderr);
     }
 }
+
+#[test]
+fn rules_are_not_asked_for_addresses_that_no_page_has() {
+    let dir = folder();
+    let root = write_site(
+        &dir.path().join("site"),
+        &[("index.html", "<title>x</title>"), ("_redirects", "/* /:splat/x 302\n")],
+    );
+    let daemon = Daemon::serve(&root, &[]);
+    assert_eq!(get(&daemon.address, &format!("/{}", "a".repeat(4000))).status, 302);
+    assert_eq!(get(&daemon.address, &format!("/{}", "a".repeat(60_000))).status, 404);
+}
+
+#[test]
+fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
+    let dir = folder();
+    let put = |name: &str, files: &[(&str, &str)]| {
+        let root = write_site(&dir.path().join(name), files);
+        let config = dir.path().join("docwharf.toml");
+        end(docwharf().args(["import", root.to_str().unwrap(), "--config", config.to_str().unwrap()])).expect(0);
+    };
+    std::fs::write(dir.path().join("docwharf.toml"), "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n")
+        .unwrap();
+    let asset = "assets/app.a1b2c3d4e5f6.js";
+    put("one", &[("index.html", "<title>one</title>"), (asset, "old()")]);
+    let daemon = Daemon::start(docwharf().args(["run", "--config"]).arg(dir.path().join("docwharf.toml")));
+    for rule in ["/* /index.html 200\n", "/* https://new.example/:splat 301\n"] {
+        put("next", &[("index.html", "<title>next</title>"), ("_redirects", rule)]);
+        until("the rule holds", || get(&daemon.address, "/nowhere").status != 404);
+        assert_eq!(get(&daemon.address, &format!("/{asset}")).text(), "old()", "{rule}");
+        std::fs::remove_dir_all(dir.path().join("next")).unwrap();
+    }
+}

@@ -84,7 +84,15 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
     let headers = request.headers();
-    match route(version, &Ask { base_path, slashes, rules: &rules }, address, query) {
+    let found = route(version, &Ask { base_path, slashes, rules: &rules }, address, query);
+    // What pages of an earlier version ask for comes before a rule that is meant for what is not there, such as `/*`.
+    if matches!(found, Route::Instead(..) | Route::Moved(..))
+        && version.find(&address[1..]).is_none()
+        && let Some((earlier, file)) = site.retained.find(&address[1..])
+    {
+        return Answer::new(site, &earlier, file, headers, head).send();
+    }
+    match found {
         Route::File(file) => Answer::negotiated(site, version, file, headers, head).send(),
         Route::Instead(file, 200) => Answer::new(site, version, file, headers, head).send(),
         Route::Instead(file, _) => missing(&Answer::new(site, version, file, headers, head)),

@@ -52,7 +52,7 @@ impl Client {
         let said = forwarded(proxies, request.headers());
         Client {
             address: said.address.unwrap_or(address),
-            is_known: !said.is_doubtful,
+            is_known: !said.is_doubtful && said.address.is_some(),
             is_https: said.is_https.unwrap_or(is_encrypted),
             is_by_proxy: true,
         }
