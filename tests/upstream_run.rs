@@ -249,6 +249,8 @@ fn what_run_does_beside_serving_steps_back_and_keeps_to_its_processors() {
     until("a job in progress", || upstream.count(Call::Poll) > 1);
     // Threads that prove and compress are started from this one, and inherit both.
     let tasks = format!("/proc/{}/task", daemon.pid());
+    // Whoever runs the tests may have stepped back already.
+    let ours = rustix::process::getpriority_process(None).unwrap();
     let mut working = 0;
     for task in std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path()) {
         let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { continue };
@@ -259,10 +261,10 @@ fn what_run_does_beside_serving_steps_back_and_keeps_to_its_processors() {
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
         if name == "docwharf-sync" {
             working += 1;
-            assert_eq!(nice, "10");
+            assert_eq!(nice, ours.max(10).to_string());
             assert!(allowed.parse::<u32>().is_ok(), "one processor, not {allowed}");
         } else {
-            assert_eq!(nice, "0", "{name}");
+            assert_eq!(nice, ours.to_string(), "{name}");
         }
     }
     assert_eq!(working, 1);
