@@ -228,17 +228,19 @@ fn an_interrupted_reading_goes_on_and_no_term_is_lost_or_doubled() {
 
 #[test]
 fn a_kept_cursor_that_is_not_taken_any_more_begins_the_reading_anew() {
-    let upstream = upstream();
-    let host = host(&upstream);
-    let all = ["analytics", "searches", "--all", "--limit", "100", "--json"];
-    upstream.on(Call::Searches).after(1).gives(answer(401));
-    host.ends(3, &all);
-    upstream.heal();
-    let details = json!({"error": "Invalid cursor", "details": [{"message": "cursor: has expired"}]});
-    upstream.on(Call::Searches).times(1).gives(answer(400).json(&details));
-    let ended = host.ok(&all);
-    assert!(ended.stderr.contains("begins anew") && ended.stderr.contains("has expired"), "{}", ended.stderr);
-    assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    at_once(&[400, 404, 410, 422], |status| {
+        let upstream = upstream();
+        let host = host(&upstream);
+        let all = ["analytics", "searches", "--all", "--limit", "100", "--json"];
+        upstream.on(Call::Searches).after(1).gives(answer(401));
+        host.ends(3, &all);
+        upstream.heal();
+        let details = json!({"error": "Invalid cursor", "details": [{"message": "cursor: has expired"}]});
+        upstream.on(Call::Searches).times(1).gives(answer(*status).json(&details));
+        let ended = host.ok(&all);
+        assert!(ended.stderr.contains("begins anew") && ended.stderr.contains("has expired"), "{}", ended.stderr);
+        assert_whole(&upstream, ended.json()["searches"].as_array().unwrap());
+    });
 }
 
 #[test]
