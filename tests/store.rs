@@ -11,8 +11,10 @@ use docwharf::model::limits::Limits;
 use docwharf::model::version::VersionId;
 use docwharf::seal::{Effort, Meter};
 use docwharf::site::lookup::Files;
+use docwharf::store::keeper::Keeper;
 use docwharf::store::space::Allowance;
 use docwharf::store::writer::{Committed, Writer};
+use docwharf::sync::Intent;
 use docwharf::sync::bring::{Arrival, Brought, bring};
 use docwharf::sync::open::open;
 
@@ -34,7 +36,8 @@ fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let arrival =
         Arrival { path: &path, source: "test", title: "test", label: None, demanded: None, job: None, sent: None };
     let mut record = writer.store().record().unwrap();
-    bring(writer, &mut record, &arrival, &effort(), "test", &Meter::default()).unwrap()
+    let intent = Intent { effort: effort(), ..Intent::default() };
+    bring(writer, &mut record, &intent, &arrival, false, "test", &Meter::default()).unwrap()
 }
 
 fn ids(writer: &Writer) -> Vec<VersionId> {

@@ -7,6 +7,7 @@ use serde_json::json;
 use crate::base::chain::OneLine;
 use crate::model::units::{count, show_size};
 use crate::site::sealed::Sealed;
+use crate::store::keeper::Keeper;
 use crate::store::writer::Writer;
 use crate::store::{Store, Stored};
 use crate::sync::settle::{Report, read_record};

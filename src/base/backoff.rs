@@ -22,9 +22,9 @@ pub fn random() -> f64 {
     (RandomState::new().hash_one(0) % 1001) as f64 / 1000.0
 }
 
-/// `wait`, give or take a tenth at random.
-pub fn jitter(wait: Duration) -> Duration {
-    wait.mul_f64(0.9 + random() * 0.2)
+/// `wait`, give or take a tenth as `random` (0 to 1) says.
+pub fn jitter(wait: Duration, random: f64) -> Duration {
+    wait.mul_f64(0.9 + random.clamp(0.0, 1.0) * 0.2)
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn jitter_stays_within_a_tenth() {
         for _ in 0..1000 {
-            let wait = jitter(Duration::from_secs(100)).as_secs_f64();
+            let wait = jitter(Duration::from_secs(100), random()).as_secs_f64();
             assert!((89.9..=110.1).contains(&wait), "{wait}");
         }
     }

@@ -28,7 +28,8 @@ pub(super) fn attended<T: Send + 'static>(
     let (stop, stopped) = watch::channel(false);
     let doing = Arc::new(Doing::default());
     let runs = runtime.handle().clone();
-    let means = Means { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false };
+    let means =
+        Means { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false, in_force: None };
     let (send, mut done) = oneshot::channel();
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread

@@ -50,7 +50,7 @@ impl Import {
                 let meter = &means.doing.sealing;
                 let (path, who) = (self.path.as_path(), who());
                 let handed = Handed { path, source: &source, label: label.as_ref(), who: &who, force: self.force };
-                let report = import(&writer, &intent, handed, meter)?;
+                let report = import(&writer, &|| intent.clone(), handed, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => {

@@ -8,8 +8,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -21,18 +22,16 @@ use crate::admin::wire::{Import, Reply};
 use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
-use crate::model::units::{parse_time, unix_seconds};
 use crate::model::version::VersionId;
-use crate::net::trouble::LONGEST;
 use crate::serve::Site;
 use crate::serve::tls::Tls;
 use crate::store::writer::Writer;
+use crate::sync::agenda::{Agenda, Moment, Rhythm};
 use crate::sync::inbox::Inbox;
 use crate::sync::plan::Trigger;
-use crate::sync::run::wait_after;
 use crate::sync::settle::Report;
 use crate::sync::watch::{Watch, What};
-use crate::sync::{Outcome, SyncError};
+use crate::sync::{Intent, Outcome, SyncError};
 
 use super::DaemonError;
 use super::arrivals::open_inbox;
@@ -50,6 +49,8 @@ pub(super) struct Agent {
     pub(super) writer: Arc<Writer>,
     pub(super) sources: Sources,
     pub(super) config: Config,
+    /// What of it counts for work under way.
+    pub(super) in_force: Arc<ArcSwap<Intent>>,
     /// What is wrong with a configuration that was to be taken over.
     pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
@@ -57,14 +58,12 @@ pub(super) struct Agent {
     pub(super) staged: Arc<Site>,
     pub(super) publisher: Publisher,
     pub(super) shown: Option<VersionId>,
-    /// Failures in a row.
-    pub(super) failures: u32,
+    /// When the source is looked at next, and why.
+    pub(super) agenda: Agenda,
     pub(super) watch: Watch,
     pub(super) inbox: Option<Inbox>,
     pub(super) running: Option<Running>,
-    /// What is to be done next.
-    pub(super) pending: Option<Trigger>,
-    /// Whether what that brings passes the gate unasked.
+    /// Whether what the sync to come brings passes the gate unasked.
     pub(super) force: bool,
     /// The person who asked for it, if one did.
     pub(super) asked_by: Option<String>,
@@ -76,10 +75,6 @@ pub(super) struct Agent {
     pub(super) orders: VecDeque<(Import, String, Waiter)>,
     /// Whose release waits for the gate: whether there was a hold, and by whom.
     pub(super) releases: VecDeque<(bool, String, Waiter)>,
-    /// When to look next, and by what trigger.
-    pub(super) next: (Instant, Trigger),
-    /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
-    pub(super) scheduled: Option<SystemTime>,
     /// Imports in a row that failed for no fault of the file.
     pub(super) stuck: u32,
     /// When to look into the inbox next.
@@ -140,25 +135,23 @@ impl Agent {
         let mut agent = Agent {
             writer,
             sources,
+            in_force: Arc::new(ArcSwap::from_pointee(in_force(&config))),
             config,
             config_error: None,
             site,
             staged,
             publisher,
             shown,
-            failures: 0,
+            agenda: Agenda::new(Instant::now()),
             watch,
             inbox,
             running: None,
-            pending: None,
             force: false,
             asked_by: None,
             waiting: Vec::new(),
             imports: VecDeque::new(),
             orders: VecDeque::new(),
             releases: VecDeque::new(),
-            next: (Instant::now(), Trigger::Start),
-            scheduled: None,
             stuck: 0,
             glance,
             live,
@@ -183,15 +176,8 @@ impl Agent {
     fn take_up_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
         let question = self.config.intent.question();
-        let Some(attempt) = record.last_attempt.filter(|attempt| attempt.question == question) else { return };
-        self.failures = attempt.failures;
-        let ago = parse_time(&attempt.time).map(|time| unix_seconds(SystemTime::now()) - time);
-        // A clock that was set back since then must not make it wait longer than it would have.
-        let ago = u64::try_from(ago.unwrap_or(0)).unwrap_or(0);
-        let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(LONGEST);
-        if attempt.failures > 0 && !left.is_zero() {
+        if let Some(left) = self.agenda.take_up(&record, &question, Moment::now()) {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
-            self.next.0 = Instant::now() + left;
         }
     }
 
@@ -205,7 +191,7 @@ impl Agent {
             self.tell_standing();
             self.tell_live();
             self.show_staged().await;
-            let (next, glance) = (self.next.0, self.glance.unwrap_or_else(far));
+            let (next, glance) = (self.agenda.next.0, self.glance.unwrap_or_else(far));
             let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
             let woken = tokio::select! {
                 _ = hangup.recv() => Woken::Hangup,
@@ -233,8 +219,7 @@ impl Agent {
                         // The files may have been renewed beside a configuration with mistakes.
                         self.renew();
                     }
-                    self.failures = 0;
-                    self.wake(Trigger::Hook);
+                    self.agenda.asked(Trigger::Hook);
                     self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
@@ -261,7 +246,7 @@ impl Agent {
             (Work::Import(import, who), vec![waiter])
         } else if let Some(path) = self.imports.pop_front() {
             (Work::Inbox(path), Vec::new())
-        } else if let Some(trigger) = self.pending.take() {
+        } else if let Some(trigger) = self.agenda.pending.take() {
             (
                 Work::Sync(trigger, std::mem::take(&mut self.force), self.asked_by.take()),
                 std::mem::take(&mut self.waiting),
@@ -269,16 +254,16 @@ impl Agent {
         } else {
             return;
         };
-        let threads = self.config.threads.unwrap_or_else(half_the_cores);
         let runtime = tokio::runtime::Handle::current();
-        let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
+        let running = Running::start(work, &self.writer, &self.in_force, self.shown, runtime);
         match running {
             Ok(running) => self.running = Some(running.awaited_by(waiting)),
             Err(error) => {
                 // No thread to be had: the site does not depend on it.
                 let error = SyncError::Thread(error);
-                self.failures = self.failures.saturating_add(1);
-                self.look_after(Some(backoff::after(self.failures)));
+                self.agenda.failures = self.agenda.failures.saturating_add(1);
+                let (rhythm, wait) = (rhythm(&self.config), backoff::after(self.agenda.failures));
+                self.agenda.look_after(Some(wait), rhythm, Moment::now(), backoff::random);
                 tracing::error!("{}; trying again in a while", Chain(&error));
                 reply(waiting, &Err(error), self.describe);
             }
@@ -290,39 +275,12 @@ impl Agent {
         self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }
 
-    /// Looks as soon as can be. A stronger trigger is not replaced by a weaker one.
-    pub(super) fn wake(&mut self, trigger: Trigger) {
-        self.pending = self.pending.max(Some(trigger));
-    }
-
     fn time_has_come(&mut self) {
         if self.inbox.is_none() && self.config.inbox.is_some() {
             self.inbox = open_inbox(&self.config);
             self.glance = self.inbox.as_ref().map(|_| Instant::now());
         }
-        match self.scheduled.and_then(|time| time.duration_since(SystemTime::now()).ok()) {
-            // The machine has slept, or its clock was set: ask again soon, it may be again.
-            Some(left) if !left.is_zero() => self.next.0 = Instant::now() + left.min(Duration::from_mins(1)),
-            _ => {
-                self.scheduled = None;
-                self.wake(self.next.1);
-            }
-        }
-    }
-
-    /// Looks again after `wait`, or when the schedule says so.
-    pub(super) fn look_after(&mut self, wait: Option<Duration>) {
-        self.scheduled = None;
-        let wait = match (wait, &self.config.schedule) {
-            (Some(wait), _) => wait,
-            (None, Some(schedule)) => {
-                let wait = schedule.wait();
-                self.scheduled = SystemTime::now().checked_add(wait);
-                wait.min(Duration::from_mins(1))
-            }
-            (None, None) => backoff::jitter(self.config.intent.interval),
-        };
-        self.next = (Instant::now() + wait, Trigger::Interval);
+        self.agenda.time_has_come(Moment::now());
     }
 
     pub(super) fn call_off(&self) {
@@ -334,19 +292,16 @@ impl Agent {
     fn changed(&mut self, what: &BTreeSet<What>) {
         if what.contains(&What::Settings) {
             tracing::info!("the configuration, the key or a certificate has changed");
-            // After a failure there is something to make good: that is what the change was for, probably.
-            let trigger = if self.failures > 0 { Trigger::Interval } else { Trigger::Changed };
             if self.reload() {
                 self.call_off();
-                self.failures = 0;
-                self.wake(trigger);
+                self.agenda.settings_changed();
             }
         }
         if what.contains(&What::Certificate) {
             self.renew();
         }
         if what.contains(&What::Bundle) {
-            self.wake(Trigger::Interval);
+            self.agenda.wake(Trigger::Interval);
         }
         if what.contains(&What::Inbox) {
             self.look_into_inbox();
@@ -405,36 +360,23 @@ impl Agent {
     }
 
     fn after_sync(&mut self, trigger: Trigger, result: Result<Report, SyncError>) -> Result<(), DaemonError> {
+        if let Err(error) = &result
+            && error.is_absence()
+            && self.inbox.is_none()
+            && self.has_nothing()
+        {
+            return result.map(drop).map_err(DaemonError::FirstSync);
+        }
+        let now = Moment::now();
+        let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random);
         match result {
-            // What failed before is to be made good as soon as may be.
-            Ok(Report { too_early: Some(more), .. }) => {
-                let wait = more.min(self.config.intent.interval);
-                self.look_after((wait < self.config.intent.interval).then_some(wait));
-            }
-            Ok(report) => {
-                self.failures = 0;
-                self.last_error = None;
-                // A changed configuration that asked for nothing puts nothing off.
-                let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
-                if !asked_nothing || self.next.0 <= Instant::now() {
-                    self.look_after(None);
-                }
-            }
-            // What called it off comes first, but it is not forgotten.
-            Err(SyncError::Interrupted) => self.wake(trigger),
-            Err(error) if error.is_absence() && self.inbox.is_none() && self.has_nothing() => {
-                return Err(DaemonError::FirstSync(error));
-            }
+            Ok(Report { too_early: Some(_), .. }) => {}
+            Ok(_) => self.last_error = None,
             Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                self.look_after(None);
-                let every = self.next.0.saturating_duration_since(Instant::now());
-                let wait = wait_after(&error, self.failures, every);
-                if wait != every {
-                    self.look_after(Some(wait));
+                if let Some(wait) = wait {
+                    self.last_error = Some(Chain(&error).to_string());
+                    self.tell_failure(&error, wait);
                 }
-                self.last_error = Some(Chain(&error).to_string());
-                self.tell_failure(&error, wait);
             }
         }
         Ok(())
@@ -448,6 +390,18 @@ impl Agent {
             tracing::error!("{}; {stays}; looking again in {} s", Chain(error), wait.as_secs_f32().ceil());
         }
     }
+}
+
+/// What a configuration asks of work that is done beside serving.
+pub(super) fn in_force(config: &Config) -> Intent {
+    let mut intent = config.intent.clone();
+    intent.effort.threads = config.threads.unwrap_or_else(half_the_cores);
+    intent
+}
+
+/// How often a configuration wants the source to be looked at.
+pub(super) fn rhythm(config: &Config) -> Rhythm<'_> {
+    Rhythm { interval: config.intent.interval, schedule: config.schedule.as_ref() }
 }
 
 /// Never, as far as anybody waits.

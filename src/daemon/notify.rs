@@ -212,9 +212,9 @@ impl Agent {
             _ if !intent.enabled => Next::Nothing,
             _ if !intent.has_source() => Next::Inbox,
             Some(false) => Next::Looking,
-            None => match self.next.0.saturating_duration_since(Instant::now()) {
+            None => match self.agenda.next.0.saturating_duration_since(Instant::now()) {
                 Duration::ZERO => Next::Looking,
-                wait => Next::At(self.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
+                wait => Next::At(self.agenda.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
             },
         };
         let short = self.since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));

@@ -63,11 +63,10 @@ impl Agent {
                 if self.running.as_ref().is_some_and(|running| running.gives_way) {
                     self.call_off();
                 }
-                self.failures = 0;
                 self.force |= force;
                 self.asked_by = Some(order.who);
                 self.waiting.push(reply);
-                self.wake(if refresh { Trigger::Refresh } else { Trigger::Asked });
+                self.agenda.asked(if refresh { Trigger::Refresh } else { Trigger::Asked });
             }
             Verb::Import(import) => match import.label.as_deref().map(Label::new).transpose() {
                 Ok(_) => {
@@ -94,9 +93,9 @@ impl Agent {
     async fn release(&mut self, who: String, waiter: Waiter) {
         let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
         let done = spawn_blocking(move || {
-            let was_held = operator::end_hold(&writer, &by)?;
+            let was_held = operator::end_hold(&*writer, &by)?;
             // Called off from the start: it ends where reading would begin.
-            Ok((was_held, operator::go_on(&writer, &intent, &by, &|| true)))
+            Ok((was_held, operator::go_on(&*writer, &|| intent.clone(), &by, &|| true)))
         });
         match done.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok((was_held, Err(SyncError::Interrupted))) => {
@@ -113,7 +112,7 @@ impl Agent {
             Err(error) => reply(vec![waiter], &Err(error), self.describe),
         }
         // What a hold has kept from being brought.
-        self.wake(Trigger::Changed);
+        self.agenda.wake(Trigger::Changed);
     }
 
     /// What has been decided after a release is told, or decided again if it was called off.
@@ -210,8 +209,8 @@ impl Agent {
 
     /// Tells those who ask for the status what only the agent knows.
     pub(super) fn tell_live(&self) {
-        let left = self.next.0.saturating_duration_since(Instant::now());
-        let next = self.scheduled.or_else(|| SystemTime::now().checked_add(left));
+        let left = self.agenda.next.0.saturating_duration_since(Instant::now());
+        let next = self.agenda.scheduled.or_else(|| SystemTime::now().checked_add(left));
         let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
         self.live.tell(|now| {
             if now.intent.as_ref() != Some(&self.config.intent) {
@@ -220,7 +219,7 @@ impl Agent {
             now.served = self.shown;
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
             now.doing = self.running.as_ref().map(|running| Arc::clone(&running.doing));
-            now.failures = self.failures;
+            now.failures = self.agenda.failures;
         });
     }
 }

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::site::lookup::Addresses;
+use crate::store::keeper::Keeper;
 use crate::sync::Bundle;
+use crate::sync::agenda::Moment;
 use crate::sync::watch::What;
 
-use super::agent::Agent;
+use super::agent::{Agent, in_force, rhythm};
 use super::arrivals::open_inbox;
 
 impl Agent {
@@ -68,6 +71,7 @@ impl Agent {
         };
         // The gate looks addresses up as they are served.
         self.config.intent.gate.addresses = addresses;
+        self.in_force.store(Arc::new(in_force(&self.config)));
         for site in [&self.site, &self.staged] {
             site.obey(Arc::clone(&self.config.rules));
         }
@@ -76,12 +80,7 @@ impl Agent {
             self.inbox = open_inbox(&self.config);
         }
         if paces_differ {
-            // A shorter pace counts from now; a longer one does not put off what is due.
-            let due = (self.next, self.scheduled);
-            self.look_after(None);
-            if due.0.0 < self.next.0 {
-                (self.next, self.scheduled) = due;
-            }
+            self.agenda.change_rhythm(rhythm(&self.config), Moment::now(), backoff::random);
         }
         self.glance = self.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));

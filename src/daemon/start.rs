@@ -24,6 +24,7 @@ use crate::serve::tls::Tls;
 use crate::serve::{Settings, Site};
 use crate::site::mapping;
 use crate::site::sealed::Sealed;
+use crate::store::keeper::Keeper;
 use crate::store::writer::Writer;
 use crate::store::{CONTROL, Store};
 use crate::sync::settle::{candidates, read_record};

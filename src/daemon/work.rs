@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
@@ -67,12 +68,11 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `work` on a thread of its own. `shown` is what is served now.
+    /// Starts `work` on a thread of its own, under the configuration in force. `shown` is what is served now.
     pub(super) fn start(
         work: Work,
         writer: &Arc<Writer>,
-        intent: &Intent,
-        threads: usize,
+        in_force: &Arc<ArcSwap<Intent>>,
         shown: Option<VersionId>,
         runtime: tokio::runtime::Handle,
     ) -> io::Result<Running> {
@@ -83,10 +83,10 @@ impl Running {
         let gives_way = matches!(work, Work::Sync(trigger, ..) if trigger < Trigger::Asked);
         let doing = Arc::new(Doing::default());
         let told = Arc::clone(&doing);
-        let (writer, mut intent) = (Arc::clone(writer), intent.clone());
-        intent.effort.threads = threads;
+        let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
+        let intent = in_force.load_full();
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
-            step_back(threads);
+            step_back(intent.effort.threads);
             let who = match &work {
                 Work::Sync(.., who) => who.as_deref().unwrap_or("docwharf run"),
                 Work::Inbox(_) => "inbox",
@@ -97,7 +97,8 @@ impl Running {
                 Work::Inbox(_) | Work::Release(..) => false,
                 Work::Import(one, _) => one.force,
             };
-            let means = Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force };
+            let means =
+                Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force, in_force: Some(in_force) };
             // A mistake of ours must not take the site down: what is served does not depend on it.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
@@ -132,17 +133,17 @@ fn act(
         Work::Inbox(path) => {
             let source = path.display().to_string();
             let handed = Handed { path, source: &source, label: None, who: &means.who, force: means.force };
-            import(writer, intent, handed, &means.doing.sealing)
+            import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
         Work::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
             let (path, source) = (&one.path, &one.source);
             let handed = Handed { path, source, label: label.as_ref(), who, force: means.force };
-            import(writer, intent, handed, &means.doing.sealing)
+            import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
         Work::Release(_, who) => {
             means.doing.tell("reading the pages of the version that is due");
-            operator::go_on(writer, intent, who, &|| means.is_called_off())
+            operator::go_on(writer, &|| means.in_force(intent), who, &|| means.is_called_off())
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

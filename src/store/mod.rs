@@ -19,6 +19,7 @@
 
 pub mod asked;
 pub mod derived;
+pub mod keeper;
 mod owner;
 pub mod prune;
 pub mod record;
@@ -265,21 +266,26 @@ impl Store {
 
     /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.
     pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
-        if let Some(labelled) = self.record()?.labels.get(name).filter(|l| self.has(l.version)) {
-            return Ok(labelled.version);
-        }
-        let versions = self.versions()?;
-        let mut matching = versions.iter().filter(|v| v.id.has_prefix(name)).map(|v| v.id);
-        match (matching.next(), matching.next()) {
-            (Some(id), None) => Ok(id),
-            (None, _) => Err(StoreError::Unknown(name.to_owned())),
-            (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
-        }
+        named(name, &self.record()?, &self.versions()?)
     }
 
     /// The version that was marked as damaged while it was served.
     pub fn suspect(&self) -> Option<VersionId> {
         std::fs::read_to_string(self.root.join(writer::SUSPECT)).ok()?.lines().next()?.parse().ok()
+    }
+}
+
+/// The one of these versions that is called `name`.
+pub(crate) fn named(name: &str, record: &Record, versions: &[Stored]) -> Result<VersionId, StoreError> {
+    let labelled = record.labels.get(name).map(|labelled| labelled.version);
+    if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {
+        return Ok(id);
+    }
+    let mut matching = versions.iter().filter(|v| v.id.has_prefix(name)).map(|v| v.id);
+    match (matching.next(), matching.next()) {
+        (Some(id), None) => Ok(id),
+        (None, _) => Err(StoreError::Unknown(name.to_owned())),
+        (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
     }
 }
 

@@ -98,6 +98,7 @@ mod tests {
     use std::os::unix::fs::{chown, lchown, symlink};
 
     use super::*;
+    use crate::store::keeper::Keeper;
 
     #[test]
     fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {

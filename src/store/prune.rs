@@ -8,26 +8,12 @@ use rustix::io::Errno;
 use crate::model::version::VersionId;
 
 use super::derived::DERIVED;
-use super::record::Record;
-use super::space::Allowance;
 use super::writer::Writer;
-use super::{IMAGE, StoreError, Stored};
+use super::{IMAGE, StoreError};
 
 impl Writer {
-    /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
-    /// somebody has mapped (a shared lock on its image) is passed by.
-    pub fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
-        let mut removed = Vec::new();
-        for version in self.store().surplus(record, allowance)? {
-            if self.remove(version.id)? {
-                removed.push(version);
-            }
-        }
-        Ok(removed)
-    }
-
     /// Removes one version, unless somebody has it mapped.
-    pub(super) fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+    pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
         let dir = self.store().version_dir(id);
         self.let_go(id);
         let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
@@ -35,13 +21,13 @@ impl Writer {
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
         }
-        self.withdraw(id)?;
+        self.take_out(id)?;
         Ok(true)
     }
 
     /// Takes a version out of the store, whoever has it mapped. Out of sight first, in one step that needs no room; the
     /// next start sweeps what a crash leaves of it.
-    pub fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+    pub(super) fn take_out(&self, id: VersionId) -> Result<(), StoreError> {
         let dir = self.store().version_dir(id);
         let aside = self.store().root().join("staging").join(id.to_string());
         fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;

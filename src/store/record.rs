@@ -48,12 +48,18 @@ pub struct Record {
     /// The export job of ours that has not yet given a bundle.
     #[serde(default)]
     pub job: Option<JobRecord>,
+    /// Those at sources that the configuration does not name now; one that comes back finds its job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs_elsewhere: Vec<JobRecord>,
     /// The last start of an export job.
     #[serde(default)]
     pub last_start: Option<Success>,
     /// What the probes said when the bundle that was judged last was asked for.
     #[serde(default)]
     pub probed: Option<Probed>,
+    /// Probes whose servers ask to be left alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub busy: BTreeMap<String, Busy>,
     /// The link that was tried while the store was empty, as a digest.
     #[serde(default)]
     pub tried_link: Option<String>,
@@ -80,8 +86,10 @@ impl Default for Record {
             last_good: None,
             last_success: None,
             job: None,
+            jobs_elsewhere: Vec::new(),
             last_start: None,
             probed: None,
+            busy: BTreeMap::new(),
             tried_link: None,
             config_error: None,
             gate: None,
@@ -229,6 +237,16 @@ pub struct Probed {
     pub probes: BTreeMap<String, Probe>,
 }
 
+/// How long a server asks to be left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Busy {
+    /// From when on, RFC 3339.
+    pub since: String,
+    /// For so many seconds.
+    pub wait: u64,
+}
+
 /// What a probe said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -284,6 +302,16 @@ impl Record {
         let time = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
         if time(&now.gate) > time(&self.gate) {
             self.gate.clone_from(&now.gate);
+        }
+    }
+
+    /// Makes the job at `source` the one that counts; one at another source is set aside.
+    pub fn turn_to(&mut self, source: &str) {
+        self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
+        if self.job.is_none()
+            && let Some(at) = self.jobs_elsewhere.iter().position(|job| job.source == source)
+        {
+            self.job = Some(self.jobs_elsewhere.remove(at));
         }
     }
 

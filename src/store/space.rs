@@ -8,7 +8,6 @@ use crate::model::version::VersionId;
 
 use super::derived::DERIVED;
 use super::record::Record;
-use super::writer::Writer;
 use super::{Store, StoreError, Stored};
 
 /// What the store may hold and must leave; either may be unsaid.
@@ -40,7 +39,7 @@ impl Store {
         Ok(self.sizes_of(&self.versions()?))
     }
 
-    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+    pub(super) fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
         let derived = self.root().join(DERIVED);
         let of = |id: VersionId| bytes_below(&self.version_dir(id)) + bytes_below(&derived.join(id.to_string()));
         versions.iter().map(|version| (version.id, of(version.id))).collect()
@@ -56,7 +55,7 @@ impl Store {
 }
 
 /// Beyond `keep` unprotected versions, and then as many more as it takes to come below `max_bytes`.
-fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
+pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
     let unprotected: Vec<Taken> = sizes.iter().filter(|(id, _)| !record.protects(*id)).copied().collect();
     let mut kept = allowance.keep.min(unprotected.len());
     if let Some(most) = allowance.max_bytes {
@@ -72,58 +71,13 @@ fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken
 
 /// Bytes of versions that stay whatever happens once a new one is there: it becomes active unless a hold says otherwise,
 /// and what is active now becomes the previous one.
-fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
+pub(super) fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
     let mut then = record.clone();
     then.newest = None;
     if then.hold.is_none() {
         then.previous = None;
     }
     sizes.iter().filter(|(id, _)| then.protects(*id)).map(|(_, bytes)| bytes).sum()
-}
-
-impl Writer {
-    /// Sees to it that there is room for `wanted`; gives the versions that had to go for it. Those that `keep` does not
-    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain.
-    pub fn make_room(
-        &self,
-        record: &Record,
-        allowance: &Allowance,
-        wanted: Wanted,
-    ) -> Result<Vec<VersionId>, StoreError> {
-        let path = || self.store().root().to_owned();
-        let sizes = self.store().sizes()?;
-        if let Some(most) = allowance.max_bytes {
-            let held = held_by_then(record, &sizes);
-            if wanted.whole > 0 && held.saturating_add(wanted.whole) > most {
-                return Err(StoreError::OverMost { path: path(), needed: wanted.whole, held, most });
-            }
-        }
-        let min_free = allowance.min_free.unwrap_or(0);
-        let target = wanted.more.saturating_add(min_free);
-        let free = || {
-            free_bytes(self.store().root()).map_err(StoreError::io("ask for the free space of", self.store().root()))
-        };
-        let Some(mut now) = free()? else { return Ok(Vec::new()) };
-        let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
-        let may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);
-        let gain: u64 = may_go.iter().map(|(_, bytes)| bytes).sum();
-        let mut removed = Vec::new();
-        if now < target && now.saturating_add(gain) >= target {
-            for (id, _) in may_go {
-                if self.remove(id)? {
-                    removed.push(id);
-                    now = free()?.unwrap_or(u64::MAX);
-                }
-                if now >= target {
-                    break;
-                }
-            }
-        }
-        if now < target {
-            return Err(StoreError::NoSpace { path: path(), needed: wanted.more, free: now, min_free });
-        }
-        Ok(removed)
-    }
 }
 
 /// Bytes that we may still write on the file system of `path`; none where it does not say, as some network file systems

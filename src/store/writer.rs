@@ -10,11 +10,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::base::chain::words;
 use crate::base::durable::{self, Lock};
-use crate::model::units::now;
+use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 
+use super::keeper::Keeper;
 use super::record::{self, Record};
-use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, owner};
+use super::space::{Taken, free_bytes};
+use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, Stored, owner};
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
@@ -227,55 +229,58 @@ impl Writer {
         durable::replace(&dir, INDEX, index).map_err(StoreError::io("write the index in", &dir))
     }
 
-    /// Files a receipt.
-    pub fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
-        let dir = self.store.root.join("receipts").join(id.to_string());
-        fs::create_dir_all(&dir).map_err(StoreError::io("make", &dir))?;
-        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-        let bytes = json(receipt);
-        durable::replace(&dir, &format!("{nanos:020}.json"), &bytes).map_err(StoreError::io("write", &dir))
+    /// Opens the file in which a damaged version is marked.
+    pub fn suspect_file(&self) -> Result<File, StoreError> {
+        let path = self.store.root.join(SUSPECT);
+        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
+        file.map_err(StoreError::io("open", &path))
+    }
+}
+
+impl Keeper for Writer {
+    fn now(&self) -> i64 {
+        unix_seconds(SystemTime::now())
     }
 
-    /// Changes the record as it is on disk; nobody else does meanwhile.
-    pub fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
+    fn root(&self) -> &Path {
+        self.store.root()
+    }
+
+    fn record(&self) -> Result<Record, StoreError> {
+        self.store.record()
+    }
+
+    fn has(&self, id: VersionId) -> bool {
+        self.store.has(id)
+    }
+
+    fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+        self.store.versions()
+    }
+
+    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        self.store.receipts(id)
+    }
+
+    fn history(&self) -> Result<Vec<Event>, StoreError> {
+        self.store.history()
+    }
+
+    fn suspect(&self) -> Option<VersionId> {
+        self.store.suspect()
+    }
+
+    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+        self.store.sizes_of(versions)
+    }
+
+    fn free(&self) -> Result<Option<u64>, StoreError> {
+        free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
+    }
+
+    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.store.record()?;
-        let mut record = before.clone();
-        let result = change(&mut record);
-        if record != before {
-            self.write(&record)?;
-        }
-        Ok(result)
-    }
-
-    /// Writes the record that a sync carries along, having taken over what a person has decided meanwhile.
-    pub fn save(&self, record: &mut Record) -> Result<(), StoreError> {
-        self.decide(record, |_| ())
-    }
-
-    /// The same, with a decision in between that follows from what is so at this moment.
-    pub fn decide<T>(&self, record: &mut Record, decide: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = match self.store.record() {
-            Ok(before) => Some(before),
-            // It is replaced; one that cannot be read just now may say that it is held.
-            Err(StoreError::Damaged { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        if let Some(before) = &before {
-            record.take_over_from_people(before);
-        }
-        let result = decide(record);
-        if before.as_ref() != Some(record) {
-            self.write(record)?;
-        }
-        Ok(result)
-    }
-
-    /// Replaces a record that cannot be read.
-    pub fn mend(&self, record: &Record) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write(record)
+        work()
     }
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
@@ -283,11 +288,9 @@ impl Writer {
         durable::replace(&self.store.root, record::FILE, &json(record)).map_err(StoreError::io("write", &path))
     }
 
-    /// Adds a line to history. A failure is no reason to undo what has happened; it is logged.
-    pub fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
-        let event = Event { time: now(), who: who.to_owned(), what: what.to_owned(), version, note };
+    fn append(&self, event: &Event) {
         let path = self.store.root.join(HISTORY);
-        let result = serde_json::to_vec(&event).map_err(std::io::Error::from).and_then(|mut line| {
+        let result = serde_json::to_vec(event).map_err(std::io::Error::from).and_then(|mut line| {
             line.push(b'\n');
             let mut file =
                 OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path)?;
@@ -303,15 +306,23 @@ impl Writer {
         }
     }
 
-    /// Opens the file in which a damaged version is marked.
-    pub fn suspect_file(&self) -> Result<File, StoreError> {
-        let path = self.store.root.join(SUSPECT);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
-        file.map_err(StoreError::io("open", &path))
+    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+        let dir = self.store.root.join("receipts").join(id.to_string());
+        fs::create_dir_all(&dir).map_err(StoreError::io("make", &dir))?;
+        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let bytes = json(receipt);
+        durable::replace(&dir, &format!("{nanos:020}.json"), &bytes).map_err(StoreError::io("write", &dir))
     }
 
-    /// Forgets the mark.
-    pub fn clear_suspect(&self) -> Result<(), StoreError> {
+    fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+        self.remove_unless_mapped(id)
+    }
+
+    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+        self.take_out(id)
+    }
+
+    fn clear_suspect(&self) -> Result<(), StoreError> {
         let path = self.store.root.join(SUSPECT);
         self.suspect_file()?.set_len(0).map_err(StoreError::io("clear", &path))
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -24,14 +25,16 @@ use crate::model::units::unix_seconds;
 use crate::model::version::{Label, VersionId};
 use crate::net::client::client;
 use crate::net::trouble::{Cause, Trouble};
-use crate::seal::{Effort, Meter};
+use crate::seal::Meter;
 use crate::store::StoreError;
+use crate::store::keeper::Keeper;
 use crate::store::record::{Probe, Record};
 use crate::store::space::Wanted;
 use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
 use super::decide::Asker;
+use super::known::known;
 use super::plan::{Seen, Trigger};
 use super::settle::{Report, read_record, settle};
 use super::world::{Asked, KnownBundle, World};
@@ -95,6 +98,8 @@ pub struct Means {
     pub who: String,
     /// Whether what is due passes the gate unasked.
     pub force: bool,
+    /// The configuration in force, where it may change while work is under way.
+    pub in_force: Option<Arc<ArcSwap<Intent>>>,
 }
 
 /// One sync on the real world.
@@ -115,6 +120,11 @@ struct Act<'a> {
 }
 
 impl Means {
+    /// The configuration that counts at this moment for work that began under `intent`.
+    pub fn in_force(&self, intent: &Intent) -> Intent {
+        self.in_force.as_ref().map_or_else(|| intent.clone(), |now| Intent::clone(&now.load()))
+    }
+
     /// Whether it has been called off, for work that does not wait.
     pub fn is_called_off(&self) -> bool {
         *self.stop.borrow()
@@ -264,30 +274,7 @@ impl World for Act<'_> {
     }
 
     fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle> {
-        let store = self.writer.store();
-        let demanded = self.intent.sha256.map(|digest| digest.hex());
-        let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
-        let mut known = Vec::new();
-        for id in [record.active, record.newest].into_iter().flatten().filter(|&id| store.has(id)) {
-            let receipts = store.receipts(id);
-            let ours = receipts.iter().rev().find(|receipt| receipt.source == source);
-            if let Some(receipt) = ours.filter(|receipt| wanted(receipt.archive_sha256.as_ref()))
-                && let (Some(validator), Some(size)) = (&receipt.validator, receipt.sent_bytes)
-                && !known.iter().any(|(known, _): &KnownBundle| known.validator == *validator)
-            {
-                known.push((Known { validator: validator.clone(), size }, Some(id)));
-            }
-        }
-        let refused = record
-            .looked
-            .as_ref()
-            .filter(|looked| looked.version.is_none() && looked.source == source && looked.demanded == demanded);
-        if let Some(looked) = refused
-            && let Some(validator) = &looked.validator
-        {
-            known.push((Known { validator: validator.clone(), size: looked.size }, None));
-        }
-        known
+        known(self.writer, record, source, self.intent.sha256)
     }
 
     fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
@@ -339,21 +326,19 @@ impl World for Act<'_> {
     }
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
-        room::make(self.writer, record, self.intent, room::to_seal(arrival.path, ours), &self.means.who)?;
-        let effort = Effort { take: ours, ..self.intent.effort };
-        bring(self.writer, record, arrival, &effort, &self.means.who, &self.means.doing.sealing)
+        bring(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
     }
 
     fn settle(
         &mut self,
         record: &mut Record,
-        intent: &Intent,
         found: Option<VersionId>,
         brought: Option<Brought>,
     ) -> Result<Report, SyncError> {
         let stop = || self.means.is_called_off();
-        let asker = Asker { who: &self.means.who, force: self.means.force, stop: &stop };
-        settle(self.writer, record, intent, asker, found, brought)
+        let in_force = || self.means.in_force(self.intent);
+        let asker = Asker { who: &self.means.who, force: self.means.force, stop: &stop, in_force: &in_force };
+        settle(self.writer, record, asker, found, brought)
     }
 }
 

@@ -5,19 +5,17 @@ use std::io::Read;
 use std::path::Path;
 
 use crate::base::chain::Chain;
-use rustix::fs::{FlockOperation, flock};
-
 use crate::fetch::Known;
 use crate::model::digest::Digest;
-use crate::model::units::{now, unix_seconds};
+use crate::model::units::show_unix;
 use crate::model::version::{Label, VersionId};
-use crate::seal::{self, Effort, Meter, Proven, SealError, Space};
+use crate::seal::{self, Effort, Meter, Proven};
 use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
-use crate::store::{IMAGE, Receipt, StoreError};
+use crate::store::{IMAGE, Receipt};
 
-use super::SyncError;
-use super::open;
+use super::workshop::{Proved, Workshop};
+use super::{Intent, SyncError, open, room};
 
 /// Where a bundle comes from and under what name.
 #[derive(Debug)]
@@ -55,89 +53,68 @@ pub struct Brought {
     pub bytes: u64,
 }
 
-/// Proves, seals and commits a bundle and updates `record`, which is written; nothing is activated here.
-pub fn bring(
-    writer: &Writer,
+/// Sees to it that there is room, proves, seals and commits a bundle and updates `record`, which is written; nothing is
+/// activated here. `ours` says that the file may be moved.
+pub fn bring<W: Workshop>(
+    shop: &W,
     record: &mut Record,
+    intent: &Intent,
     arrival: &Arrival<'_>,
-    effort: &Effort,
+    ours: bool,
     who: &str,
     meter: &Meter,
 ) -> Result<Brought, SyncError> {
-    let stage = writer.stage()?;
-    let effort = Effort { durable: true, ..*effort };
-    let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
-    let mut sealing = sealing.map_err(|error| match error {
-        // People know the bundle by where it comes from, not by where it lies while it is judged.
-        SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
-        other => other,
-    })?;
-    if let (Some(demanded), Some((found, _))) = (arrival.demanded, sealing.proven.archive)
+    room::make(shop, record, intent, shop.wanted(arrival.path, ours), who)?;
+    let effort = Effort { take: ours, ..intent.effort };
+    let (proved, mut stage) = shop.seal(arrival, &effort, meter)?;
+    if let (Some(demanded), Some((found, _))) = (arrival.demanded, proved.archive)
         && demanded != found
     {
         return Err(SyncError::WrongDigest { name: arrival.title.to_owned(), found, demanded });
     }
-    let id = sealing.proven.id;
-    let image = stage.dir().join(IMAGE);
-    let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
-    date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
-    writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
-    // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
-    let stored = File::open(writer.store().version_dir(id).join(IMAGE)).ok();
-    for lease in stored.iter().chain([&sealing.image]) {
-        // A file system without locks has no leases.
-        let _ = flock(lease, FlockOperation::NonBlockingLockShared);
-    }
-    let committed = writer.commit(&stage, id, |dir| is_whole(dir, id, &sealing.image, &effort))?;
-    if committed == Committed::Known && open::index(writer.store(), id).is_err() {
-        // The image is good, but what stands beside it is not: opening makes it again.
-        open::open(writer, id, &effort, false)?;
-    }
+    let id = proved.id;
+    let committed = shop.commit(&mut stage, record.active, &effort)?;
     let before = record.clone();
-    let filed = file(writer, record, arrival, &sealing.proven, who, committed);
+    let filed = file(shop, record, arrival, &proved, who, committed);
     if filed.is_err() {
         *record = before;
         if committed == Committed::New
-            && let Err(error) = writer.withdraw(id)
+            && let Err(error) = shop.withdraw(id)
         {
             // What no record names is used when its content arrives again, and pruned otherwise.
             tracing::warn!("{}", Chain(&error));
         }
     }
     let moved_label = filed?;
-    Ok(Brought {
-        id,
-        sha256: sealing.proven.archive.map(|(digest, _)| digest),
-        committed,
-        pages: sealing.proven.flavor.pages,
-        bytes: sealing.proven.content_len(),
-        warnings: sealing.proven.warnings.into_iter().chain(moved_label).collect(),
-    })
+    let Proved { archive, pages, bytes, warnings, .. } = proved;
+    let sha256 = archive.map(|(digest, _)| digest);
+    let warnings = warnings.into_iter().chain(moved_label).collect();
+    Ok(Brought { id, sha256, warnings, committed, pages, bytes })
 }
 
 /// Receipt, record and history of a version that has been committed; says so if a label has moved.
-fn file(
-    writer: &Writer,
+fn file<W: Workshop>(
+    shop: &W,
     record: &mut Record,
     arrival: &Arrival<'_>,
-    proven: &Proven,
+    proved: &Proved,
     who: &str,
     committed: Committed,
 ) -> Result<Option<String>, SyncError> {
-    let id = proven.id;
-    if committed != Committed::Known && writer.store().suspect() == Some(id) {
-        writer.clear_suspect()?;
+    let id = proved.id;
+    if committed != Committed::Known && shop.suspect() == Some(id) {
+        shop.clear_suspect()?;
     }
-    let time = now();
-    writer.receive(
+    let time = show_unix(shop.now());
+    shop.receive(
         id,
         &Receipt {
             time: time.clone(),
             who: who.to_owned(),
             source: arrival.source.to_owned(),
-            kind: proven.kind.name().to_owned(),
-            archive_sha256: proven.archive.map(|(digest, _)| digest.hex()),
-            archive_bytes: proven.archive.map(|(_, len)| len),
+            kind: proved.kind.to_owned(),
+            archive_sha256: proved.archive.map(|(digest, _)| digest.hex()),
+            archive_bytes: proved.archive.map(|(_, len)| len),
             label: arrival.label.map(ToString::to_string),
             job: arrival.job.map(str::to_owned),
             validator: arrival.sent.map(|sent| sent.validator.clone()),
@@ -149,15 +126,15 @@ fn file(
     if let Some(label) = arrival.label {
         if let Some(before) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id) {
             let moved = format!("the label {label} has moved here from version {}", before.short());
-            writer.note(who, "label moved", Some(id), Some(format!("{label} from {}", before.short())));
+            shop.note(who, "label moved", Some(id), Some(format!("{label} from {}", before.short())));
             moved_label = Some(moved);
         }
-        let sha256 = proven.archive.map(|(digest, _)| digest.hex());
+        let sha256 = proved.archive.map(|(digest, _)| digest.hex());
         let labelled = Labelled { version: id, source: arrival.source.to_owned(), sha256, time };
         record.labels.insert(label.to_string(), labelled);
     }
-    writer.save(record)?;
-    writer.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
+    shop.save(record)?;
+    shop.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
     Ok(moved_label)
 }
 
@@ -175,7 +152,7 @@ pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, a
 }
 
 /// Whether the version in `dir` is undamaged: the very bytes that have just been proved, or proved again by itself.
-fn is_whole(dir: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
+pub(super) fn is_whole(dir: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
     let stored = dir.join(IMAGE);
     if File::open(&stored).and_then(|file| same_bytes(&file, proved)).unwrap_or(false) {
         return true;

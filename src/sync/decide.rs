@@ -1,13 +1,13 @@
 //! Whether the version that is due becomes active: what a hold, the pin, a person and the gate have to say to it.
 
-use crate::base::chain::Chain;
-use crate::model::units::now;
+use crate::model::units::show_unix;
 use crate::model::version::{Label, VersionId};
+use crate::store::keeper::Keeper;
 use crate::store::record::{Record, Verdict};
-use crate::store::writer::Writer;
 
 use super::staged::{Staged, Waits, way_out};
-use super::{Activation, Intent, Outcome, SyncError, open};
+use super::workshop::Workshop;
+use super::{Activation, Intent, Outcome, SyncError};
 
 /// What is decided about the version that is due.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,13 +24,15 @@ pub(super) enum Decided {
 
 /// Who wants a decision.
 #[derive(Clone, Copy)]
-pub(super) struct Asker<'a> {
+pub struct Asker<'a> {
     /// For history.
-    pub(super) who: &'a str,
+    pub who: &'a str,
     /// Whether what is due passes the gate unasked.
-    pub(super) force: bool,
+    pub force: bool,
     /// Whether it has been called off.
-    pub(super) stop: &'a (dyn Fn() -> bool + Sync),
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+    /// The configuration that counts at this moment: it may have changed since the work began.
+    pub in_force: &'a dyn Fn() -> Intent,
 }
 
 /// What is never called off.
@@ -46,21 +48,26 @@ pub(super) enum Step {
 /// Decides about the version that is due. `apply` lets a step see and change the record while nobody else does; the gate
 /// is asked in between, because reading pages takes a while and people must not wait for it. If that is called off, nothing
 /// is decided: [`SyncError::Interrupted`].
-pub(super) fn decide(
-    writer: &Writer,
-    intent: &Intent,
+pub(super) fn decide<W: Workshop>(
+    shop: &W,
     asker: Asker<'_>,
     mut apply: impl FnMut(&mut dyn FnMut(&mut Record) -> Step) -> Result<Step, SyncError>,
 ) -> Result<Decided, SyncError> {
     let mut verdict = None;
     loop {
-        match apply(&mut |record| step(record, intent, asker.force, verdict.take(), |id| writer.store().has(id)))? {
-            Step::Done(decided) => return Ok(decided),
+        let mut counted = None;
+        // What counts is looked up while nobody else decides: a pin that is set in between is not undone.
+        let step = apply(&mut |record| {
+            let intent = counted.insert((asker.in_force)());
+            step(record, intent, asker.force, verdict.take(), shop.now(), |id| shop.has(id))
+        })?;
+        match (step, counted) {
+            (Step::Done(decided), _) => return Ok(decided),
             // Opening a version may take a while, too.
-            Step::Judge(..) if (asker.stop)() => return Err(SyncError::Interrupted),
-            Step::Judge(id, active, before) => {
-                verdict = Some(judge(writer, intent, id, active, before.as_ref(), asker.stop)?);
+            (Step::Judge(id, active, before), Some(intent)) if !(asker.stop)() => {
+                verdict = Some(shop.judge(&intent, id, active, before.as_ref(), asker.stop)?);
             }
+            (Step::Judge(..), _) => return Err(SyncError::Interrupted),
         }
     }
 }
@@ -71,6 +78,7 @@ fn step(
     intent: &Intent,
     force: bool,
     verdict: Option<Verdict>,
+    now: i64,
     has: impl Fn(VersionId) -> bool,
 ) -> Step {
     let said = |verdict: Option<&Verdict>| verdict.map(|verdict| (verdict.version, verdict.refused.clone()));
@@ -93,43 +101,20 @@ fn step(
         _ if intent.activation == Activation::Manual => Decided::Staged(id),
         Some(why) if !force => Decided::Refused(id, why, is_news),
         refused => {
-            record.activate(id, &now());
+            record.activate(id, &show_unix(now));
             Decided::Activated(id, refused)
         }
     })
 }
 
-/// Asks the gate. An active version that cannot be read is none to compare with.
-fn judge(
-    writer: &Writer,
-    intent: &Intent,
-    id: VersionId,
-    active: Option<VersionId>,
-    before: Option<&Verdict>,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Verdict, SyncError> {
-    let version = open::open(writer, id, &intent.effort, false)?;
-    let beside = match active.filter(|_| intent.gate.compares()).map(|id| open::open(writer, id, &intent.effort, false))
-    {
-        Some(Ok(active)) => Some(active),
-        Some(Err(error)) => {
-            tracing::warn!("{}; the gate compares with nothing", Chain(&error));
-            None
-        }
-        None => None,
-    };
-    let verdict = intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
-    verdict.ok_or(SyncError::Interrupted)
-}
-
 /// History has a line for what has changed.
-pub(super) fn tell_history(writer: &Writer, who: &str, decided: &Decided) {
+pub(super) fn tell_history<K: Keeper>(keeper: &K, who: &str, decided: &Decided) {
     match decided {
         Decided::Activated(id, refused) => {
             let note = refused.as_ref().map(|why| format!("forced past the gate: {why}"));
-            writer.note(who, "activated", Some(*id), note);
+            keeper.note(who, "activated", Some(*id), note);
         }
-        Decided::Refused(id, why, true) => writer.note(who, "kept back", Some(*id), Some(why.clone())),
+        Decided::Refused(id, why, true) => keeper.note(who, "kept back", Some(*id), Some(why.clone())),
         Decided::Nothing | Decided::Staged(_) | Decided::Refused(..) => {}
     }
 }
@@ -184,7 +169,7 @@ mod tests {
     }
 
     fn decided(record: &mut Record, intent: &Intent, force: bool, verdict: Option<Verdict>) -> Option<Decided> {
-        match step(record, intent, force, verdict, |_| true) {
+        match step(record, intent, force, verdict, 0, |_| true) {
             Step::Done(decided) => Some(decided),
             Step::Judge(..) => None,
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::base::backoff;
 use crate::base::secret::SafeUrl;
 use crate::fetch::{Arrived, Fetched, Known};
-use crate::model::units::now;
+use crate::model::units::show_unix;
 use crate::net::retry::{Attempts, Call};
 use crate::net::trouble::Cause;
 use crate::store::record::{Labelled, Looked};
@@ -105,7 +105,8 @@ impl<W: World> Sync<'_, W> {
             && self.record.labels.get(pin).is_none_or(|label| label.version != id || label.source != source)
         {
             let sha256 = wish.sha256.map(str::to_owned);
-            let labelled = Labelled { version: id, source: source.to_owned(), sha256, time: now() };
+            let labelled =
+                Labelled { version: id, source: source.to_owned(), sha256, time: show_unix(self.world.now()) };
             self.record.labels.insert(pin.to_owned(), labelled);
             self.world.save(self.record)?;
         }

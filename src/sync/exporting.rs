@@ -11,7 +11,7 @@ use crate::model::digest::Digest;
 use crate::model::units::{parse_time, show_duration, show_unix};
 use crate::net::retry::Attempts;
 use crate::net::trouble::{Cause, Trouble};
-use crate::store::record::{JobRecord, Probe, Probed, Success};
+use crate::store::record::{Busy, JobRecord, Probe, Probed, Success};
 
 use super::SyncError;
 use super::plan::{self, Begin, Pace, Wish};
@@ -40,11 +40,11 @@ impl<W: World> Sync<'_, W> {
             job_timeout: seconds(self.intent.job_timeout),
             quiet: seconds(self.intent.interval).min(QUIET.cast_signed()),
         };
+        self.record.turn_to(&source);
         let begin = plan::begin(self.record, wish, &pace, self.trigger, self.world.now());
         let now = self.world.now();
-        if self.record.job.as_ref().is_some_and(|job| job.source != source || plan::is_over(job, &pace, now)) {
-            self.record.job = None;
-        }
+        self.record.job.take_if(|job| plan::is_over(job, &pace, now));
+        self.record.jobs_elsewhere.retain(|job| !plan::is_over(job, &pace, now));
         let job = match begin {
             Begin::Nothing(why) => {
                 self.world.tell(why);
@@ -96,19 +96,39 @@ impl<W: World> Sync<'_, W> {
     fn probe(&mut self, source: &str) -> Result<BTreeMap<String, Probe>, SyncError> {
         let mut said = BTreeMap::new();
         let before = self.record.probed.clone().filter(|probed| probed.source == source);
+        self.forget_busy();
         for url in &self.intent.probes {
+            if self.record.busy.contains_key(&probe_key(url)) {
+                self.world.tell(&format!("the probe {url} is left alone, as its server has asked"));
+                continue;
+            }
             let known = before.as_ref().and_then(|before| before.probes.get(&probe_key(url)));
             match self.world.probe(url, known)? {
                 Ok(Some(probe)) => {
                     said.insert(probe_key(url), probe);
                 }
                 Ok(None) => said.extend(known.map(|known| (probe_key(url), known.clone()))),
-                Err(trouble) => self.world.warn(&format!(
-                    "cannot read the probe {url}: {trouble}; correct sync.probe, or set it to [] to export at each look"
-                )),
+                Err(trouble) => {
+                    self.world.warn(&format!(
+                        "cannot read the probe {url}: {trouble}; correct sync.probe, or set it to [] to export at each look"
+                    ));
+                    if let Some(wait) = trouble.retry_after {
+                        // At once: a sync that is called off is not recorded.
+                        let since = show_unix(self.world.now());
+                        self.record.busy.insert(probe_key(url), Busy { since, wait: wait.as_secs() });
+                        self.world.save(self.record)?;
+                    }
+                }
             }
         }
         Ok(said)
+    }
+
+    /// Servers of probes that have been left alone for as long as they asked, or of probes that are no more.
+    fn forget_busy(&mut self) {
+        let asked: Vec<String> = self.intent.probes.iter().map(probe_key).collect();
+        let now = self.world.now();
+        self.record.busy.retain(|probe, busy| asked.contains(probe) && plan::is_busy(busy, now));
     }
 
     /// Starts a job and sees it to its end; its id is kept before it is first asked about.

@@ -8,23 +8,26 @@
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
+pub mod agenda;
 pub mod bring;
-mod decide;
+pub mod decide;
 mod downloading;
 pub mod error;
 mod exporting;
 pub mod gate;
 pub mod inbox;
 pub mod key;
+pub mod known;
 pub mod open;
 pub mod operator;
 pub mod plan;
-mod room;
+pub mod room;
 pub mod run;
 pub mod schedule;
 pub mod settle;
 pub mod staged;
 pub mod watch;
+pub mod workshop;
 pub mod world;
 
 use std::path::PathBuf;

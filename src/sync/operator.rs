@@ -1,106 +1,109 @@
 //! What a person does to the store. The operator has the last word: a hold is never undone by anything but a release.
 
-use crate::model::units::now;
+use crate::model::units::show_unix;
 use crate::model::version::VersionId;
 use crate::seal::Effort;
-use crate::site::sealed::Sealed;
-use crate::store::StoreError;
+use crate::store::keeper::Keeper;
 use crate::store::record::Hold;
-use crate::store::writer::Writer;
+use crate::store::{StoreError, named};
 
 use super::decide::{Asker, NEVER, decide, outcome, tell_history};
 use super::settle::{Report, read_record};
 use super::staged::{Waits, staged};
-use super::{Intent, SyncError, open};
+use super::workshop::Workshop;
+use super::{Intent, SyncError};
 
 /// A version that a person has chosen, ready to be served.
-pub type Chosen = (VersionId, Sealed);
+pub type Chosen<W> = (VersionId, <W as Workshop>::Opened);
 
 /// Makes the version called `name` active and holds it. Where a person promotes each version (`activate.mode` is
 /// "manual"), the one that waits becomes active without a hold: otherwise nothing newer would be exported.
-pub fn activate(writer: &Writer, name: &str, who: &str, intent: &Intent) -> Result<Chosen, SyncError> {
+pub fn activate<W: Workshop>(shop: &W, name: &str, who: &str, intent: &Intent) -> Result<Chosen<W>, SyncError> {
     let effort = &intent.effort;
-    let record = read_record(writer)?;
-    let id = writer.store().named(name)?;
+    let record = read_record(shop)?;
+    let id = named(name, &shop.record()?, &shop.versions()?)?;
     let waits =
         staged(&record, Some(intent)).filter(|staged| staged.waits == Waits::Person).map(|staged| staged.version);
     if waits == Some(id) {
-        let sealed = opened(writer, id, effort)?;
-        writer.change(|record| record.activate(id, &now()))?;
-        writer.note(who, "activated", Some(id), Some("promoted".to_owned()));
+        let sealed = opened(shop, id, effort)?;
+        let when = show_unix(shop.now());
+        shop.change(|record| record.activate(id, &when))?;
+        shop.note(who, "activated", Some(id), Some("promoted".to_owned()));
         return Ok((id, sealed));
     }
-    hold_at(writer, id, who, effort, "activated", format!("activated {name} by hand"))
+    hold_at(shop, id, who, effort, "activated", format!("activated {name} by hand"))
 }
 
 /// Makes the previous version active and holds it.
-pub fn rollback(writer: &Writer, who: &str, effort: &Effort) -> Result<Chosen, SyncError> {
-    let record = read_record(writer)?;
-    let id = record.previous.filter(|&id| writer.store().has(id)).ok_or(StoreError::NoPrevious)?;
-    hold_at(writer, id, who, effort, "rolled back", "rolled back by hand".to_owned())
+pub fn rollback<W: Workshop>(shop: &W, who: &str, effort: &Effort) -> Result<Chosen<W>, SyncError> {
+    let record = read_record(shop)?;
+    let id = record.previous.filter(|&id| shop.has(id)).ok_or(StoreError::NoPrevious)?;
+    hold_at(shop, id, who, effort, "rolled back", "rolled back by hand".to_owned())
 }
 
 /// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
-fn opened(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
-    open::open(writer, id, effort, writer.store().suspect() == Some(id))
+fn opened<W: Workshop>(shop: &W, id: VersionId, effort: &Effort) -> Result<W::Opened, SyncError> {
+    shop.open(id, effort, shop.suspect() == Some(id))
 }
 
-fn hold_at(
-    writer: &Writer,
+fn hold_at<W: Workshop>(
+    shop: &W,
     id: VersionId,
     who: &str,
     effort: &Effort,
     what: &str,
     why: String,
-) -> Result<Chosen, SyncError> {
-    let sealed = opened(writer, id, effort)?;
-    writer.change(|record| {
-        let when = now();
+) -> Result<Chosen<W>, SyncError> {
+    let sealed = opened(shop, id, effort)?;
+    let when = show_unix(shop.now());
+    shop.change(|record| {
         record.activate(id, &when);
         record.hold = Some(Hold { who: who.to_owned(), when, why });
     })?;
-    writer.note(who, what, Some(id), None);
+    shop.note(who, what, Some(id), None);
     Ok((id, sealed))
 }
 
 /// Stops automatic activation where it is; gives the version that stays.
-pub fn hold(writer: &Writer, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
-    read_record(writer)?;
-    let active = writer.change(|record| {
-        record.hold = Some(Hold { who: who.to_owned(), when: now(), why: why.to_owned() });
+pub fn hold<K: Keeper>(shop: &K, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
+    read_record(shop)?;
+    let when = show_unix(shop.now());
+    let active = shop.change(|record| {
+        record.hold = Some(Hold { who: who.to_owned(), when, why: why.to_owned() });
         record.active
     })?;
-    writer.note(who, "held", active, Some(why.to_owned()));
+    shop.note(who, "held", active, Some(why.to_owned()));
     Ok(active)
 }
 
 /// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
 /// none.
-pub fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
-    let was_held = end_hold(writer, who)?;
-    Ok((was_held, go_on(writer, intent, who, NEVER)?))
+pub fn release<W: Workshop>(shop: &W, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
+    let was_held = end_hold(shop, who)?;
+    Ok((was_held, go_on(shop, &|| intent.clone(), who, NEVER)?))
 }
 
 /// The first half of a release, which takes no time: from here on nothing is held. `false` if nothing was.
-pub fn end_hold(writer: &Writer, who: &str) -> Result<bool, SyncError> {
-    read_record(writer)?;
-    let (was_held, stayed) = writer.change(|record| (record.hold.take().is_some(), record.active))?;
+pub fn end_hold<K: Keeper>(shop: &K, who: &str) -> Result<bool, SyncError> {
+    read_record(shop)?;
+    let (was_held, stayed) = shop.change(|record| (record.hold.take().is_some(), record.active))?;
     if was_held {
-        writer.note(who, "released", stayed, None);
+        shop.note(who, "released", stayed, None);
     }
     Ok(was_held)
 }
 
 /// The second half, which may take the gate seconds. If `stop` says yes while pages have to be read, nothing is decided:
-/// [`SyncError::Interrupted`].
-pub fn go_on(
-    writer: &Writer,
-    intent: &Intent,
+/// [`SyncError::Interrupted`]. `in_force` tells the configuration that counts at a moment.
+pub fn go_on<W: Workshop>(
+    shop: &W,
+    in_force: &dyn Fn() -> Intent,
     who: &str,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Result<Report, SyncError> {
-    let stayed = read_record(writer)?.active;
-    let decided = decide(writer, intent, Asker { who, force: false, stop }, |step| Ok(writer.change(step)?))?;
-    tell_history(writer, who, &decided);
+    let stayed = read_record(shop)?.active;
+    let asker = Asker { who, force: false, stop, in_force };
+    let decided = decide(shop, asker, |step| Ok(shop.change(step)?))?;
+    tell_history(shop, who, &decided);
     Ok(Report::of(outcome(decided, stayed)))
 }

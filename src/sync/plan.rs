@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::model::units::parse_time;
 use crate::model::version::VersionId;
-use crate::store::record::{JobRecord, Looked, Probe, Record, Success};
+use crate::net::trouble::LONGEST;
+use crate::store::record::{Busy, JobRecord, Looked, Probe, Record, Success};
 
 /// What woke the sync. A later one asks for more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,6 +211,12 @@ pub fn is_over(job: &JobRecord, pace: &Pace, now: i64) -> bool {
 /// than a long wait.
 pub fn job_age(job: &JobRecord, now: i64) -> i64 {
     parse_time(&job.started).map_or(i64::MAX, |started| (now - started).max(0))
+}
+
+/// Whether a server that has asked to be left alone still wants to be. One that seems to have asked in the future has been
+/// asked under another clock: better once too often than never again.
+pub fn is_busy(busy: &Busy, now: i64) -> bool {
+    age(&busy.since, now).is_some_and(|age| age.max(0).unsigned_abs() < busy.wait.min(LONGEST.as_secs()))
 }
 
 /// Seconds from `time` to `now`; none for a time that cannot be read or that a clock has put into the future.

@@ -7,16 +7,16 @@ use std::path::Path;
 
 use crate::bundle::{Kind, format};
 use crate::model::units::show_size;
+use crate::store::StoreError;
+use crate::store::keeper::Keeper;
 use crate::store::record::Record;
 use crate::store::space::{Allowance, Wanted};
-use crate::store::writer::Writer;
-use crate::store::{Store, StoreError};
 
 use super::Intent;
 
 /// Sees to it that there is room for `wanted`; history says what had to go for it.
-pub(super) fn make(
-    writer: &Writer,
+pub fn make<K: Keeper>(
+    keeper: &K,
     record: &Record,
     intent: &Intent,
     wanted: Wanted,
@@ -24,11 +24,11 @@ pub(super) fn make(
 ) -> Result<(), StoreError> {
     // What people have decided since the sync began counts.
     let mut record = record.clone();
-    if let Ok(now) = writer.store().record() {
+    if let Ok(now) = keeper.record() {
         record.take_over_from_people(&now);
     }
-    for id in writer.make_room(&record, &intent.allowance, wanted)? {
-        writer.note(who, "pruned", Some(id), Some("to make room".to_owned()));
+    for id in keeper.make_room(&record, &intent.allowance, wanted)? {
+        keeper.note(who, "pruned", Some(id), Some("to make room".to_owned()));
     }
     Ok(())
 }
@@ -53,13 +53,13 @@ pub(super) fn to_seal(path: &Path, ours: bool) -> Wanted {
 }
 
 /// Protected versions may take more than the store should.
-pub(super) fn warn_if_over(store: &Store, allowance: &Allowance) {
-    let (Some(most), Ok(sizes)) = (allowance.max_bytes, store.sizes()) else { return };
-    let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+pub(super) fn warn_if_over<K: Keeper>(keeper: &K, allowance: &Allowance) {
+    let (Some(most), Ok(versions)) = (allowance.max_bytes, keeper.versions()) else { return };
+    let total: u64 = keeper.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();
     if total > most {
         tracing::warn!(
             "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise it, or take away labels or a hold that are not needed",
-            store.root().display(),
+            keeper.root().display(),
             show_size(total),
             show_size(most)
         );

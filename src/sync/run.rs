@@ -60,7 +60,7 @@ pub fn sync<W: World>(
     }
     // What was absent costs nobody anything to look for: a restart looks at once.
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
-    let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval).as_secs());
+    let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval, || world.random()).as_secs());
     let time = show_unix(world.now());
     if result.as_ref().is_ok_and(|report| report.blind.is_none()) {
         record.last_good = Some(time.clone());
@@ -74,8 +74,8 @@ pub fn sync<W: World>(
 }
 
 /// How long `run` waits after a failure: longer each time, or until the next look where trying again is no use, and
-/// never less than the upstream asks for.
-pub fn wait_after(error: &SyncError, failures: u32, every: Duration) -> Duration {
+/// never less than the upstream asks for. `random` gives numbers from 0 to 1.
+pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random: impl FnMut() -> f64) -> Duration {
     let wait = match error {
         SyncError::StillRefused(_) => every,
         error if error.is_refusal() => every,
@@ -83,10 +83,10 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration) -> Duration
         SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
             backoff::after(failures).min(every)
         }
-        _ => backoff::jitter(backoff::after(failures)),
+        _ => backoff::jitter(backoff::after(failures), random()),
     };
     // All who were sent away until the same moment should not come back in the same moment.
-    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + backoff::random() / 10.0))
+    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0))
 }
 
 /// A sync under way.
@@ -137,7 +137,7 @@ impl<W: World> Sync<'_, W> {
                 Committed::Mended => "a bundle that mends a damaged version".to_owned(),
             }),
         };
-        let report = self.world.settle(self.record, self.intent, id, brought)?;
+        let report = self.world.settle(self.record, id, brought)?;
         Ok(Report { saw, ..report })
     }
 

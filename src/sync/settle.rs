@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
-use crate::store::Store;
+use crate::store::keeper::Keeper;
 use crate::store::record::{Hold, Labelled, Record};
-use crate::store::writer::Writer;
 
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
+use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError, room};
 
 /// A sync and what it has to say.
@@ -40,13 +40,13 @@ impl Report {
 }
 
 /// The record; one that is damaged is replaced by what the versions themselves tell.
-pub fn read_record(writer: &Writer) -> Result<Record, SyncError> {
-    match writer.store().record() {
+pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
+    match keeper.record() {
         Ok(record) => Ok(record),
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::warn!("{}", Chain(&error));
-            let record = remembered(writer.store())?;
-            writer.mend(&record)?;
+            let record = remembered(keeper)?;
+            keeper.mend(&record)?;
             Ok(record)
         }
         Err(error) => Err(error.into()),
@@ -54,14 +54,14 @@ pub fn read_record(writer: &Writer) -> Result<Record, SyncError> {
 }
 
 /// What versions, receipts and history tell of a record that was lost.
-fn remembered(store: &Store) -> Result<Record, SyncError> {
+fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     let mut record = Record::default();
-    let versions = store.versions()?;
+    let versions = keeper.versions()?;
     record.newest = versions.first().map(|version| version.id);
-    let history = store.history()?;
+    let history = keeper.history()?;
     // Not every version is meant to be active: what was so last is told by history.
     let last = history.iter().rev().filter(|event| matches!(event.what.as_str(), "activated" | "rolled back"));
-    let last = last.filter_map(|event| event.version).find(|&id| store.has(id));
+    let last = last.filter_map(|event| event.version).find(|&id| keeper.has(id));
     // With a history that tells of no activation, there has been none.
     record.active = last.or(record.newest.filter(|_| history.is_empty()));
     // The newest arrival comes first, so the first to claim a label has it.
@@ -79,7 +79,7 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
     // The operator's last word outlives the record.
     let last = history.iter().rev().find(|event| matches!(event.what.as_str(), "held" | "rolled back" | "released"));
     if let Some(event) = last.filter(|event| event.what != "released") {
-        record.active = event.version.filter(|&id| store.has(id)).or(record.active);
+        record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
         let why = event.note.clone().unwrap_or_else(|| event.what.clone());
         record.hold = Some(Hold { who: event.who.clone(), when: event.time.clone(), why });
     }
@@ -87,15 +87,14 @@ fn remembered(store: &Store) -> Result<Record, SyncError> {
 }
 
 /// Activates what is due and prunes. `found` is what the source holds.
-pub(super) fn settle(
-    writer: &Writer,
+pub fn settle<W: Workshop>(
+    shop: &W,
     record: &mut Record,
-    intent: &Intent,
     asker: Asker<'_>,
     found: Option<VersionId>,
     brought: Option<Brought>,
 ) -> Result<Report, SyncError> {
-    let decided = decide(writer, intent, asker, |step| Ok(writer.decide(record, step)?));
+    let decided = decide(shop, asker, |step| Ok(shop.decide(record, step)?));
     if let (Err(SyncError::Interrupted), Some(brought)) = (&decided, &brought) {
         // It is in the store, and the next look decides about it, but does not bring it again.
         for warning in &brought.warnings {
@@ -103,9 +102,10 @@ pub(super) fn settle(
         }
     }
     let decided = decided?;
-    tell_history(writer, asker.who, &decided);
+    let intent = &(asker.in_force)();
+    tell_history(shop, asker.who, &decided);
     if brought.is_some() {
-        prune(writer, record, intent, asker.who);
+        prune(shop, record, intent, asker.who);
     }
     let refused_now = matches!(decided, Decided::Refused(_, _, true));
     let outcome = match (found, outcome(decided, record.active)) {
@@ -133,13 +133,13 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
 }
 
 /// Failing to prune is no failure of the sync: it is tried again after the next one.
-fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
-    match writer.prune(record, &intent.allowance) {
+fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) {
+    match keeper.prune(record, &intent.allowance) {
         Ok(removed) => {
             for version in removed {
-                writer.note(who, "pruned", Some(version.id), None);
+                keeper.note(who, "pruned", Some(version.id), None);
             }
-            room::warn_if_over(writer.store(), &intent.allowance);
+            room::warn_if_over(keeper, &intent.allowance);
         }
         Err(error) => tracing::warn!("{}", Chain(&error)),
     }
@@ -161,23 +161,28 @@ pub struct Handed<'a> {
 }
 
 /// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise. It is not
-/// called off: nobody would bring the bundle again.
-pub fn import(writer: &Writer, intent: &Intent, handed: Handed<'_>, meter: &Meter) -> Result<Report, SyncError> {
+/// called off: nobody would bring the bundle again. `in_force` tells the configuration that counts at a moment.
+pub fn import<W: Workshop>(
+    shop: &W,
+    in_force: &dyn Fn() -> Intent,
+    handed: Handed<'_>,
+    meter: &Meter,
+) -> Result<Report, SyncError> {
     let Handed { path, source, label, who, force } = handed;
-    let mut record = read_record(writer)?;
-    room::make(writer, &record, intent, room::to_seal(path, false), who)?;
+    let mut record = read_record(shop)?;
+    let intent = &in_force();
     let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
-    let brought = match bring(writer, &mut record, &arrival, &intent.effort, who, meter) {
+    let brought = match bring(shop, &mut record, intent, &arrival, false, who, meter) {
         Ok(brought) => brought,
         Err(error) => {
             if error.is_refusal() {
-                writer.note(who, "refused", None, Some(Chain(&error).to_string()));
+                shop.note(who, "refused", None, Some(Chain(&error).to_string()));
             }
             return Err(error);
         }
     };
-    let asker = Asker { who, force, stop: NEVER };
-    settle(writer, &mut record, intent, asker, Some(brought.id), Some(brought))
+    let asker = Asker { who, force, stop: NEVER, in_force };
+    settle(shop, &mut record, asker, Some(brought.id), Some(brought))
 }
 
 /// The version that should be served now, with those to fall back to behind it. One that has never been active because it

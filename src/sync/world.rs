@@ -12,10 +12,10 @@ use crate::model::version::VersionId;
 use crate::net::trouble::Trouble;
 use crate::store::record::{Probe, Record};
 
+use super::SyncError;
 use super::bring::{Arrival, Brought};
 use super::plan::Seen;
 use super::settle::Report;
-use super::{Intent, SyncError};
 
 /// What a call gives: an answer, or trouble that may pass; the outer error ends the sync.
 pub type Asked<T> = Result<Result<T, Trouble>, SyncError>;
@@ -86,7 +86,6 @@ pub trait World {
     fn settle(
         &mut self,
         record: &mut Record,
-        intent: &Intent,
         found: Option<VersionId>,
         brought: Option<Brought>,
     ) -> Result<Report, SyncError>;

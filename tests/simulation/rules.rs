@@ -1,0 +1,296 @@
+//! The promises, checked at every effect. What is needed for that is kept here, and nothing else: the model knows what has
+//! happened, not what should be done next.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use docwharf::base::backoff;
+use docwharf::model::version::{Label, VersionId};
+use docwharf::net::trouble::{Cause, Trouble};
+use docwharf::store::record::Record;
+use docwharf::sync::settle::Report;
+use docwharf::sync::{Activation, SyncError};
+
+use super::disk::Content;
+use super::sim::{Actor, Sim, State};
+use super::upstream;
+
+/// Clocks that count whole seconds, and pauses that are written down as such.
+const ROUNDING: Duration = Duration::from_secs(2);
+
+/// Who is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Host {
+    Api,
+    Storage,
+    Files,
+    Docs,
+}
+
+/// What the operator has said last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Will {
+    /// Nothing is held.
+    #[default]
+    Free,
+    /// This version stays, whatever comes.
+    Held(Option<VersionId>),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// Before this moment a host is not called again.
+    quiet: BTreeMap<Host, Duration>,
+    /// Before this moment no sync calls anybody: the one before has failed.
+    patience: Duration,
+    /// Failures in a row that nobody has reset.
+    failures: u32,
+    /// What the operator has said.
+    pub(crate) will: Will,
+    /// The wall's clock was put forward since the last failure.
+    clock: bool,
+    /// An order is being carried out.
+    pub(crate) ordered: bool,
+    /// A write of the record has failed since the work under way began.
+    pub(crate) write_failed: bool,
+}
+
+impl Rules {
+    /// Somebody wants it now: whatever there was to wait for is forgotten.
+    pub(crate) fn excuse(&mut self) {
+        self.quiet.clear();
+        self.patience = Duration::ZERO;
+        self.failures = 0;
+    }
+
+    /// What is counted by the wall's clock may be over sooner: the waiting of a process that comes back, and that of
+    /// servers that answer no probes.
+    pub(crate) fn clock_was_set(&mut self, forward: bool) {
+        self.clock |= forward;
+        self.quiet.remove(&Host::Docs);
+    }
+
+    /// How a sync has ended.
+    pub(crate) fn ended(&mut self, result: &Result<Report, SyncError>, now: Duration, interval: Duration) {
+        match result {
+            Ok(Report { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
+            Ok(_) => self.failures = 0,
+            Err(error) => {
+                self.failures += 1;
+                let at_least = backoff::after(self.failures).min(interval).mul_f64(0.9);
+                self.clock = false;
+                if !error.is_absence() {
+                    self.patience = now + at_least.saturating_sub(ROUNDING);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    fn known_jobs(&self) -> Vec<String> {
+        let jobs =
+            |record: &Record| record.job.iter().chain(&record.jobs_elsewhere).map(|job| job.id.clone()).collect();
+        self.disk.record.as_ref().map_or_else(Vec::new, jobs)
+    }
+
+    /// What the record says of it.
+    pub(crate) fn will(&self) -> Will {
+        match &self.disk.record {
+            Some(record) if record.hold.is_some() => Will::Held(record.active),
+            _ => Will::Free,
+        }
+    }
+}
+
+impl Sim {
+    /// Before a call leaves.
+    pub(crate) fn check_call(&self, host: Host) {
+        let wrong = self.with(|s| {
+            if !s.daemon.config.enabled {
+                return Some("a call though it is disabled".to_owned());
+            }
+            let until = s.rules.quiet.get(&host).copied().unwrap_or_default();
+            if s.elapsed < until {
+                let early = until.saturating_sub(s.elapsed).as_secs_f64();
+                return Some(format!("{host:?} is called {early:.1} s too early after trouble"));
+            }
+            if s.elapsed < s.rules.patience {
+                let early = s.rules.patience.saturating_sub(s.elapsed).as_secs_f64();
+                return Some(format!("{host:?} is called {early:.1} s too early after failure {}", s.rules.failures));
+            }
+            None
+        });
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// After a call that has brought trouble.
+    pub(crate) fn note_trouble(&self, host: Host, trouble: &Trouble) {
+        let dead_link = matches!(trouble.cause, Cause::Status(401 | 403 | 410)) && host != Host::Api;
+        // That there is no such job is an answer like any other.
+        let unknown = trouble.cause == Cause::Status(404);
+        let least =
+            if dead_link || unknown || host == Host::Docs { Duration::ZERO } else { Duration::from_millis(500) };
+        let wait = trouble.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(least);
+        self.with(|s| s.rules.quiet.insert(host, s.elapsed + wait));
+    }
+
+    /// Before an export job is started.
+    pub(crate) fn check_start(&self, source: &str) {
+        let running = self.with(|s| {
+            let timeout = s.intent.job_timeout;
+            let running = |job: &&upstream::Job| {
+                job.ours
+                    && job.source == source
+                    && job.state(s.elapsed) == upstream::State::Working
+                    && job.age(s.elapsed, s.jumped) + ROUNDING < timeout
+            };
+            s.upstream.jobs.iter().find(running).map(|job| job.id.clone())
+        });
+        if let Some(id) = running {
+            self.broken(format!("a second job of ours is started beside {id}"));
+        }
+    }
+
+    /// Jobs that have had their time and that the record has let go are ours no more, whatever is configured afterwards.
+    pub(crate) fn give_up_jobs(&self) {
+        self.with(|s| {
+            let known = s.known_jobs();
+            let (now, jumped, timeout) = (s.elapsed, s.jumped, s.intent.job_timeout);
+            for job in s.upstream.jobs.iter_mut().filter(|job| !known.contains(&job.id)) {
+                job.ours &= job.age(now, jumped) + ROUNDING < timeout;
+            }
+            if s.rules.write_failed {
+                // Who could not write down that a server asks to be left alone has forgotten it.
+                s.rules.quiet.remove(&Host::Docs);
+            }
+        });
+    }
+
+    /// Jobs of which the record does not know are ours no more, if there is an excuse for not knowing.
+    pub(crate) fn forget_jobs(&self) {
+        self.with(|s| {
+            let known = s.known_jobs();
+            for job in s.upstream.jobs.iter_mut().filter(|job| !known.contains(&job.id)) {
+                job.ours = false;
+            }
+        });
+    }
+
+    /// Before a record replaces the one on disk.
+    pub(crate) fn check_write(&self, after: &Record) {
+        let wrong = self.with(|s| {
+            let before = s.disk.record.clone().unwrap_or_default();
+            let Actor::Work { force } = s.actor else { return None };
+            if s.disk.garbled {
+                return None;
+            }
+            if after.hold != before.hold {
+                return Some("work has changed a hold".to_owned());
+            }
+            if let Some(label) = before.labels.keys().find(|label| !after.labels.contains_key(*label)) {
+                return Some(format!("the label {label} is lost"));
+            }
+            let Some(id) = after.active.filter(|_| after.active != before.active) else {
+                return (after.active != before.active).then(|| "nothing is active any more".to_owned());
+            };
+            if before.hold.is_some() {
+                return Some("another version becomes active while held".to_owned());
+            }
+            let due = |pin: Option<&Label>| match pin {
+                Some(pin) => after.labels.get(pin.as_str()).map(|label| label.version),
+                None => after.newest,
+            };
+            let config = &s.daemon.config;
+            if due(config.pin.as_ref()) != Some(id) {
+                return Some(
+                    "what becomes active is not what the pin in force names, nor newest without one".to_owned(),
+                );
+            }
+            if config.activation == Activation::Manual {
+                return Some("what only a person may make active becomes so by itself".to_owned());
+            }
+            let pages = s.disk.versions.get(&id).map_or(0, |version| version.content.pages);
+            if !force && pages < config.gate.min_pages.unwrap_or(0) {
+                return Some("what the gate refuses becomes active".to_owned());
+            }
+            None
+        });
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// Whenever something has changed: what is active is there, whole and proven, and what the operator has said counts.
+    pub(crate) fn check_standing(&self) {
+        let wrong = self.with(|s| {
+            if s.disk.garbled {
+                return None;
+            }
+            let record = s.disk.record.as_ref()?;
+            if let Some(id) = record.active {
+                match s.disk.versions.get(&id) {
+                    None => return Some(format!("the active version {} is not there", id.short())),
+                    Some(version) if version.content.hostile || super::sim::id_of(version.content) != id => {
+                        return Some("the active version is not proven".to_owned());
+                    }
+                    Some(_) => {}
+                }
+            }
+            if s.actor != Actor::Operator && s.will() != s.rules.will {
+                return Some("a hold is not as the operator left it".to_owned());
+            }
+            None
+        });
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// Before a version is removed.
+    pub(crate) fn check_removal(&self, id: VersionId) {
+        let wrong = self.with(|s| {
+            let record = s.disk.record.as_ref();
+            let shown = s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id);
+            let named = record.is_some_and(|r| r.active == Some(id) || r.previous == Some(id));
+            let labelled = record.is_some_and(|r| r.labels.values().any(|label| label.version == id));
+            let is_withdrawn = s.rules.write_failed;
+            (shown || named || (labelled && !is_withdrawn))
+                .then(|| format!("{} is removed though it is in use", id.short()))
+        });
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// After a crash, or after what a person has tried: it has been done or not, nothing else.
+    pub(crate) fn check_will(&self, allowed: &[Will]) {
+        let held = self.with(|s| s.will());
+        if !self.with(|s| s.disk.garbled) && !allowed.contains(&held) {
+            self.broken(format!("the store is {held:?}, which is none of {allowed:?}"));
+        }
+        self.with(|s| s.rules.will = held);
+    }
+
+    /// What a crash has left.
+    pub(crate) fn check_after_crash(&self) {
+        let (ordered, will) = self.with(|s| {
+            if s.rules.clock {
+                s.rules.excuse();
+            }
+            (std::mem::take(&mut s.rules.ordered), s.rules.will)
+        });
+        // What was being typed has been done or not.
+        let now = self.with(|s| s.will());
+        let allowed = [will, now];
+        self.check_will(if ordered { &allowed } else { &allowed[..1] });
+    }
+
+    /// Whether this content is what is served.
+    pub(crate) fn is_active(&self, content: Content) -> bool {
+        let id = super::sim::id_of(content);
+        self.with(|s| s.disk.record.as_ref().is_some_and(|record| record.active == Some(id)))
+    }
+}

@@ -1,0 +1,78 @@
+//! Configurations: any at all, and one under which the newest content has to become active.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use docwharf::api::preview::StatusPath;
+use docwharf::base::secret::{SafeUrl, Secret};
+use docwharf::model::version::Label;
+use docwharf::store::space::Allowance;
+use docwharf::sync::gate::Gate;
+use docwharf::sync::key::KeyPlace;
+use docwharf::sync::{Activation, ApiSource, Bundle, Intent};
+
+use super::random::Random;
+
+/// The bundle file.
+pub(crate) const FILE: &str = "/drop/bundle.zip";
+
+fn url(text: &str) -> SafeUrl {
+    SafeUrl::parse(text).expect("a URL")
+}
+
+fn api(domain: &str) -> ApiSource {
+    ApiSource {
+        base: url("https://api.test/v1"),
+        domain: domain.to_owned(),
+        project: None,
+        status_path: StatusPath::default(),
+        key: KeyPlace::Given(Secret::new("key".to_owned())),
+    }
+}
+
+/// What may be configured.
+pub(crate) fn any(random: &mut Random) -> Intent {
+    let minutes = Duration::from_mins;
+    let kind = random.below(20);
+    let with_api = kind < 15;
+    let bundle = match kind {
+        0..=11 => None,
+        12 | 13 | 15..=17 => Some(Bundle::Link(url("https://files.test/bundle.zip?sig=secret"))),
+        _ => Some(Bundle::File(PathBuf::from(FILE))),
+    };
+    let api = with_api.then(|| api(random.pick(&["a.test", "a.test", "a.test", "b.test"])));
+    let domain = api.as_ref().map_or_else(String::new, |api| api.domain.clone());
+    let each_look = random.happens(0.3);
+    let probes = if each_look { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
+    let pin = random.happens(0.35).then(|| Label::new(random.pick(&["one", "two"])).expect("a label"));
+    Intent {
+        enabled: random.happens(0.93),
+        bundle,
+        api,
+        pin,
+        each_look,
+        probes: if with_api { probes } else { Vec::new() },
+        interval: random.pick(&[minutes(1), minutes(15), minutes(15), minutes(24 * 60)]),
+        max_age: random.pick(&[minutes(60), minutes(24 * 60)]),
+        job_timeout: random.pick(&[minutes(5), minutes(30), minutes(30)]),
+        allowance: Allowance {
+            keep: random.below(4) as usize,
+            max_bytes: random.happens(0.2).then_some(40_000_000),
+            min_free: random.happens(0.2).then_some(20_000_000),
+        },
+        gate: Gate { min_pages: random.happens(0.2).then_some(8), ..Gate::default() },
+        activation: if random.happens(0.1) { Activation::Manual } else { Activation::Auto },
+        ..Intent::default()
+    }
+}
+
+/// The same, but such that nothing stands in the way of what is newest.
+pub(crate) fn open(config: &Intent) -> Intent {
+    Intent {
+        enabled: true,
+        gate: Gate::default(),
+        activation: Activation::Auto,
+        allowance: Allowance { keep: 2, max_bytes: None, min_free: None },
+        ..config.clone()
+    }
+}

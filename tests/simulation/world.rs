@@ -1,0 +1,357 @@
+//! The simulated machine as the world of a sync: calls that fail, answers that are lost, bundles that arrive in pieces.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use docwharf::api::wire::{Job, Link};
+use docwharf::base::secret::SafeUrl;
+use docwharf::fetch::{Arrived, Fetched, Known};
+use docwharf::model::digest::Digest;
+use docwharf::model::version::{Label, VersionId};
+use docwharf::net::trouble::{Cause, Trouble};
+use docwharf::seal::Meter;
+use docwharf::store::keeper::Keeper;
+use docwharf::store::record::{Probe, Record};
+use docwharf::store::space::Wanted;
+use docwharf::sync::bring::{Arrival, Brought, bring};
+use docwharf::sync::decide::Asker;
+use docwharf::sync::known::known;
+use docwharf::sync::plan::Seen;
+use docwharf::sync::settle::{Report, settle};
+use docwharf::sync::world::{Asked, KnownBundle, World};
+use docwharf::sync::{Intent, SyncError, room};
+
+use super::disk::{Content, Partial};
+use super::rules::Host;
+use super::sim::{Sim, archive_of};
+use super::upstream::State;
+
+/// Where a bundle lies while it is downloaded.
+const DOWNLOAD: &str = "/store/downloads/x";
+const MIB: u64 = 1024 * 1024;
+
+/// One sync on the simulated machine.
+pub(crate) struct Act<'a> {
+    pub(crate) sim: &'a Sim,
+    pub(crate) intent: &'a Intent,
+    pub(crate) who: &'a str,
+    pub(crate) force: bool,
+    pub(crate) source: String,
+    pub(crate) known: Vec<Known>,
+    pub(crate) furthest: u64,
+    pub(crate) counted: u64,
+}
+
+impl Act<'_> {
+    fn stopped(&self) -> Result<(), SyncError> {
+        if self.sim.stop.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
+    }
+
+    /// A call leaves.
+    fn call(&self, host: Host, what: impl FnOnce() -> String) -> Result<Option<Trouble>, SyncError> {
+        self.sim.operation(what);
+        self.stopped()?;
+        self.sim.check_call(host);
+        let trouble = self.sim.trouble(host);
+        let delay = match &trouble {
+            Some(trouble) if trouble.cause == Cause::Lost => 30_000,
+            _ if self.sim.happens(0.02) => 10_000,
+            _ => 200,
+        };
+        self.sim.pass(Duration::from_millis(1 + self.sim.below(delay)));
+        Ok(trouble)
+    }
+
+    /// Its answer arrives, or trouble does.
+    fn arrive<T>(&self, host: Host, answer: Result<T, Trouble>) -> Asked<T> {
+        self.sim.operation(|| match &answer {
+            Ok(_) => "    an answer".to_owned(),
+            Err(trouble) => format!("    {trouble} ({:?})", trouble.cause),
+        });
+        self.stopped()?;
+        if let Err(trouble) = &answer {
+            self.sim.note_trouble(host, trouble);
+        }
+        Ok(answer)
+    }
+
+    fn api(&self) -> String {
+        self.intent.api.as_ref().map_or_else(String::new, docwharf::sync::ApiSource::name)
+    }
+
+    fn room(&self, record: &Record, wanted: Wanted) -> Result<(), SyncError> {
+        Ok(room::make(self.sim, record, self.intent, wanted, self.who)?)
+    }
+
+    /// What a link leads to now.
+    fn behind(&self, url: &SafeUrl) -> Result<Content, Trouble> {
+        let dead = || Trouble::new(Cause::Status(403), "403");
+        let number = url.expose().path_segments().and_then(|mut parts| parts.next_back()?.parse::<usize>().ok());
+        self.sim.with(|s| match number {
+            Some(number) => {
+                let &(job, until) = s.upstream.links.get(number).ok_or_else(dead)?;
+                if s.elapsed >= until { Err(dead()) } else { Ok(s.upstream.jobs[job].content) }
+            }
+            None => s.upstream.link.ok_or_else(|| Trouble::new(Cause::Status(404), "404")),
+        })
+    }
+
+    /// Takes what comes of a bundle.
+    fn receive(&mut self, record: &Record, content: Content) -> Result<Result<Fetched, Trouble>, SyncError> {
+        let sim = self.sim;
+        let validator = format!("\"{}\"", content.n);
+        let bytes = content.bytes;
+        let here = sim.with(|s| {
+            let partial = s.disk.partial.take();
+            let partial = partial.filter(|p| p.source == self.source && p.known.validator == validator);
+            let known = Known { validator: validator.clone(), size: bytes };
+            let source = self.source.clone();
+            let fresh = Partial { source, known, content, received: 0, resumed: false, damaged: false };
+            s.disk.partial.insert(partial.unwrap_or(fresh)).received
+        });
+        self.room(record, Wanted { whole: bytes, more: bytes - here })?;
+        let left = bytes - here;
+        let cut = sim.happens(sim.with(|s| s.faults.call * 3.0));
+        let comes = if cut { sim.below(left + 1) } else { left };
+        let full = sim.with(|s| s.disk.free()) < comes;
+        sim.pass(Duration::from_millis(comes / 5000));
+        let arrived = sim.with(|s| {
+            let partial = s.disk.partial.as_mut()?;
+            partial.received += if full { 0 } else { comes };
+            (partial.received == bytes).then(|| partial.clone())
+        });
+        self.furthest = self.furthest.max(here + comes);
+        if full {
+            return Ok(Err(Trouble::new(Cause::Disk, "no space left")));
+        }
+        let Some(partial) = arrived else { return Ok(Err(Trouble::new(Cause::Lost, "cut"))) };
+        let has_name = content.has_name();
+        Ok(Ok(Fetched::Whole(Arrived {
+            path: PathBuf::from(DOWNLOAD),
+            known: has_name.then_some(partial.known),
+            resumed: partial.resumed,
+            encoded: false,
+        })))
+    }
+}
+
+impl World for Act<'_> {
+    fn now(&mut self) -> i64 {
+        self.sim.wall()
+    }
+
+    fn elapsed(&mut self) -> Duration {
+        self.sim.with(|s| s.elapsed)
+    }
+
+    fn random(&mut self) -> f64 {
+        self.sim.part()
+    }
+
+    fn wait(&mut self, pause: Duration) -> Result<(), SyncError> {
+        self.sim.operation(|| format!("wait {:.1} s", pause.as_secs_f64()));
+        self.stopped()?;
+        self.sim.pass(pause);
+        self.stopped()
+    }
+
+    fn tell(&mut self, _: &str) {}
+
+    fn show_progress(&mut self, _: Option<f64>) {}
+
+    fn warn(&mut self, what: &str) {
+        self.sim.tell(|| format!("    {what}"));
+    }
+
+    fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {
+        Ok(self.sim.save(record)?)
+    }
+
+    fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
+        Keeper::note(self.sim, self.who, what, version, note);
+    }
+
+    fn has(&self, id: VersionId) -> bool {
+        Keeper::has(self.sim, id)
+    }
+
+    fn is_empty(&self) -> Result<bool, SyncError> {
+        Ok(self.sim.versions()?.is_empty())
+    }
+
+    fn see(&mut self, path: &Path) -> Result<Seen, SyncError> {
+        self.sim.operation(|| format!("see {}", path.display()));
+        let outside = self.sim.with(|s| s.disk.outside.get(path).cloned());
+        let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+        let outside = outside.ok_or_else(missing)?;
+        let (source, size) = (path.display().to_string(), outside.content.bytes);
+        Ok(Seen { source, size, modified: outside.modified })
+    }
+
+    fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
+        self.sim.operation(|| format!("digest {}", path.display()));
+        let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
+        Ok(archive_of(self.sim.content_at(path).ok_or_else(missing)?))
+    }
+
+    fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>> {
+        let trouble = self.call(Host::Docs, || format!("GET {url}"))?;
+        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(Label::as_str));
+        let answer = if let Some(trouble) = trouble {
+            Err(trouble)
+        } else {
+            let content = self.sim.with(|s| s.upstream.of(&source, pin, &mut s.random));
+            let sha256 = Digest::of(&content.n.to_be_bytes()).hex();
+            let same = before.is_some_and(|before| before.sha256 == sha256);
+            Ok((!same).then_some(Probe { sha256, etag: None, last_modified: None }))
+        };
+        self.arrive(Host::Docs, answer)
+    }
+
+    fn prepare(&mut self) -> Result<(), SyncError> {
+        self.sim.operation(|| "read the key".to_owned());
+        self.sim.with(|s| s.upstream.asking = s.elapsed);
+        if self.sim.with(|s| s.daemon.has_key) { Ok(()) } else { Err(SyncError::Absent("no API key".to_owned())) }
+    }
+
+    fn start_job(&mut self) -> Asked<String> {
+        let trouble = self.call(Host::Api, || "POST jobs".to_owned())?;
+        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(Label::as_str));
+        self.sim.check_start(&source);
+        let sim = self.sim;
+        let start = || {
+            sim.with(|s| {
+                let (now, jumped, calm) = (s.elapsed, s.jumped, s.faults.calm);
+                s.upstream.start(&source, pin, now, jumped, calm, &mut s.random)
+            })
+        };
+        // An answer that is lost has been given, perhaps; a request may come twice.
+        let blind = trouble.as_ref().is_some_and(|trouble| matches!(trouble.cause, Cause::Lost | Cause::Unreadable));
+        if (blind && sim.happens(0.5)) || sim.happens(sim.with(|s| s.faults.call * 0.2)) {
+            start();
+        }
+        let job = match trouble {
+            Some(trouble) => Err(trouble),
+            None => Ok(start()),
+        };
+        let job = self.arrive(Host::Api, job)?;
+        Ok(job.map(|job| {
+            sim.with(|s| {
+                s.upstream.jobs[job].ours = true;
+                s.upstream.jobs[job].id.clone()
+            })
+        }))
+    }
+
+    fn poll(&mut self, id: &str) -> Asked<Job> {
+        let trouble = self.call(Host::Api, || format!("GET {id}"))?;
+        let state = self.sim.with(|s| s.upstream.job(id).map(|job| s.upstream.jobs[job].state(s.elapsed)));
+        let answer = match (trouble, state) {
+            (Some(trouble), _) => Err(trouble),
+            (None, None | Some(State::Vanished)) => Err(Trouble::new(Cause::Status(404), "404")),
+            (None, Some(state)) => {
+                let status = match state {
+                    State::Completed => "completed",
+                    State::Failed => "failed",
+                    _ => ["queued", "running", "odd"][self.sim.below(3) as usize],
+                };
+                let status = status.to_owned();
+                Ok(Job { status, progress: None, page_count: None, updated_at: None, error: None })
+            }
+        };
+        self.arrive(Host::Api, answer)
+    }
+
+    fn link(&mut self, id: &str) -> Asked<Link> {
+        let trouble = self.call(Host::Api, || format!("POST {id}/bundle"))?;
+        let answer = match trouble {
+            Some(trouble) => Err(trouble),
+            None => self.sim.with(|s| {
+                let job = s.upstream.job(id).filter(|&job| s.upstream.jobs[job].end != State::Vanished);
+                let job = job.ok_or_else(|| Trouble::new(Cause::Status(404), "404"))?;
+                let patience = if s.faults.calm { 3600 } else { s.random.below(200) };
+                s.upstream.links.push((job, s.elapsed + Duration::from_secs(patience)));
+                let url = format!("https://storage.test/{}?sig=secret", s.upstream.links.len() - 1);
+                let url = SafeUrl::parse(&url).unwrap();
+                let size = s.random.happens(0.7).then_some(s.upstream.jobs[job].content.bytes);
+                Ok(Link { url, size, expires_at: None })
+            }),
+        };
+        self.arrive(Host::Api, answer)
+    }
+
+    fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle> {
+        known(self.sim, record, source, self.intent.sha256)
+    }
+
+    fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
+        self.sim.operation(|| format!("want the bundle of {source}"));
+        let received = self.sim.with(|s| {
+            s.disk.partial = s.disk.partial.take().filter(|partial| partial.source == source);
+            s.disk.partial.as_ref().map_or(0, |partial| partial.received)
+        });
+        (self.known, self.furthest, self.counted) = (known, received, received);
+        source.clone_into(&mut self.source);
+        Ok(())
+    }
+
+    fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError> {
+        let here = self.sim.with(|s| s.disk.partial.as_ref().map_or(0, |partial| partial.received));
+        self.room(record, Wanted { whole: size, more: size.saturating_sub(here) })
+    }
+
+    fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched> {
+        let host = if url.host() == "storage.test" { Host::Storage } else { Host::Files };
+        let trouble = self.call(host, || format!("GET {url}"))?;
+        let content = match trouble {
+            Some(trouble) => Err(trouble),
+            None => self.behind(url),
+        };
+        let answer = match content {
+            Err(trouble) => Err(trouble),
+            Ok(content) => {
+                let validator = format!("\"{}\"", content.n);
+                match self.known.iter().find(|known| known.validator == validator && content.has_name()) {
+                    Some(known) => Ok(Fetched::Unchanged(known.clone())),
+                    None => self.receive(record, content)?,
+                }
+            }
+        };
+        self.arrive(host, answer)
+    }
+
+    fn has_moved(&mut self) -> bool {
+        let moved = self.furthest >= self.counted + MIB;
+        if moved {
+            self.counted = self.furthest;
+        }
+        moved
+    }
+
+    fn discard(&mut self) {
+        self.sim.operation(|| "discard what was received".to_owned());
+        self.sim.with(|s| s.disk.partial = None);
+    }
+
+    fn unwrap(&mut self, _: &Arrived) -> Result<Option<PathBuf>, SyncError> {
+        Ok(None)
+    }
+
+    fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
+        bring(self.sim, record, self.intent, arrival, ours, self.who, &Meter::default())
+    }
+
+    fn settle(
+        &mut self,
+        record: &mut Record,
+        found: Option<VersionId>,
+        brought: Option<Brought>,
+    ) -> Result<Report, SyncError> {
+        let flag = std::sync::Arc::clone(&self.sim.stop);
+        let stop = move || flag.load(Ordering::Relaxed);
+        let in_force = || self.sim.in_force();
+        let asker = Asker { who: self.who, force: self.force, stop: &stop, in_force: &in_force };
+        settle(self.sim, record, asker, found, brought)
+    }
+}
