@@ -46,7 +46,10 @@ pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
             tracing::warn!("{}", Chain(&error));
             let record = remembered(keeper)?;
-            keeper.mend(&record)?;
+            if let Err(error) = keeper.mend(&record) {
+                // Also on a disk that is full there is a site to be served.
+                tracing::warn!("{}", Chain(&error));
+            }
             Ok(record)
         }
         Err(error) => Err(error.into()),

@@ -93,10 +93,12 @@ impl Sim {
             s.in_turn = false;
             s.actor = Actor::Daemon;
             s.disk.lose(power, &mut s.random);
+            s.disk.garbled |= s.disk.record.is_some() && s.random.happens(s.faults.disk);
+            s.disk.lost |= s.disk.garbled;
             // Between its start and the first write that names it nobody can know a job.
             let in_work = s.daemon.running.take().is_some();
             // Nor can what could not be written down outlive it.
-            if in_work || s.rules.write_failed {
+            if in_work || s.rules.unrecorded {
                 s.rules.excuse();
             }
             s.rules.write_failed = false;
@@ -114,12 +116,7 @@ impl Sim {
     /// A start: what is there is served, and the backoff of the process before goes on.
     pub(crate) fn boot(&self) -> Result<(), Ended> {
         self.tell(|| "=== start".to_owned());
-        let garbled = self.with(|s| s.disk.garbled);
         let Ok(record) = read_record(self) else { return Err(Ended) };
-        if garbled {
-            self.with(|s| s.rules.will = s.will());
-            self.forget_jobs();
-        }
         self.check_standing();
         let config = self.with(|s| s.daemon.config.clone());
         let Ok(stored) = self.versions() else { return Err(Ended) };

@@ -70,6 +70,8 @@ pub(crate) struct Disk {
     pub(crate) record: Option<Record>,
     /// The record's file holds something else.
     pub(crate) garbled: bool,
+    /// It has, and what was in it has not yet been looked for elsewhere.
+    pub(crate) lost: bool,
     pub(crate) versions: BTreeMap<VersionId, Version>,
     pub(crate) receipts: BTreeMap<VersionId, Vec<Receipt>>,
     pub(crate) history: Vec<Event>,

@@ -135,6 +135,11 @@ impl Keeper for Sim {
         }
         self.check_write(&read);
         self.with(|s| s.disk.put_record(read));
+        if self.with(|s| s.disk.lost) {
+            // Made again from history, which knows what the operator has said last.
+            self.check_remembered();
+            self.forget_jobs();
+        }
         self.check_standing();
         if self.happens(self.with(|s| s.faults.crash)) {
             self.crash();
@@ -152,6 +157,8 @@ impl Keeper for Sim {
         self.operation(|| format!("history: {} {:?}", event.what, event.note));
         if self.disk_fails(SMALL).is_none() {
             self.with(|s| s.disk.history.push(event.clone()));
+        } else {
+            self.with(|s| s.rules.untold = true);
         }
     }
 

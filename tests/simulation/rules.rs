@@ -53,6 +53,12 @@ pub(crate) struct Rules {
     pub(crate) ordered: bool,
     /// A write of the record has failed since the work under way began.
     pub(crate) write_failed: bool,
+    /// How the last sync ended could not be written down.
+    pub(crate) unrecorded: bool,
+    /// History has lost a line.
+    pub(crate) untold: bool,
+    /// The process died while an order was being carried out.
+    unsure: bool,
 }
 
 impl Rules {
@@ -72,6 +78,7 @@ impl Rules {
 
     /// How a sync has ended.
     pub(crate) fn ended(&mut self, result: &Result<Report, SyncError>, now: Duration, interval: Duration) {
+        self.unrecorded = self.write_failed;
         match result {
             Ok(Report { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
             Ok(_) => self.failures = 0,
@@ -190,7 +197,10 @@ impl Sim {
             if after.hold != before.hold {
                 return Some("work has changed a hold".to_owned());
             }
-            if let Some(label) = before.labels.keys().find(|label| !after.labels.contains_key(*label)) {
+            // One whose version could not be filed to its end was never given.
+            let stays = |label: &String| after.labels.contains_key(label);
+            let mut given = before.labels.iter().filter(|(_, given)| s.disk.versions.contains_key(&given.version));
+            if let Some((label, _)) = given.find(|(label, _)| !stays(label)) {
                 return Some(format!("the label {label} is lost"));
             }
             let Some(id) = after.active.filter(|_| after.active != before.active) else {
@@ -239,7 +249,7 @@ impl Sim {
                     Some(_) => {}
                 }
             }
-            if s.actor != Actor::Operator && s.will() != s.rules.will {
+            if s.actor != Actor::Operator && !s.disk.lost && s.will() != s.rules.will {
                 return Some("a hold is not as the operator left it".to_owned());
             }
             None
@@ -265,6 +275,22 @@ impl Sim {
         }
     }
 
+    /// A record that was lost has been made again.
+    pub(crate) fn check_remembered(&self) {
+        let (said, now, untold) = self.with(|s| {
+            // What was being said when the process died may or may not have been written down.
+            let untold = s.rules.untold || std::mem::take(&mut s.rules.unsure);
+            s.rules.excuse();
+            s.disk.lost = false;
+            let now = s.will();
+            (std::mem::replace(&mut s.rules.will, now), now, untold)
+        });
+
+        if said != now && !untold {
+            self.broken(format!("the record was lost; it was {said:?} and is {now:?}"));
+        }
+    }
+
     /// After a crash, or after what a person has tried: it has been done or not, nothing else.
     pub(crate) fn check_will(&self, allowed: &[Will]) {
         let held = self.with(|s| s.will());
@@ -280,6 +306,7 @@ impl Sim {
             if s.rules.clock {
                 s.rules.excuse();
             }
+            s.rules.unsure |= s.rules.ordered;
             (std::mem::take(&mut s.rules.ordered), s.rules.will)
         });
         // What was being typed has been done or not.
