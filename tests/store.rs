@@ -177,3 +177,17 @@ fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
         assert_eq!(mode & 0o777, 0o444, "{name}");
     }
 }
+
+#[test]
+fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let (chosen, other) = (put(&writer, dir.path(), "chosen").id, put(&writer, dir.path(), "other").id);
+    put(&writer, dir.path(), "new");
+    let before = writer.store().record().unwrap();
+    writer.change(|record| record.previous = Some(chosen)).unwrap();
+    let nothing = Allowance { keep: 0, max_bytes: Some(0), min_free: None };
+    let removed: Vec<VersionId> = writer.prune(&before, &nothing).unwrap().iter().map(|version| version.id).collect();
+    assert_eq!(removed, [other]);
+    assert!(ids(&writer).contains(&chosen));
+}

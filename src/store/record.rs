@@ -382,4 +382,20 @@ mod tests {
         record.activate(id(2), "t");
         assert_eq!((record.active, record.previous), (Some(id(2)), Some(id(1))));
     }
+
+    #[test]
+    fn a_source_that_comes_back_finds_its_job() {
+        let job = |source: &str| {
+            let (id, started) = (format!("job of {source}"), String::new());
+            JobRecord { id, source: source.into(), pin: None, started, probes: BTreeMap::new() }
+        };
+        let mut record = Record { job: Some(job("a")), ..Record::default() };
+        record.turn_to("a");
+        assert_eq!(record.job, Some(job("a")));
+        record.turn_to("b");
+        assert_eq!((&record.job, record.jobs_elsewhere.len()), (&None, 1));
+        record.job = Some(job("b"));
+        record.turn_to("a");
+        assert_eq!((record.job, record.jobs_elsewhere), (Some(job("a")), vec![job("b")]));
+    }
 }

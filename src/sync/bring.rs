@@ -12,7 +12,7 @@ use crate::model::version::{Label, VersionId};
 use crate::seal::{self, Effort, Meter, Proven};
 use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
-use crate::store::{IMAGE, Receipt};
+use crate::store::{IMAGE, Receipt, StoreError};
 
 use super::workshop::{Proved, Workshop};
 use super::{Intent, SyncError, open, room};
@@ -79,7 +79,7 @@ pub fn bring<W: Workshop>(
     if filed.is_err() {
         *record = before;
         if committed == Committed::New
-            && let Err(error) = shop.withdraw(id)
+            && let Err(error) = withdraw(shop, id)
         {
             // What no record names is used when its content arrives again, and pruned otherwise.
             tracing::warn!("{}", Chain(&error));
@@ -90,6 +90,14 @@ pub fn bring<W: Workshop>(
     let sha256 = archive.map(|(digest, _)| digest);
     let warnings = warnings.into_iter().chain(moved_label).collect();
     Ok(Brought { id, sha256, warnings, committed, pages, bytes })
+}
+
+/// Takes a version that could not be filed out of the store again, unless a person has already found and chosen it.
+fn withdraw<W: Workshop>(shop: &W, id: VersionId) -> Result<(), StoreError> {
+    shop.in_turn(|| {
+        let record = shop.record()?;
+        if record.active == Some(id) || record.previous == Some(id) { Ok(()) } else { shop.withdraw(id) }
+    })
 }
 
 /// Receipt, record and history of a version that has been committed; says so if a label has moved.

@@ -13,6 +13,9 @@ use super::staged::{Waits, staged};
 use super::workshop::Workshop;
 use super::{Intent, SyncError};
 
+/// How history ends what it says of a version that a person has activated and so holds.
+pub(super) const BY_HAND: &str = " by hand";
+
 /// A version that a person has chosen, ready to be served.
 pub type Chosen<W> = (VersionId, <W as Workshop>::Opened);
 
@@ -31,7 +34,7 @@ pub fn activate<W: Workshop>(shop: &W, name: &str, who: &str, intent: &Intent) -
         shop.note(who, "activated", Some(id), Some("promoted".to_owned()));
         return Ok((id, sealed));
     }
-    hold_at(shop, id, who, effort, "activated", format!("activated {name} by hand"))
+    hold_at(shop, id, who, effort, "activated", format!("activated {name}{BY_HAND}"))
 }
 
 /// Makes the previous version active and holds it.
@@ -56,11 +59,13 @@ fn hold_at<W: Workshop>(
 ) -> Result<Chosen<W>, SyncError> {
     let sealed = opened(shop, id, effort)?;
     let when = show_unix(shop.now());
+    let said = (what == "activated").then(|| why.clone());
     shop.change(|record| {
         record.activate(id, &when);
         record.hold = Some(Hold { who: who.to_owned(), when, why });
     })?;
-    shop.note(who, what, Some(id), None);
+    // Should the record be lost, history has to tell this from what became active by itself.
+    shop.note(who, what, Some(id), said);
     Ok((id, sealed))
 }
 

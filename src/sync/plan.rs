@@ -388,4 +388,14 @@ mod tests {
         assert!(calls(&Record::default(), said("1"), NOON), "never a success");
         assert!(calls(&Record { probed: None, ..record }, said("1"), NOON), "never probed");
     }
+
+    #[test]
+    fn a_server_is_left_alone_for_as_long_as_it_asks_unless_the_clock_was_put_back() {
+        let busy = Busy { since: "2026-11-20T11:50:00Z".into(), wait: 601 };
+        assert!(is_busy(&busy, NOON));
+        assert!(!is_busy(&busy, NOON + 1));
+        assert!(!is_busy(&busy, NOON - 86_400));
+        let for_ever = Busy { wait: u64::MAX, ..busy };
+        assert!(!is_busy(&for_ever, NOON + 8 * 86_400));
+    }
 }

@@ -7,11 +7,13 @@ use std::time::Duration;
 use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
+use crate::store::Event;
 use crate::store::keeper::Keeper;
 use crate::store::record::{Hold, Labelled, Record};
 
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
+use super::operator::BY_HAND;
 use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError, room};
 
@@ -80,7 +82,12 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
         }
     }
     // The operator's last word outlives the record.
-    let last = history.iter().rev().find(|event| matches!(event.what.as_str(), "held" | "rolled back" | "released"));
+    let is_word = |event: &&Event| match event.what.as_str() {
+        "held" | "rolled back" | "released" => true,
+        "activated" => event.note.as_ref().is_some_and(|note| note.ends_with(BY_HAND)),
+        _ => false,
+    };
+    let last = history.iter().rev().find(is_word);
     if let Some(event) = last.filter(|event| event.what != "released") {
         record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
         let why = event.note.clone().unwrap_or_else(|| event.what.clone());
