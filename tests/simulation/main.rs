@@ -1,7 +1,8 @@
 //! Planner, jobs, backoff, holds, pins, labels, pruning and the record, as they are, on a machine that is simulated: its
 //! clocks, its disk, its upstream, its operator. Everything fails at random; the promises are checked at every effect.
 //!
-//! `DOCWHARF_OPERATIONS` says how many operations are done in all, `DOCWHARF_SEED` repeats one run, `DOCWHARF_TRACE` tells
+//! An operation is one effect or one call: a call that leaves, an answer that arrives, a pause, a file read, written or
+//! removed, a bundle proved, a version opened. `DOCWHARF_OPERATIONS` says how many operations are done in all, `DOCWHARF_SEED` repeats one run, `DOCWHARF_TRACE` tells
 //! all of it.
 
 #![allow(missing_docs)]
@@ -33,6 +34,8 @@ use sim::{Broken, Crash, Faults, Sim};
 const RUN: u64 = 20_000;
 /// Operations of one stretch of faults, after which everything is well until the newest content is active.
 const STRETCH: u64 = 2_000;
+/// Starts that may fail in a row.
+const STARTS: u32 = 20;
 /// In how many operations that has to be so.
 const SOON: u64 = 5_000;
 
@@ -42,6 +45,7 @@ fn number(name: &str) -> Option<u64> {
 
 /// Does `work` until it ends in peace; crashes are followed by starts.
 fn survive(sim: &Sim, mut work: impl FnMut() -> Result<(), Ended>) -> Result<(), String> {
+    let mut in_vain = 0;
     loop {
         let running = sim.with(|s| s.daemon.agenda.is_some());
         let done = catch_unwind(AssertUnwindSafe(|| {
@@ -54,6 +58,12 @@ fn survive(sim: &Sim, mut work: impl FnMut() -> Result<(), Ended>) -> Result<(),
             Ok(Ok(())) => return Ok(()),
             Ok(Err(Ended)) => {
                 sim.tell(|| "=== the process ends".to_owned());
+                // Without a version there is nothing to stay up for; with one, it has to.
+                let came_up = sim.with(|s| s.daemon.agenda.is_some());
+                in_vain = if came_up { 0 } else { in_vain + 1 };
+                if in_vain > STARTS {
+                    return Err(format!("{in_vain} starts in a row have failed"));
+                }
                 if sim.happens(0.3) {
                     // What was missing is put there.
                     sim.with(|s| s.daemon.has_key = true);
@@ -114,14 +124,13 @@ fn run(seed: u64, operations: u64) -> Result<u64, (String, u64)> {
 /// The faults have ended: what is newest becomes active soon.
 fn calm(sim: &Sim) -> Result<(), String> {
     sim.tell(|| "=== everything is well from here on".to_owned());
-    let config = sim.with(|s| {
+    let mut config = sim.with(|s| {
         s.faults = Faults::NONE;
         s.weather.clear();
         s.disk.ballast = 0;
         s.daemon.has_key = true;
         settings::open(&s.daemon.config)
     });
-    let mut config = config;
     if config.pin.is_some() {
         let label = format!("pin {}", sim.with(|s| s.operations));
         config.pin = Some(Label::new(&label).expect("a label"));

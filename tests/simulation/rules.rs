@@ -197,10 +197,12 @@ impl Sim {
             if after.hold != before.hold {
                 return Some("work has changed a hold".to_owned());
             }
-            // One whose version could not be filed to its end was never given.
+            // One that was given by a write that has failed was never given.
             let stays = |label: &String| after.labels.contains_key(label);
             let mut given = before.labels.iter().filter(|(_, given)| s.disk.versions.contains_key(&given.version));
-            if let Some((label, _)) = given.find(|(label, _)| !stays(label)) {
+            if let Some((label, _)) = given.find(|(label, _)| !stays(label))
+                && !s.rules.write_failed
+            {
                 return Some(format!("the label {label} is lost"));
             }
             let Some(id) = after.active.filter(|_| after.active != before.active) else {
