@@ -194,8 +194,10 @@ impl<W: World> Sync<'_, W> {
     fn poll(&mut self, job: &JobRecord, adopted: bool) -> Result<Ended, SyncError> {
         let network = &self.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(&job.id));
-        // Its age once, and from then on time that no clock can set.
-        let age = Duration::from_secs(u64::try_from(plan::job_age(job, self.world.now())).unwrap_or(0));
+        // Its age once, and from then on time that no clock can set. One that has just been started has none, also if a clock
+        // was set while it was asked for.
+        let age = if adopted { plan::job_age(job, self.world.now()) } else { 0 };
+        let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let began = self.world.elapsed();
         let mut stall = Stall::default();
         let mut polls = 0;

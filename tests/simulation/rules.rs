@@ -37,6 +37,8 @@ pub(crate) enum Will {
     Held(Option<VersionId>),
 }
 
+// Each tells of something that has happened, and none excludes another.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     /// Before this moment a host is not called again.
@@ -251,7 +253,8 @@ impl Sim {
                     Some(_) => {}
                 }
             }
-            if s.actor != Actor::Operator && !s.disk.lost && s.will() != s.rules.will {
+            let is_ordered = s.rules.ordered || s.actor == Actor::Operator;
+            if !is_ordered && !s.disk.lost && s.will() != s.rules.will {
                 return Some("a hold is not as the operator left it".to_owned());
             }
             None

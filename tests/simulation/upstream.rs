@@ -52,8 +52,8 @@ pub(crate) struct Upstream {
     /// Links by their number: whose bundle, and until when.
     pub(crate) links: Vec<(usize, Duration)>,
     contents: u64,
-    /// When the agent began to ask for a job.
-    pub(crate) asking: Duration,
+    /// When the agent began to ask for a job, and how far the wall's clock had been put forward by then.
+    pub(crate) asking: (Duration, i64),
 }
 
 impl Upstream {
@@ -80,7 +80,6 @@ impl Upstream {
         source: &str,
         pin: Option<&str>,
         now: Duration,
-        jumped: i64,
         calm: bool,
         random: &mut Random,
     ) -> usize {
@@ -94,7 +93,7 @@ impl Upstream {
         });
         let end = if !calm && random.happens(0.1) { State::Failed } else { State::Completed };
         let id = format!("job/{}", self.jobs.len());
-        let (asked, ends) = (self.asking, now + took);
+        let ((asked, jumped), ends) = (self.asking, now + took);
         self.jobs.push(Job { id, source: source.to_owned(), content, asked, ends, end, jumped, ours: false });
         self.jobs.len() - 1
     }

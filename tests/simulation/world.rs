@@ -211,7 +211,7 @@ impl World for Act<'_> {
 
     fn prepare(&mut self) -> Result<(), SyncError> {
         self.sim.operation(|| "read the key".to_owned());
-        self.sim.with(|s| s.upstream.asking = s.elapsed);
+        self.sim.with(|s| s.upstream.asking = (s.elapsed, s.jumped));
         if self.sim.with(|s| s.daemon.has_key) { Ok(()) } else { Err(SyncError::Absent("no API key".to_owned())) }
     }
 
@@ -222,8 +222,8 @@ impl World for Act<'_> {
         let sim = self.sim;
         let start = || {
             sim.with(|s| {
-                let (now, jumped, calm) = (s.elapsed, s.jumped, s.faults.calm);
-                s.upstream.start(&source, pin, now, jumped, calm, &mut s.random)
+                let (now, calm) = (s.elapsed, s.faults.calm);
+                s.upstream.start(&source, pin, now, calm, &mut s.random)
             })
         };
         // An answer that is lost has been given, perhaps; a request may come twice.
