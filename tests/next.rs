@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use support::client::{Host, text};
 use support::http::{get, request};
@@ -225,6 +225,63 @@ fn a_restart_a_rollback_and_a_release_lose_no_asset() {
     host.ok(&["release"]);
     until("the newest again", || is_shown(&daemon, 2));
     assert!(has_assets(&daemon, 1) && has_assets(&daemon, 2));
+}
+
+/// A date of a second that has passed: what is sealed from now on has another.
+fn let_a_second_pass() {
+    let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs();
+    let now = second();
+    until("the next second", || second() > now);
+}
+
+#[test]
+fn after_a_rollback_the_date_of_what_was_there_is_not_taken_for_that_of_what_is() {
+    let host = host();
+    host.put("bundle.zip", zip(&version(1)));
+    let mut daemon = host.run();
+    until("the first version", || is_shown(&daemon, 1));
+    let date = |daemon: &Daemon| get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
+    let first = date(&daemon);
+    let_a_second_pass();
+    swap(&host, &daemon, 2);
+    let second = date(&daemon);
+    assert_ne!(first, second);
+    host.ok(&["rollback"]);
+    for _ in 0..2 {
+        until("the first version again", || is_shown(&daemon, 1));
+        let ask =
+            |fields: &[&str]| request(&daemon.address, "GET", "/", &[fields, &["Accept-Encoding: identity"]].concat());
+        let since = |name: &str, date: &str| ask(&[&format!("{name}: {date}")]).status;
+        let stale = ask(&[&format!("If-Modified-Since: {second}")]);
+        assert_eq!((stale.status, stale.text().contains("<title>v1<")), (200, true), "the bytes differ");
+        assert_eq!(since("If-Unmodified-Since", &second), 412);
+        assert_eq!((since("If-Modified-Since", &first), since("If-Unmodified-Since", &first)), (304, 200));
+        let later = "Fri, 31 Dec 2100 23:59:59 GMT";
+        assert_eq!((since("If-Modified-Since", later), since("If-Unmodified-Since", later)), (304, 200));
+        // Something else was there since that second.
+        let range = ask(&["Range: bytes=0-1", &format!("If-Range: {first}")]);
+        assert_eq!(range.status, 200);
+        // The next process knows that there was another.
+        daemon.signal("TERM");
+        assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+        daemon = host.run();
+    }
+}
+
+#[test]
+fn versions_that_are_sealed_within_one_second_do_not_share_a_date() {
+    let host = host();
+    host.put("bundle.zip", zip(&version(1)));
+    let daemon = host.run();
+    until("the first version", || is_shown(&daemon, 1));
+    let date = || get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
+    let mut before = date();
+    for n in 2..=8 {
+        swap(&host, &daemon, n);
+        let now = date();
+        assert_ne!(before, now, "version {n} and the one before");
+        before = now;
+    }
 }
 
 #[test]

@@ -381,6 +381,11 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         "Strict-Transport-Security",
         "Alt-Svc",
         "Clear-Site-Data",
+        "NEL",
+        "Refresh",
+        "Report-To",
+        "Reporting-Endpoints",
+        "Service-Worker-Allowed",
         "X-Content-Type-Options",
         "Bad Name",
         "X-Bad\u{1}",
@@ -390,7 +395,7 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         "Proxy-Authenticate",
         "Proxy-Connection",
     ];
-    let lines = names.iter().map(|name| format!("  {name}: 7\n  ! {name}\n")).collect::<Vec<_>>().concat();
+    let lines = names.iter().map(|name| format!("  ! {name}\n  {name}: 7\n")).collect::<Vec<_>>().concat();
     let text = format!("/*\n{lines}  ! Vary\n  ! Cache-Control\n  ! Content-Type\n  X-Good: yes\n");
     let page = "<p>home ".repeat(300);
     let plain = site(&[("index.html", &*page)], &[]);
@@ -406,6 +411,76 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         assert_eq!(before.body, after.body);
     }
     assert_eq!(get(&ruled.1.address, "/").header("x-good"), Some("yes"));
+}
+
+#[test]
+fn a_policy_of_a_bundle_counts_but_its_reports_go_nowhere() {
+    let text = "/*\n  Content-Security-Policy: img-src 'self'; report-uri https://x.example/r; report-to all\n  \
+                Content-Security-Policy-Report-Only: report-uri https://x.example/r\n  X-Frame-Options: ALLOWALL\n";
+    let (dir, daemon) = site(&[("index.html", "<p>home"), ("_headers", text)], &[]);
+    let home = get(&daemon.address, "/");
+    assert_eq!(home.header("content-security-policy"), Some("img-src 'self'"));
+    assert_eq!(home.header("content-security-policy-report-only"), None);
+    assert_eq!(home.header("x-frame-options"), Some("SAMEORIGIN"), "what no browser knows takes nothing away");
+    let told = end(docwharf().args(["redirects", "check"]).arg(dir.path().join("site"))).expect(1).stdout;
+    for line in
+        ["_headers:2", "_headers:3", "_headers:4", "report-uri and report-to do not count", "DENY or SAMEORIGIN"]
+    {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+}
+
+#[test]
+fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_said() {
+    const OUTSIDE: &str = "<https://x.example>; rel=preconnect";
+    const INSIDE: &str = "</a.css>; rel=preload; as=style";
+    let text = format!(
+        "/*\n  Referrer-Policy: unsafe-url\n  X-Frame-Options: DENY\n  Link: {OUTSIDE}\n  Link: {INSIDE}\n  \
+         Cache-Control: public, max-age=600\n  CDN-Cache-Control: max-age=600\n  Access-Control-Allow-Origin: *\n"
+    );
+    let host = Host::new(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
+    let both = format!("{OUTSIDE}, {INSIDE}");
+    let bundles = [
+        ("referrer-policy", Some("unsafe-url")),
+        ("x-frame-options", Some("DENY")),
+        ("link", Some(&*both)),
+        ("cache-control", Some("public, max-age=600")),
+        ("cdn-cache-control", Some("max-age=600")),
+        ("access-control-allow-origin", Some("*")),
+    ];
+    for (config, others) in [
+        ("", &[][..]),
+        ("referrerPolicy = \"same-origin\"\n", &[("referrer-policy", Some("same-origin"))]),
+        ("referrerPolicy = \"off\"\n", &[("referrer-policy", None)]),
+        ("frames = \"same\"\n", &[("x-frame-options", Some("SAMEORIGIN"))]),
+        ("frames = \"any\"\n", &[("x-frame-options", None)]),
+        ("csp = \"airgap\"\n", &[("link", Some(INSIDE))]),
+        (
+            "[access]\nallow = [\"127.0.0.0/8\"]\n",
+            &[("cache-control", Some("no-cache")), ("cdn-cache-control", None), ("access-control-allow-origin", None)],
+        ),
+        (
+            "frames = \"any\"\n[access]\nallow = [\"127.0.0.0/8\"]\n[[server.headers]]\nsource = \"/*\"\n\
+             values = { Cache-Control = \"public\", X-Frame-Options = \"DENY\", Refresh = \"600\" }\n",
+            &[
+                ("cache-control", Some("public")),
+                ("refresh", Some("600")),
+                ("cdn-cache-control", None),
+                ("access-control-allow-origin", None),
+            ],
+        ),
+    ] {
+        host.configure(config);
+        end(&mut host.command(&["sync"])).expect(0);
+        let daemon = Daemon::start(&mut host.command(&["run"]));
+        let home = get(&daemon.address, "/");
+        assert_eq!(home.status, 200, "{config}");
+        for (name, value) in
+            bundles.iter().filter(|(name, _)| others.iter().all(|(other, _)| other != name)).chain(others)
+        {
+            assert_eq!(home.header(name), *value, "{name} where the operator says {config:?}");
+        }
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ use crate::daemon::{self, protect_alone};
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
-use crate::serve::dress::Frames;
 use crate::serve::pair::Files;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
@@ -62,7 +61,7 @@ impl Serve {
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
             protection: protection(
                 parse_csp(&self.csp).map_err(|why| Failure::Usage(format!("--csp: {why}")))?,
-                Frames::default(),
+                None,
                 CSP_SIZE,
                 None,
             ),

@@ -305,6 +305,10 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
         match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
             Ok(version) => {
                 warn_of(&version);
+                // What readers keep may be from another version, as it was served before this process began.
+                if record.previous.is_some() || record.active != Some(id) {
+                    site.changes();
+                }
                 site.show(version);
                 shown = Some(id);
                 break;

@@ -37,24 +37,19 @@ impl Frames {
 }
 
 /// What an operator says about what goes along with answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// `server.referrerPolicy`; nothing is sent if it is empty.
-    pub referrer: String,
-    /// `server.frames`
-    pub frames: Frames,
+    /// `server.referrerPolicy`, if it is written down; nothing is sent if it is empty.
+    pub referrer: Option<String>,
+    /// `server.frames`, if it is written down.
+    pub frames: Option<Frames>,
     /// `server.csp` and what its policies may take; none is sent without.
     pub csp: Option<csp::Rules>,
 }
 
-/// What keeps addresses of the inside from other sites, and is what browsers do by themselves.
+/// What is sent where nobody says otherwise: it keeps addresses of the inside from other sites, and is what browsers do
+/// by themselves.
 pub const REFERRER: &str = "strict-origin-when-cross-origin";
-
-impl Default for Protection {
-    fn default() -> Protection {
-        Protection { referrer: REFERRER.to_owned(), frames: Frames::default(), csp: None }
-    }
-}
 
 /// The same as fields, made once.
 #[derive(Debug)]
@@ -66,10 +61,13 @@ pub(super) struct Dress {
 impl Dress {
     pub(super) fn new(protection: &Protection) -> Dress {
         let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
-        if let Some(value) = HeaderValue::from_str(&protection.referrer).ok().filter(|value| !value.is_empty()) {
+        if let Some(value) = HeaderValue::from_str(protection.referrer.as_deref().unwrap_or(REFERRER))
+            .ok()
+            .filter(|value| !value.is_empty())
+        {
             fields.push((REFERRER_POLICY, value));
         }
-        match protection.frames {
+        match protection.frames.unwrap_or_default() {
             Frames::Same => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"))),
             Frames::Nobody => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),
             Frames::Any => {}

@@ -6,7 +6,8 @@ use http::{Request, Response, StatusCode};
 use percent_encoding::percent_decode;
 
 use crate::site::lookup::{Files, Place, place};
-use crate::site::rules::fields::Owner;
+use crate::site::outside::csp::Preset;
+use crate::site::rules::ground::Ground;
 use crate::site::sealed::Sealed;
 
 use super::Site;
@@ -25,8 +26,19 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     let address = &decoded[base_path.len() - 1..];
     let status = response.status();
     let headers = response.headers_mut();
-    brought.apply(address, Owner::Bundle, status, headers);
-    own.fields.apply(address, Owner::Operator, status, headers);
+    brought.apply(address, Some(ground(site)), status, headers);
+    own.fields.apply(address, None, status, headers);
+}
+
+/// What a bundle leaves alone: the operator's written word counts before the bundle's, and this before our defaults.
+fn ground(site: &Site) -> Ground {
+    let protection = &site.settings.protection;
+    Ground {
+        has_referrer: protection.referrer.is_some(),
+        has_frames: protection.frames.is_some(),
+        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == Preset::Airgap),
+        is_closed: !site.settings.access.is_open(),
+    }
 }
 
 fn is_about_address(status: StatusCode) -> bool {

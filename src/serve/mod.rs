@@ -30,8 +30,8 @@ pub mod tally;
 pub mod tls;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
@@ -40,6 +40,7 @@ use quick_cache::sync::Cache;
 use tokio::sync::watch;
 
 use crate::model::digest::Digest;
+use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
 use crate::site::outside::csp;
@@ -48,6 +49,7 @@ use crate::site::sealed::Sealed;
 
 use access::Access;
 use cidr::Networks;
+use conditional::Dated;
 use dress::{Dress, Protection};
 use log::Log;
 use policy::Ready;
@@ -105,8 +107,13 @@ pub struct Site {
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
+    /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
+    exchanged: AtomicI64,
     log: Option<Arc<Log>>,
 }
+
+/// No second.
+const NEVER: i64 = i64::MIN;
 
 /// Classes of status codes, as requests are counted.
 pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
@@ -144,6 +151,7 @@ impl Site {
             inflated,
             requests: Default::default(),
             shown,
+            exchanged: AtomicI64::new(NEVER),
             log,
         })
     }
@@ -153,6 +161,7 @@ impl Site {
         let id = version.id;
         // First, so that at no moment an asset is neither here nor there.
         if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.changes();
             self.retained.keep(before, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
@@ -169,6 +178,18 @@ impl Site {
         if self.current().is_some_and(|current| current.id == id) {
             self.retained.let_go(id);
         }
+    }
+
+    /// Says that until now there was something else at some address, or may have been: dates from before this second say
+    /// nothing about what is there from now on. Comes before the change, so that no answer relies on such a date.
+    pub fn changes(&self) {
+        self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+    }
+
+    /// A file of this date, as preconditions look at it.
+    pub(crate) fn dated(&self, modified: i64) -> Dated {
+        let exchanged = self.exchanged.load(Ordering::Relaxed);
+        Dated { modified, replaced: Some(exchanged).filter(|&second| second != NEVER) }
     }
 
     /// For how long hashed assets of a replaced version are answered for.
@@ -188,6 +209,10 @@ impl Site {
 
     /// Goes by these rules of the operator from the next request on.
     pub fn obey(&self, rules: Arc<Rules>) {
+        // Rules can put one file in the place of another.
+        if self.current.load().is_some() && **self.rules.load() != *rules {
+            self.changes();
+        }
         self.rules.store(rules);
     }
 
@@ -213,6 +238,7 @@ impl Site {
 
     /// Serves nothing from the next request on.
     pub fn clear(&self) {
+        self.changes();
         self.current.store(None);
     }
 

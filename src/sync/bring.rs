@@ -80,7 +80,8 @@ pub fn bring(
     let id = sealing.proven.id;
     let image = stage.dir().join(IMAGE);
     let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
-    date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, record.active);
+    let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
+    date_files(&mut sealing.proven, unix_seconds(sealed_at), writer, &known);
     writer.finish_stage(&stage, &sealing.proven.index(sealing.image_len))?;
     // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
     let stored = File::open(writer.store().version_dir(id).join(IMAGE)).ok();
@@ -161,16 +162,17 @@ fn file(
     Ok(moved_label)
 }
 
-/// Last-Modified: a file that the active version has with the same content keeps its date, any other gets the date of
-/// the sealing.
-pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, active: Option<VersionId>) {
-    let before = active.and_then(|id| open::index(writer.store(), id).ok());
+/// Last-Modified: a file that one of the `known` versions has with the same content keeps its date, that of the first of
+/// them. Any other gets the date of the sealing, or a second before it that is no other content's: two versions may be
+/// sealed within one second, and a date must not lie ahead (RFC 9110, 8.8.2.1).
+pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, known: &[VersionId]) {
+    let before: Vec<_> = known.iter().filter_map(|&id| open::index(writer.store(), id).ok()).collect();
     for (path, entry) in &mut proven.files {
-        let same = before.as_ref().and_then(|index| {
-            let known = index.entry(index.find(path.as_bytes())?);
-            (known.content == entry.content).then_some(known.modified)
-        });
-        entry.modified = same.unwrap_or(sealed_at);
+        let at_path = || before.iter().filter_map(|index| Some(index.entry(index.find(path.as_bytes())?)));
+        entry.modified = at_path().find(|other| other.content == entry.content).map_or(sealed_at, |same| same.modified);
+        while at_path().any(|other| other.content != entry.content && other.modified == entry.modified) {
+            entry.modified -= 1;
+        }
     }
 }
 

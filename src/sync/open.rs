@@ -61,12 +61,10 @@ pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> R
             }
             let metadata = file.metadata().map_err(failed)?;
             let sealed_at = unix_seconds(metadata.modified().map_err(failed)?);
-            let other = writer
-                .store()
-                .record()
-                .ok()
-                .and_then(|r| [r.active, r.previous].into_iter().flatten().find(|&v| v != id));
-            date_files(&mut proven, sealed_at, writer, other);
+            let record = writer.store().record().unwrap_or_default();
+            let known: Vec<VersionId> =
+                [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
+            date_files(&mut proven, sealed_at, writer, &known);
             let bytes = proven.index(metadata.len());
             // A cache: a store that cannot be written to serves all the same.
             if let Err(error) = writer.replace_index(id, &bytes) {

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod docs_json;
 pub mod fields;
+pub mod ground;
 pub mod hosting;
 pub mod pattern;
 pub mod route;
