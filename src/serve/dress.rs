@@ -94,15 +94,9 @@ pub(super) struct Shown {
 impl Shown {
     pub(super) fn new(version: &Sealed, file: usize) -> Shown {
         let path = version.index().path(file);
-        let is_read = matches!(sort(path), Some(Sort::Page | Sort::Drawing | Sort::Script));
-        Shown { version: version.id, file, counts: is_read || is_document(path) }
+        let counts = matches!(sort(path), Some(Sort::Page | Sort::Document | Sort::Drawing | Sort::Script));
+        Shown { version: version.id, file, counts }
     }
-}
-
-/// Whether a browser shows a file that is not read here as a document that could run something.
-fn is_document(path: &[u8]) -> bool {
-    let ends = |end: &[u8]| path.len() > end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
-    [b".xml".as_slice(), b".xhtml", b".xht"].into_iter().any(ends)
 }
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.

@@ -222,6 +222,8 @@ impl Sink for Listener<'_> {
                     self.said.mentions.push(origin);
                 }
             }
+            Fact::Enters => self.base.enter(),
+            Fact::Leaves => self.base.leave(),
             Fact::ServiceWorker => self.said.service_worker = true,
             _ => {}
         }

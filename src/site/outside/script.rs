@@ -1,6 +1,8 @@
 //! What a script asks for, as far as it says so in so many words: an address as text in the place where a browser's own
 //! functions take one. What it puts together of parts, or takes from elsewhere, cannot be told.
 
+use std::ops::Range;
+
 use super::{Fact, Kind};
 
 /// What stands before an address tells what it is for; further back nobody looks, in bytes.
@@ -19,7 +21,6 @@ const CALLS: &[(&str, Kind)] = &[
     (".open('GET',", Kind::Connect),
     (".open(\"POST\",", Kind::Connect),
     (".open('POST',", Kind::Connect),
-    ("importScripts(", Kind::Script),
     ("import(", Kind::Script),
     ("import", Kind::Script),
     ("from", Kind::Script),
@@ -29,9 +30,12 @@ const CALLS: &[(&str, Kind)] = &[
 /// Tells of each address with a host in a script.
 pub(super) fn read(script: &str, tell: &mut dyn FnMut(Fact<'_>)) {
     let makes_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
+    let mut lists = lists(script).into_iter().peekable();
     for (at, _) in script.match_indices("//") {
+        while lists.next_if(|list| list.end <= at).is_some() {}
         if let Some((text, start)) = address(script, at) {
-            match purpose(&script.as_bytes()[..start], makes_scripts) {
+            let is_listed = lists.peek().is_some_and(|list| list.contains(&start));
+            match if is_listed { Some(Kind::Script) } else { purpose(&script.as_bytes()[..start], makes_scripts) } {
                 Some(kind) => tell(Fact::Address(kind, text)),
                 None => tell(Fact::Mention(text)),
             }
@@ -63,6 +67,32 @@ fn address(script: &str, at: usize) -> Option<(&str, usize)> {
     // What a template puts in is not known, and neither is the host then.
     let is_whole = !host[len..].starts_with(b"$");
     (good && is_whole).then(|| (&script[start..at + 2 + len], quote))
+}
+
+/// Where the texts stand that `importScripts` is called with: it takes any number of them.
+fn lists(script: &str) -> Vec<Range<usize>> {
+    const CALL: &str = "importScripts";
+    let bytes = script.as_bytes();
+    let mut lists: Vec<Range<usize>> = Vec::new();
+    for (at, _) in script.match_indices(CALL) {
+        let is_own = at.checked_sub(1).is_some_and(|before| is_name(bytes[before]));
+        // What stands in a list is no call: each byte is looked at once.
+        if is_own || lists.last().is_some_and(|list| at < list.end) {
+            continue;
+        }
+        let space = |at: usize| at + bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        let start = space(at + CALL.len());
+        let mut end = start;
+        // The parenthesis, then the commas.
+        while matches!((bytes.get(end), end == start), (Some(b'('), true) | (Some(b','), false)) {
+            let quote = space(end + 1);
+            let Some(b'"' | b'\'' | b'`') = bytes.get(quote) else { break };
+            let len = bytes[quote + 1..].iter().position(|b| *b == bytes[quote]);
+            end = space(len.map_or(bytes.len(), |len| quote + 1 + len + 1));
+        }
+        lists.push(start..end);
+    }
+    lists
 }
 
 /// What the text whose quote stands behind `before` is for.
@@ -146,6 +176,28 @@ mod tests {
         );
         let tag = r#"var g=document.createElement("script");g.async=1;g.src="https://t.example/t.js""#;
         assert_eq!(found(tag), ["script https://t.example"]);
+    }
+
+    #[test]
+    fn import_scripts_takes_any_number_of_addresses() {
+        let script = r#"importScripts("https://a.example/a.js" , '/own.js',`//b.example/b.js`, x, "https://no.example/");
+            reimportScripts("https://no.example/"); self.importScripts('//c.example/' + x); importScripts('//d.example/"#;
+        assert_eq!(
+            found(script),
+            [
+                "script https://a.example",
+                "script //b.example",
+                "? https://no.example",
+                "? https://no.example",
+                "script //c.example",
+                "script //d.example",
+            ]
+        );
+        for script in ["importScripts", "importScripts(", "importScripts('", "importScripts('a',", "importScripts('a' "]
+        {
+            assert_eq!(found(script), Vec::<String>::new());
+        }
+        found(&"importScripts('a','importScripts(".repeat(1 << 18));
     }
 
     #[test]
