@@ -20,6 +20,7 @@ use crate::serve::access::Access;
 use crate::serve::listener::{self, Listener};
 use crate::serve::log::Log;
 use crate::serve::pulse::{EVERY, Pulse};
+use crate::serve::retained::Opening;
 use crate::serve::tls::Tls;
 use crate::serve::{Settings, Site};
 use crate::site::mapping;
@@ -161,11 +162,12 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let pulse = pulse(notifier);
     announce(&live.addresses);
     notifier.ready();
+    let opening_earlier = Opening::begin(&site);
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
-    earlier::keep(&writer, &site);
+    earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
     // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never

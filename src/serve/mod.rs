@@ -171,6 +171,11 @@ impl Site {
         }
     }
 
+    /// Whether versions that were replaced before this process began are still being opened.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.retained.is_opening()
+    }
+
     /// For how long hashed assets of a replaced version are answered for.
     pub fn asset_grace(&self) -> Duration {
         self.settings.asset_grace
