@@ -16,7 +16,7 @@ use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
-use crate::serve::access::Access;
+use crate::serve::access::{Access, Door};
 use crate::serve::listener::{self, Listener};
 use crate::serve::log::Log;
 use crate::serve::pulse::{EVERY, Pulse};
@@ -172,8 +172,8 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let metrics = Arc::new(Metrics::new(tls.is_some()));
     // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
     // read by anybody.
-    let (asset_grace, access) = (Duration::ZERO, Access::default());
-    let staged = Site::new(Settings { asset_grace, access, ..config.settings.clone() });
+    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.door));
+    let staged = Site::new(Settings { asset_grace, door, ..config.settings.clone() });
     staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
@@ -223,6 +223,11 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     while admins.join_next().await.is_some() {}
     drop(lock);
     ended
+}
+
+/// The same proxies, and nobody is asked who they are.
+pub(super) fn open_to_all(door: &Door) -> Door {
+    Door { access: Access::default(), proxies: door.proxies.clone() }
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {

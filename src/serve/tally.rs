@@ -69,13 +69,13 @@ impl Told {
         begun: Instant,
         response: Response<Body>,
     ) -> Response<Told> {
-        let settings = &site.settings;
+        let door = site.door();
         let headers = request.headers();
-        let client = Client::of(&settings.proxies, request);
+        let client = Client::of(&door.proxies, request);
         let line = Line {
             time: std::time::SystemTime::now(),
             client: log.address.of(client.address),
-            user: settings.access.user(client, headers).map(kept),
+            user: door.access.user(client, headers).map(kept),
             method: request.method().clone(),
             target: kept_target(request.uri()),
             protocol: request.version(),
