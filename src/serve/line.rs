@@ -310,7 +310,7 @@ mod tests {
                 line.referrer = line.agent.clone();
                 line.target = format!("/{}", "%09".repeat(20_000)).parse().unwrap();
                 let text = line.write(format, 5, Duration::ZERO);
-                assert!(text.len() < 5 * MOST && text.matches("...\"").count() >= 3, "{} bytes", text.len());
+                assert!(text.len() < 5 * MOST && text.matches("...").count() >= 3, "{} bytes", text.len());
                 assert!(format == Format::Combined || serde_json::from_str::<serde_json::Value>(&text).is_ok());
             }
         }
