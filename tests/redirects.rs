@@ -685,6 +685,33 @@ fn a_bundle_made_to_be_slow_is_not() {
     }
 }
 
+#[test]
+fn a_query_is_encoded_where_it_goes_into_a_location() {
+    let (_dir, daemon) = site(
+        &with(&[("_redirects", "/old /guides/start 302\n/own /b?x=1 302\n/self /self 302\n")]),
+        &["--base-path", "/docs", "--slashes", "redirect"],
+    );
+    let raw = "a=\\^`|{}&b=%2f%zz%&c=é";
+    let sent = "a=%5C%5E%60%7C%7B%7D&b=%2f%25zz%25&c=%C3%A9";
+    all_led(
+        &daemon,
+        &[
+            (&format!("/docs/old?{raw}"), 302, &format!("/docs/guides/start?{sent}")),
+            (&format!("/docs/own?{raw}"), 302, &format!("/docs/b?x=1&{sent}")),
+            (&format!("/docs/guides/start/?{raw}"), 307, &format!("/docs/guides/start?{sent}")),
+            (&format!("/?{raw}"), 307, &format!("/docs/?{sent}")),
+            // What leads to itself leads nowhere, however it is asked for.
+            (&format!("/docs/self?{raw}"), 404, ""),
+        ],
+    );
+    // Some of it never gets so far; what does is encoded.
+    for target in ["/docs/old?\"", "/docs/old?<b>", "/docs/old?a[]"] {
+        let (status, location) = led(&daemon, target);
+        let is_good = location.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>[]".contains(&b));
+        assert!(is_good && [302, 400].contains(&status), "{target}: {status} {location}");
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // redirects check
 
@@ -772,6 +799,34 @@ fn check_looks_at_folders_archives_and_versions_with_the_operators_rules() {
     assert_eq!(found(1, Path::new("active"), &with_config), all);
     let ended = end(docwharf().args(["redirects", "check", "no-such-thing"]).args(with_config)).expect(2);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn a_check_that_would_take_too_long_stops_and_says_so() {
+    let dir = folder();
+    let page = &[("index.html", "<p>home")][..];
+    // As large a file as is read, each rule to be held against all before it down to its last byte.
+    let long = "x".repeat(1_900);
+    let rule = |source: String| format!("{{\"source\":\"/{long}/{source}\",\"destination\":\"/index.html\"}}");
+    let patterns = (0..1_000).map(|n| rule(format!("{n}/:rest*")));
+    let rules: Vec<String> = patterns.chain((0..3_000).map(|n| rule(format!("{n}-{n}")))).collect();
+    let docs = format!("{{\"redirects\":[{}]}}", rules.join(","));
+    let root = write_site(&dir.path().join("slow"), &[page, &[("docs.json", &docs)]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    let unchecked = json["unchecked"].as_u64().unwrap();
+    assert!((1..3_000).contains(&unchecked) && json["rules"] == 4_000, "{unchecked}");
+    assert_eq!(json["findings"].as_array().unwrap().len(), 0);
+    let told = end(docwharf().args(["redirects", "check"]).arg(&root)).expect(1).stdout;
+    assert!(told.starts_with(&format!("the last {unchecked} rules not looked at")), "{told}");
+    // As many ordinary ones are all looked at.
+    let patterns = (0..1_000).map(|n| format!("/moved/section-{n}/* / 302\n")).collect::<Vec<_>>().concat();
+    let exact = (0..9_000).map(|n| format!("/guides/chapter-{n}/page-{n} / 302\n")).collect::<Vec<_>>().concat();
+    let last = "/guides/chapter-7/page-7 / 302\n/moved/section-7/x / 302\n";
+    let root = write_site(&dir.path().join("usual"), &[page, &[("_redirects", &(patterns + &exact + last))]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    assert_eq!((&json["unchecked"], &json["rules"]), (&0.into(), &10_002.into()));
+    let kinds: Vec<_> = json["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].clone()).collect();
+    assert_eq!(kinds, ["shadowed", "shadowed"]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

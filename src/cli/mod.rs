@@ -297,20 +297,22 @@ impl Context {
         }
     }
 
-    /// The limits of the configuration, where one is named; commands on a single bundle need none.
-    fn limits(&self) -> Result<Limits, Failure> {
+    /// The configuration, where one is named; commands on a single bundle need none.
+    fn named_config(&self) -> Result<Option<Config>, Failure> {
         if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
-            return Ok(Limits::default());
+            return Ok(None);
         }
-        Ok(self.config()?.intent.effort.limits)
+        self.config().map(Some)
     }
 
-    /// How addresses are understood, where a configuration is named; a single bundle needs none.
+    /// Its limits.
+    fn limits(&self) -> Result<Limits, Failure> {
+        Ok(self.named_config()?.map_or_else(Limits::default, |config| config.intent.effort.limits))
+    }
+
+    /// How it says that addresses are understood.
     fn addresses(&self) -> Result<Addresses, Failure> {
-        if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
-            return Ok(Addresses::default());
-        }
-        Ok(self.config()?.intent.gate.addresses)
+        Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
     }
 
     /// What opening a stored version may cost.

@@ -414,17 +414,15 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         Value::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
-    let mut settings = Settings {
+    Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
         protection: protection::check(checker),
+        door: check_access(checker),
         hsts: check_hsts(checker),
-        ..Settings::default()
-    };
-    check_access(checker, &mut settings);
-    settings
+    }
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
-use crate::serve::access::Access;
+use crate::serve::access::{Access, Door};
 use crate::serve::listener::{self, Listener};
 use crate::serve::log::Log;
 use crate::serve::pulse::{EVERY, Pulse};
+use crate::serve::retained::Opening;
 use crate::serve::tls::Tls;
 use crate::serve::{Settings, Site};
 use crate::site::mapping;
@@ -161,17 +162,18 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let pulse = pulse(notifier);
     announce(&live.addresses);
     notifier.ready();
+    let opening_earlier = Opening::begin(&site);
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
-    earlier::keep(&writer, &site);
+    earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
     // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
     // read by anybody.
-    let (asset_grace, access) = (Duration::ZERO, Access::default());
-    let staged = Site::new(Settings { asset_grace, access, ..config.settings.clone() });
+    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.door));
+    let staged = Site::new(Settings { asset_grace, door, ..config.settings.clone() });
     staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
@@ -221,6 +223,11 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     while admins.join_next().await.is_some() {}
     drop(lock);
     ended
+}
+
+/// The same proxies, and nobody is asked who they are.
+pub(super) fn open_to_all(door: &Door) -> Door {
+    Door { access: Access::default(), proxies: door.proxies.clone() }
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {

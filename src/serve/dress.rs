@@ -10,7 +10,7 @@ use crate::site::sealed::Sealed;
 use super::Site;
 use super::access::insist_on_tls;
 use super::body::Body;
-use super::fields::fields;
+use super::fields::{fields, keep_private};
 use super::policy;
 
 /// Who may show the site in a frame (`server.frames`).
@@ -109,6 +109,7 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     }
     police(site, version, response);
     insist_on_tls(site, request, response.headers_mut());
+    keep_private(site, response.headers_mut());
     // Last, because whoever writes a rule knows what is there.
     fields(site, version, request, response);
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use http::{Request, Response, StatusCode};
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use percent_encoding::percent_decode;
 
 use crate::site::lookup::{Files, Place, place};
@@ -27,7 +28,22 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     let status = response.status();
     let headers = response.headers_mut();
     brought.apply(address, Some(ground(site)), status, headers);
+    keep_private(site, headers);
     own.fields.apply(address, None, status, headers);
+}
+
+/// Where not everybody may read, nothing that lasts is for shared caches (RFC 9111, 5.2.2.7): they would give it to those
+/// who may not. What an operator's rule says comes after this and counts.
+pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
+    let Some(said) = headers.get(CACHE_CONTROL).filter(|_| !site.door().access.is_open()) else { return };
+    let said = said.as_bytes();
+    let names = |word: &[u8]| said.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
+    if names(b"private") || names(b"no-store") || !names(b"max-age") {
+        return;
+    }
+    if let Ok(value) = HeaderValue::from_bytes(&[b"private, ", said].concat()) {
+        headers.insert(CACHE_CONTROL, value);
+    }
 }
 
 /// What a bundle leaves alone: the operator's written word counts before the bundle's, and this before our defaults.
@@ -37,7 +53,7 @@ fn ground(site: &Site) -> Ground {
         has_referrer: protection.referrer.is_some(),
         has_frames: protection.frames.is_some(),
         is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == Preset::Airgap),
-        is_closed: !site.settings.access.is_open(),
+        is_closed: !site.door().access.is_open(),
     }
 }
 

@@ -50,6 +50,18 @@ pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Requ
     response
 }
 
+/// The decoded address within the site that this asks for, if it may be that of an asset of an earlier version which is not
+/// open yet. Only at a start is there any.
+pub(super) fn asset_to_come<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Option<Vec<u8>> {
+    let decoded: Vec<u8> = percent_decode(request.uri().path().as_bytes()).collect();
+    let address = decoded.strip_prefix(site.settings.base_path.as_bytes())?;
+    let may_come = matches!(*request.method(), Method::GET | Method::HEAD)
+        && site.retained.may_have(address)
+        && version?.find(address).is_none()
+        && access::refuse(site, request).is_none();
+    may_come.then(|| address.to_vec())
+}
+
 fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
     let head = request.method() == Method::HEAD;
     if let Some(refusal) = refuse(request, head) {

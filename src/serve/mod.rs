@@ -47,8 +47,7 @@ use crate::site::outside::csp;
 use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
-use access::Access;
-use cidr::Networks;
+use access::Door;
 use conditional::Dated;
 use dress::{Dress, Protection};
 use log::Log;
@@ -68,10 +67,8 @@ pub struct Settings {
     pub asset_grace: Duration,
     /// What goes along with answers to protect readers.
     pub protection: Protection,
-    /// Proxies whose word is believed about who asks.
-    pub proxies: Networks,
-    /// Who may read.
-    pub access: Access,
+    /// Who may read when it begins; see [`Site::admit`].
+    pub door: Door,
     /// Strict-Transport-Security, for clients that speak https.
     pub hsts: Option<HeaderValue>,
 }
@@ -84,8 +81,7 @@ impl Default for Settings {
             identity_cache: 64 << 20,
             asset_grace: Duration::from_hours(72),
             protection: Protection::default(),
-            proxies: Networks::default(),
-            access: Access::default(),
+            door: Door::default(),
             hsts: None,
         }
     }
@@ -101,6 +97,8 @@ pub struct Site {
     pub(crate) retained: Retained,
     /// The operator's rules, which can change while it runs.
     rules: ArcSwap<Rules>,
+    /// Who may read, which can, too.
+    door: ArcSwap<Door>,
     /// The policies of a version, as soon as they are known.
     policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
@@ -141,12 +139,14 @@ impl Site {
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
+        let door = ArcSwap::from_pointee(settings.door.clone());
         Arc::new(Site {
             settings,
             dress,
             current,
             retained,
             rules,
+            door,
             policies,
             inflated,
             requests: Default::default(),
@@ -192,6 +192,11 @@ impl Site {
         Dated { modified, replaced: Some(exchanged).filter(|&second| second != NEVER) }
     }
 
+    /// Whether versions that were replaced before this process began are still being opened.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.retained.is_opening()
+    }
+
     /// For how long hashed assets of a replaced version are answered for.
     pub fn asset_grace(&self) -> Duration {
         self.settings.asset_grace
@@ -219,6 +224,16 @@ impl Site {
     /// The operator's rules.
     pub fn rules(&self) -> Guard<Arc<Rules>> {
         self.rules.load()
+    }
+
+    /// Lets these in, and nobody else, from the next request on, also of connections that are open.
+    pub fn admit(&self, door: Door) {
+        self.door.store(Arc::new(door));
+    }
+
+    /// Who may read now.
+    pub fn door(&self) -> Guard<Arc<Door>> {
+        self.door.load()
     }
 
     /// Tells whenever a version has been shown.

@@ -2,9 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::base::regular;
 use crate::base::secret::Secret;
 
 use super::SyncError;
+
+/// No key is longer, in bytes, with whatever blanks stand around it.
+const LARGEST: u64 = 64 << 10;
 
 /// Where the key is: the first of these that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +49,7 @@ impl KeyPlace {
         let text = match self {
             KeyPlace::Given(key) => key.expose().to_owned(),
             KeyPlace::Nowhere => return Err(absent(none.to_owned())),
-            KeyPlace::File(path) | KeyPlace::Credential(path) => std::fs::read_to_string(path)
+            KeyPlace::File(path) | KeyPlace::Credential(path) => regular::read_text(path, LARGEST)
                 .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
         };
         let key = text.trim();
