@@ -44,6 +44,7 @@ impl Agent {
     pub(super) fn take_over(&mut self, config: Config) {
         for (key, same) in [
             ("store.path", config.store == self.config.store),
+            ("store.scrub", config.scrub == self.config.scrub),
             ("server.listen", config.listen == self.config.listen),
             ("tls.listen", listens(&config) == listens(&self.config)),
             ("access.log", config.log == self.config.log),
