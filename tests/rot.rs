@@ -251,7 +251,7 @@ fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_ser
     assert_eq!(host.status()["damaged"], json!(two));
     let daemon = host.run();
     assert!(is_served(&daemon, "one"), "{}", host.log());
-    assert_eq!(host.status()["daemon"]["served"], host.status()["previous"]);
+    until("the agent tells what it serves", || host.status()["daemon"]["served"] == host.status()["previous"]);
 }
 
 #[test]
