@@ -60,6 +60,8 @@ pub struct Config {
     pub threads: Option<usize>,
     /// Where versions are kept.
     pub store: PathBuf,
+    /// After how long a version is proved again; none for never.
+    pub scrub: Option<Duration>,
     /// Where the site is served.
     pub listen: Vec<SocketAddr>,
     /// How.
@@ -204,6 +206,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = store_path(&mut checker, &base_of);
+    let scrub = space::scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
     // A site may be served encrypted only.
@@ -220,6 +223,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         inbox,
         threads,
         store,
+        scrub,
         listen,
         settings,
         rules,

@@ -40,6 +40,7 @@ use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
+use super::scrub::Rotten;
 use super::work::{Done, Running, Work, half_the_cores};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -127,6 +128,7 @@ enum Woken {
     Time,
     Glance,
     Order(Call),
+    Rotten(Rotten),
 }
 
 impl Agent {
@@ -199,6 +201,7 @@ impl Agent {
         &mut self,
         mut hangup: Signal,
         mut orders: mpsc::Receiver<Call>,
+        mut rotten: mpsc::Receiver<Rotten>,
     ) -> Result<(), DaemonError> {
         loop {
             self.begin();
@@ -214,6 +217,7 @@ impl Agent {
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
                 Some(call) = orders.recv() => Woken::Order(call),
+                Some(rotten) = rotten.recv() => Woken::Rotten(rotten),
             };
             match woken {
                 Woken::Hangup => {
@@ -246,6 +250,7 @@ impl Agent {
                 Woken::Time => self.time_has_come(),
                 Woken::Glance => self.look_into_inbox(),
                 Woken::Order(call) => self.order(call).await,
+                Woken::Rotten(rotten) => self.give_up(rotten).await,
             }
         }
     }

@@ -45,7 +45,7 @@ fn take_up(store: &Store, site: &Site) {
     }
     let now = unix_seconds(SystemTime::now());
     let mut replaced = store.replaced();
-    replaced.retain(|&(id, _)| store.has(id) && store.suspect() != Some(id));
+    replaced.retain(|&(id, _)| store.has_whole(id));
     replaced.sort_by_key(|&(_, until)| std::cmp::Reverse(until));
     for (id, until) in replaced.into_iter().take(retained::MOST) {
         // A clock that was set back since then must not make it older or younger than new.

@@ -13,6 +13,7 @@ mod orders;
 mod policies;
 mod publisher;
 mod reload;
+mod scrub;
 mod sockets;
 mod start;
 mod work;

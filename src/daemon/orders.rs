@@ -180,7 +180,7 @@ impl Agent {
     pub(super) async fn show_active(&mut self) {
         let Some(id) = self.active().filter(|&id| self.shown != Some(id)) else { return };
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        let opened = spawn_blocking(move || open::open(&writer, id, &effort, writer.store().suspect() == Some(id)));
+        let opened = spawn_blocking(move || open::open_doubted(&writer, id, &effort));
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok(version) => self.show(id, version),
             Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),

@@ -49,6 +49,7 @@ impl Agent {
         self.config.settings.door = door;
         for (key, same) in [
             ("store.path", config.store == self.config.store),
+            ("store.scrub", config.scrub == self.config.scrub),
             ("server.listen", config.listen == self.config.listen),
             ("tls.listen", listens(&config) == listens(&self.config)),
             ("access.log", config.log == self.config.log),

@@ -35,7 +35,8 @@ use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::work::half_the_cores;
 use super::{
-    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, sockets, urls,
+    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, scrub, sockets,
+    urls,
 };
 
 /// Orders beyond this many wait at the socket.
@@ -190,6 +191,10 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         config.threads.unwrap_or_else(half_the_cores),
         Arc::clone(&live),
     ));
+    let (rotten, found) = mpsc::channel(1);
+    if let Some(every) = config.scrub {
+        tokio::spawn(scrub::live(Arc::clone(&writer), every, rotten));
+    }
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
@@ -210,7 +215,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     tokio::select! {
         ended = &mut server => return finish(ended),
         () = signals.stop() => notifier.stopping(),
-        ended = agent.live(hangup, orders) => {
+        ended = agent.live(hangup, orders, found) => {
             notifier.stopping();
             return ended;
         }
@@ -221,6 +226,9 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     drop(agent);
     let ended = finish(server.await);
     while admins.join_next().await.is_some() {}
+    if let Err(error) = lock.end_run() {
+        tracing::warn!("{}; what is stored is read again at the next start", Chain(&error));
+    }
     drop(lock);
     ended
 }
@@ -305,11 +313,10 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
         SyncError::Store(error) => DaemonError::Store(error),
         other => DaemonError::FirstSync(other),
     })?;
-    let suspect = writer.store().suspect();
     let stored = writer.store().versions()?;
     let mut shown = None;
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
-        match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
+        match open::open_doubted(writer, id, &config.intent.effort) {
             Ok(version) => {
                 warn_of(&version);
                 // What readers keep may be from another version, as it was served before this process began.
@@ -322,10 +329,6 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
             }
             Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
         }
-    }
-    // The mark stays until the version is found whole or mended, or the next start would trust it again.
-    if suspect.is_some() && suspect == shown {
-        writer.clear_suspect()?;
     }
     mapping::mark_suspects_in(writer.suspect_file()?);
     if shown.is_some() && record.active != shown {

@@ -147,7 +147,7 @@ fn act(
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
     let due = active.filter(|&id| result.is_ok() && shown != Some(id));
-    let opened = due.map(|id| (id, open::open(writer, id, &intent.effort, writer.store().suspect() == Some(id))));
+    let opened = due.map(|id| (id, open::open_doubted(writer, id, &intent.effort)));
     (result, opened)
 }
 

@@ -10,7 +10,8 @@
 //! downloads/         a bundle on its way, kept for being continued
 //! history.jsonl      who, what, when
 //! control.sock       orders, while a daemon has the store open
-//! suspect            a version that lost part of its file while it was served
+//! suspect            versions that were found damaged
+//! scrub.json         when versions were proved last, and whether a daemon is running
 //! ```
 //!
 //! A version arrives by one rename of a folder whose files are already on disk; after it come the receipt, the record
@@ -23,6 +24,7 @@ mod owner;
 pub mod prune;
 pub mod record;
 mod replaced;
+pub mod rot;
 pub mod space;
 pub mod writer;
 
@@ -202,7 +204,7 @@ impl Store {
     pub fn record(&self) -> Result<Record, StoreError> {
         let path = self.root.join(record::FILE);
         match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged { path, source }),
+            Ok(bytes) => record::decode(&bytes).map_err(|source| StoreError::Damaged { path, source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
         }
@@ -275,11 +277,6 @@ impl Store {
             (None, _) => Err(StoreError::Unknown(name.to_owned())),
             (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
         }
-    }
-
-    /// The version that was marked as damaged while it was served.
-    pub fn suspect(&self) -> Option<VersionId> {
-        std::fs::read_to_string(self.root.join(writer::SUSPECT)).ok()?.lines().next()?.parse().ok()
     }
 }
 

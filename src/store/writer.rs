@@ -18,8 +18,6 @@ use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, owner};
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
-/// Where a damaged version is marked.
-pub const SUSPECT: &str = "suspect";
 
 /// A store held open for writing.
 #[derive(Debug)]
@@ -27,6 +25,8 @@ pub struct Writer {
     store: Store,
     /// Whose turn it is to change the record.
     turn: Mutex<()>,
+    /// Whose turn it is to change what is known of rot.
+    pub(super) marks: Mutex<()>,
     /// Who has versions mapped that he could do without.
     holder: OnceLock<Holder>,
     _lock: Lock,
@@ -101,7 +101,13 @@ impl Writer {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
-        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), holder: OnceLock::new(), _lock: lock };
+        let writer = Writer {
+            store: Store::at(root),
+            turn: Mutex::new(()),
+            marks: Mutex::new(()),
+            holder: OnceLock::new(),
+            _lock: lock,
+        };
         owner::check(root).map_err(StoreError::io("trust the folders of", root))?;
         writer.sweep()?;
         Ok(writer)
@@ -280,7 +286,8 @@ impl Writer {
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.store.root.join(record::FILE);
-        durable::replace(&self.store.root, record::FILE, &json(record)).map_err(StoreError::io("write", &path))
+        durable::replace(&self.store.root, record::FILE, &record::encode(record))
+            .map_err(StoreError::io("write", &path))
     }
 
     /// Adds a line to history. A failure is no reason to undo what has happened; it is logged.
@@ -301,19 +308,6 @@ impl Writer {
         if let Err(error) = result {
             tracing::warn!("cannot write {}: {}", path.display(), words(&error));
         }
-    }
-
-    /// Opens the file in which a damaged version is marked.
-    pub fn suspect_file(&self) -> Result<File, StoreError> {
-        let path = self.store.root.join(SUSPECT);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
-        file.map_err(StoreError::io("open", &path))
-    }
-
-    /// Forgets the mark.
-    pub fn clear_suspect(&self) -> Result<(), StoreError> {
-        let path = self.store.root.join(SUSPECT);
-        self.suspect_file()?.set_len(0).map_err(StoreError::io("clear", &path))
     }
 }
 
@@ -348,7 +342,8 @@ fn write_sealed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn json(value: &impl serde::Serialize) -> Vec<u8> {
+/// Indented, for people.
+pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
     bytes.push(b'\n');
     bytes

@@ -197,7 +197,7 @@ impl World for Act<'_> {
     }
 
     fn has(&self, id: VersionId) -> bool {
-        self.writer.store().has(id)
+        self.writer.store().has_whole(id)
     }
 
     fn is_empty(&self) -> Result<bool, SyncError> {
@@ -268,7 +268,7 @@ impl World for Act<'_> {
         let demanded = self.intent.sha256.map(|digest| digest.hex());
         let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
         let mut known = Vec::new();
-        for id in [record.active, record.newest].into_iter().flatten().filter(|&id| store.has(id)) {
+        for id in [record.active, record.newest].into_iter().flatten().filter(|&id| store.has_whole(id)) {
             let receipts = store.receipts(id);
             let ours = receipts.iter().rev().find(|receipt| receipt.source == source);
             if let Some(receipt) = ours.filter(|receipt| wanted(receipt.archive_sha256.as_ref()))

@@ -95,7 +95,7 @@ pub fn bring(
         open::open(writer, id, &effort, false)?;
     }
     let before = record.clone();
-    let filed = file(writer, record, arrival, &sealing.proven, who, committed);
+    let filed = file(writer, record, arrival, &sealing.proven, who);
     if filed.is_err() {
         *record = before;
         if committed == Committed::New
@@ -123,11 +123,11 @@ fn file(
     arrival: &Arrival<'_>,
     proven: &Proven,
     who: &str,
-    committed: Committed,
 ) -> Result<Option<String>, SyncError> {
     let id = proven.id;
-    if committed != Committed::Known && writer.store().suspect() == Some(id) {
-        writer.clear_suspect()?;
+    // What was known has been compared, or proved.
+    if writer.store().is_suspect(id) {
+        writer.clear_suspect(id)?;
     }
     let time = now();
     writer.receive(

@@ -54,7 +54,8 @@ pub(super) fn decide(
 ) -> Result<Decided, SyncError> {
     let mut verdict = None;
     loop {
-        match apply(&mut |record| step(record, intent, asker.force, verdict.take(), |id| writer.store().has(id)))? {
+        match apply(&mut |record| step(record, intent, asker.force, verdict.take(), |id| writer.store().has_whole(id)))?
+        {
             Step::Done(decided) => return Ok(decided),
             // Opening a version may take a while, too.
             Step::Judge(..) if (asker.stop)() => return Err(SyncError::Interrupted),

@@ -22,6 +22,7 @@ pub mod plan;
 mod room;
 pub mod run;
 pub mod schedule;
+pub mod scrub;
 pub mod settle;
 pub mod staged;
 pub mod watch;

@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::base::chain::Chain;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::seal::{self, Effort};
@@ -42,6 +43,17 @@ fn leased(path: &Path) -> io::Result<File> {
     }
     let (held, named) = (file.metadata()?, std::fs::metadata(path)?);
     if (held.dev(), held.ino()) == (named.dev(), named.ino()) { Ok(file) } else { leased(path) }
+}
+
+/// Opens a version that may have been found damaged: then it is proved first, and no longer doubted if it is whole.
+pub fn open_doubted(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
+    let is_doubted = writer.store().is_suspect(id);
+    let version = open(writer, id, effort, is_doubted)?;
+    if is_doubted && let Err(error) = writer.clear_suspect(id) {
+        // It is proved again at the next start, no more than that.
+        tracing::warn!("{}", Chain(&error));
+    }
+    Ok(version)
 }
 
 /// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`

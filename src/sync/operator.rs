@@ -42,7 +42,7 @@ pub fn rollback(writer: &Writer, who: &str, effort: &Effort) -> Result<Chosen, S
 
 /// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
 fn opened(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
-    open::open(writer, id, effort, writer.store().suspect() == Some(id))
+    open::open_doubted(writer, id, effort)
 }
 
 fn hold_at(
