@@ -689,7 +689,12 @@ fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
         deflated("index.html", "home"),
         deflated("app.0ab12cd3.js", "x"),
         deflated("own.html", "x"),
-        deflated("_headers", "/own.html\n  Cache-Control: max-age=600\n"),
+        deflated("odd.html", "x"),
+        deflated(
+            "_headers",
+            "/own.html\n  Cache-Control: max-age=600\n\
+             /odd.html\n  Cache-Control: no-transform, private=\"x-a\"\n  Expires: Thu, 01 Dec 2037 16:00:00 GMT\n",
+        ),
     ]);
     for (allow, is_open) in [("[]", true), ("[\"127.0.0.0/8\"]", false)] {
         let host = host().set("access.allow", allow);
@@ -701,6 +706,7 @@ fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
         assert_eq!(said("/app.0ab12cd3.js"), format!("{private}max-age=31536000, immutable"));
         assert_eq!(said("/own.html"), format!("{private}max-age=600"));
         assert_eq!(said("/none.js"), format!("{private}max-age=60"));
-        assert_eq!(said("/"), "no-cache");
+        assert_eq!(said("/odd.html"), format!("{private}no-transform, private=\"x-a\""));
+        assert_eq!(said("/"), format!("{private}no-cache"));
     }
 }

@@ -71,6 +71,12 @@ impl Host {
         drop(daemon);
     }
 
+    /// How often history tells of this.
+    fn told(&self, what: &str) -> usize {
+        let history = std::fs::read_to_string(self.path("store/history.jsonl")).unwrap();
+        history.lines().filter(|line| line.contains(&format!("\"what\":\"{what}\""))).count()
+    }
+
     fn file(&self, id: &str, name: &str) -> PathBuf {
         self.path("store/versions").join(id).join(name)
     }
@@ -218,6 +224,31 @@ fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
     assert!(is_served(&daemon, "one"));
     let checked = end(&mut host.command(&["doctor", "--offline"]));
     assert!(checked.stdout.contains("was damaged in the store"), "{}", checked.stdout);
+    // Once it is mended, what is served is the mended one.
+    host.import("one");
+    let whole = "a line of one\n".repeat(20_000);
+    until("the mended version is served", || http::get(&daemon.address, "/long").text() == whole);
+    assert_eq!(host.status()["damaged"], Value::Null);
+    assert_eq!(host.told("damaged"), 1, "it is told once, however long it lasts");
+}
+
+#[test]
+fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let daemon = host.run();
+    until("the daemon notes that it runs", || host.path("store/scrub.json").exists());
+    // A disk that fails takes no more writes either.
+    std::fs::remove_file(host.path("store/suspect")).unwrap();
+    std::fs::create_dir(host.path("store/suspect")).unwrap();
+    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
+    let _ = http::get(&daemon.address, "/");
+    until("the version before takes over", || is_served(&daemon, "one"));
+    assert!(host.log().contains("cannot"), "{}", host.log());
+    // Nor does a look at the source take it up again.
+    host.import("one");
+    assert!(is_served(&daemon, "one"), "{}", host.log());
+    assert_eq!(host.told("damaged"), 1);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use support::Daemon;
 use support::client::{Host, finish, front, text};
 use support::http::Connection;
 use support::upstream::{Call, Upstream, answer, close, expired, honest, raw, silence, storage_error};
@@ -154,9 +155,12 @@ fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
     let host = Host::new(&upstream)
         .set("network.callTimeout", text("300ms"))
         .set("network.idleTimeout", text("300ms"))
+        // Pages that were inflated are kept up to this much: a bound, but one that takes long to reach.
+        .set("server.identityCache", text("1MiB"))
         .set("sync.keep", "2");
     host.ok(&["sync"]);
-    let daemon = host.run();
+    let log = std::fs::File::create(host.path("log")).expect("a file");
+    let daemon = Daemon::start(host.command(&["run"]).stderr(log));
     let one = site(0).len() as u64;
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     let (mut samples, mut largest, mut ended) = (Vec::new(), 0, [0usize; 2]);

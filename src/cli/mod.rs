@@ -43,6 +43,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::base::chain::OneLine;
+use crate::base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
 use crate::seal::Effort;
@@ -191,6 +192,7 @@ fn wants_colour(on_terminal: bool) -> bool {
 
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    guard_panics();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are answers; anything else is a mistake in one line or a few.

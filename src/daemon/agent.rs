@@ -58,6 +58,8 @@ pub(super) struct Agent {
     pub(super) staged: Arc<Site>,
     pub(super) publisher: Publisher,
     pub(super) shown: Option<VersionId>,
+    /// Whether that is damaged, and to be opened anew once it is mended.
+    pub(super) is_stale: bool,
     /// Failures in a row.
     pub(super) failures: u32,
     pub(super) watch: Watch,
@@ -148,6 +150,7 @@ impl Agent {
             staged,
             publisher,
             shown,
+            is_stale: false,
             failures: 0,
             watch,
             inbox,
@@ -276,7 +279,7 @@ impl Agent {
         };
         let threads = self.config.threads.unwrap_or_else(half_the_cores);
         let runtime = tokio::runtime::Handle::current();
-        let running = Running::start(work, &self.writer, &self.config.intent, threads, self.shown, runtime);
+        let running = Running::start(work, &self.writer, &self.config.intent, threads, self.fresh(), runtime);
         match running {
             Ok(running) => self.running = Some(running.awaited_by(waiting)),
             Err(error) => {

@@ -1,7 +1,7 @@
 //! What is stored is proved again from time to time (`store.scrub`), and at once after a daemon that was cut off: a disk that
 //! has lost something is found out before readers find it. One version after another, beside serving and far behind it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -11,12 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::base::backoff;
 use crate::base::chain::Chain;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
+use crate::serve::Site;
 use crate::site::sealed::Sealed;
-use crate::store::Store;
 use crate::store::writer::Writer;
 use crate::sync::plan::Trigger;
 use crate::sync::scrub::{Verdict, scrub};
@@ -26,6 +25,8 @@ use crate::sync::{SyncError, open};
 use super::agent::Agent;
 use super::work::step_back;
 
+/// Seconds after which a version that could not be read, or just was, may be read again.
+const AGAIN: i64 = 600;
 /// No longer than this without a look at what is due: versions come, and clocks are set.
 const LOOK: Duration = Duration::from_hours(1);
 
@@ -37,74 +38,88 @@ pub(super) struct Rotten {
     pub(super) why: String,
 }
 
+/// When versions were looked at, beyond what the store knows: a damaged one has its turn, too, and one that cannot be read
+/// just now keeps no other from being read.
+#[derive(Debug, Default)]
+struct Rounds {
+    /// To be read at once.
+    doubted: BTreeSet<VersionId>,
+    /// Not to be read before, in seconds since 1970.
+    not_before: BTreeMap<VersionId, i64>,
+}
+
 /// Proves what is due for as long as the program runs. A version that is found damaged has been marked when it is told of.
-pub(super) async fn live(writer: Arc<Writer>, every: Duration, found: mpsc::Sender<Rotten>) {
+pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Rotten>) {
+    let mut rounds = Rounds::default();
     let begun = Arc::clone(&writer);
-    let was_cut_off = match spawn_blocking(move || begun.begin_run()).await {
-        Ok(Ok(was_cut_off)) => was_cut_off,
+    match spawn_blocking(move || begun.begin_run()).await {
+        // What was there when the power failed is looked at now.
+        Ok(Ok(true)) => {
+            tracing::info!("the docwharf before this one was cut off; what is stored is read again");
+            let store = writer.store().clone();
+            rounds.doubted = spawn_blocking(move || store.proved().into_keys().collect()).await.unwrap_or_default();
+        }
+        Ok(Ok(false)) => {}
         Ok(Err(error)) => {
             tracing::warn!("{}; whether this daemon ended as it should will not be known", Chain(&error));
-            false
         }
         Err(_) => return,
-    };
-    // What was there when the power failed is looked at now.
-    let mut doubted = BTreeSet::new();
-    if was_cut_off {
-        tracing::info!("the docwharf before this one was cut off; what is stored is read again");
-        doubted.extend(writer.store().versions().unwrap_or_default().into_iter().map(|version| version.id));
     }
-    let mut failures = 0;
+    let whole = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
     loop {
-        let (due, wait) = next(writer.store(), every, &doubted);
-        let Some(id) = due else {
-            sleep(wait.min(LOOK)).await;
-            continue;
+        let store = writer.store().clone();
+        let known = spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.proved()));
+        let Ok((active, proved)) = known.await else { return };
+        let id = match next(active, &proved, whole, &rounds) {
+            Ok(id) => id,
+            Err(wait) => {
+                tokio::select! {
+                    () = sleep(wait.min(LOOK)) => {}
+                    // A page did not match its checksum.
+                    () = site.doubted() => rounds.doubted.extend(site.current().map(|version| version.id)),
+                }
+                continue;
+            }
         };
-        match one(&writer, id).await {
-            Ok(verdict) => {
-                failures = 0;
-                doubted.remove(&id);
-                if let Verdict::Damaged(why) = verdict
-                    && found.send(Rotten { id, why }).await.is_err()
-                {
+        rounds.doubted.remove(&id);
+        let was_known = writer.store().is_rotten(id);
+        let pause = match one(&writer, id).await {
+            Ok(Verdict::Damaged(why)) => {
+                if !was_known && found.send(Rotten { id, why }).await.is_err() {
                     return;
                 }
+                whole
             }
+            Ok(Verdict::Whole | Verdict::Gone) => AGAIN,
             Err(error) => {
-                failures += 1;
-                let wait = backoff::after(failures);
-                let again = wait.as_secs();
-                tracing::warn!("cannot read version {} again: {error}; trying again in {again} s", id.short());
-                sleep(wait).await;
+                tracing::warn!("cannot read version {} again: {error}; trying again in 10 min", id.short());
+                rounds.doubted.insert(id);
+                AGAIN
             }
-        }
+        };
+        rounds.not_before.insert(id, unix_seconds(SystemTime::now()).saturating_add(pause));
+        rounds.not_before.retain(|id, _| proved.contains_key(id));
     }
 }
 
-/// The version that is due, or how long until one is. The active one comes first; one that is known to be damaged has its
-/// turn like the others, and is none any more once it is found whole.
-fn next(store: &Store, every: Duration, doubted: &BTreeSet<VersionId>) -> (Option<VersionId>, Duration) {
+/// The version that is due, the active one first, or how long until one is.
+fn next(
+    active: Option<VersionId>,
+    proved: &BTreeMap<VersionId, i64>,
+    every: i64,
+    rounds: &Rounds,
+) -> Result<VersionId, Duration> {
     let now = unix_seconds(SystemTime::now());
-    let every = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
-    let active = store.record().ok().and_then(|record| record.active);
-    let mut first: Option<(bool, i64, VersionId)> = None;
-    for id in store.versions().unwrap_or_default().into_iter().map(|version| version.id) {
-        let left = match store.proved_at(id) {
-            _ if doubted.contains(&id) => 0,
-            // A clock that was set back must not put it off.
-            Some(time) => time.min(now).saturating_add(every).saturating_sub(now).max(0),
-            None => every,
-        };
-        let rank = (left > 0 || active != Some(id), left, id);
-        if first.is_none_or(|first| (rank.1, rank.0) < (first.1, first.0)) {
-            first = Some(rank);
-        }
-    }
-    match first {
-        Some((_, 0, id)) => (Some(id), Duration::ZERO),
-        Some((_, left, _)) => (None, Duration::from_secs(left.unsigned_abs())),
-        None => (None, LOOK),
+    let left = proved.iter().map(|(&id, &time)| {
+        // A clock that was set back must not put it off.
+        let due = if rounds.doubted.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
+        let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(AGAIN)));
+        (due.max(held).max(0), active != Some(id), id)
+    });
+    match left.min() {
+        Some((0, _, id)) => Ok(id),
+        Some((left, ..)) => Err(Duration::from_secs(left.unsigned_abs())),
+        None => Err(LOOK),
     }
 }
 
@@ -124,6 +139,12 @@ impl Agent {
     /// stays: most of it is still good, and everybody who asks is told. The source is looked at, to bring it again.
     pub(super) async fn give_up(&mut self, rotten: Rotten) {
         let Rotten { id, why } = rotten;
+        // It may have been mended while this waited for its turn.
+        if !self.writer.store().is_suspect(id) {
+            return;
+        }
+        // Nobody is to get its assets any more, for which browsers do not ask twice.
+        self.site.let_go(id);
         self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
         if self.shown != Some(id) {
             let short = id.short();
@@ -138,8 +159,11 @@ impl Agent {
                 "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
             );
             self.show(other, version);
+            self.site.let_go(id);
             self.writer.note("docwharf run", "fell back", Some(other), None);
         } else {
+            // What is shown is not what will be there once it is mended.
+            self.is_stale = true;
             tracing::error!(
                 "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
             );

@@ -193,7 +193,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     ));
     let (rotten, found) = mpsc::channel(1);
     if let Some(every) = config.scrub {
-        tokio::spawn(scrub::live(Arc::clone(&writer), every, rotten));
+        tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, rotten));
     }
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);

@@ -32,16 +32,21 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     own.fields.apply(address, None, status, headers);
 }
 
-/// Where not everybody may read, nothing that lasts is for shared caches (RFC 9111, 5.2.2.7): they would give it to those
-/// who may not. What an operator's rule says comes after this and counts.
+/// Where not everybody may read, nothing is for shared caches (RFC 9111, 5.2.2.7): they would give it to those who may not.
+/// What an operator's rule says comes after this and counts.
 pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
-    let Some(said) = headers.get(CACHE_CONTROL).filter(|_| !site.door().access.is_open()) else { return };
-    let said = said.as_bytes();
-    let names = |word: &[u8]| said.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
-    if names(b"private") || names(b"no-store") || !names(b"max-age") {
+    if site.door().access.is_open() {
         return;
     }
-    if let Ok(value) = HeaderValue::from_bytes(&[b"private, ", said].concat()) {
+    let said: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
+    let said = said.join(&b", "[..]);
+    // `private="name"` is about one field only.
+    let mut words = said.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
+        return;
+    }
+    let comma: &[u8] = if said.is_empty() { b"" } else { b", " };
+    if let Ok(value) = HeaderValue::from_bytes(&[b"private", comma, &said].concat()) {
         headers.insert(CACHE_CONTROL, value);
     }
 }

@@ -37,7 +37,7 @@ use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use quick_cache::sync::Cache;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::model::digest::Digest;
 use crate::model::units::unix_seconds;
@@ -107,6 +107,8 @@ pub struct Site {
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
     exchanged: AtomicI64,
+    /// Told when a page does not match its checksum.
+    in_doubt: Notify,
     log: Option<Arc<Log>>,
 }
 
@@ -152,6 +154,7 @@ impl Site {
             requests: Default::default(),
             shown,
             exchanged: AtomicI64::new(NEVER),
+            in_doubt: Notify::new(),
             log,
         })
     }
@@ -200,6 +203,16 @@ impl Site {
     /// For how long hashed assets of a replaced version are answered for.
     pub fn asset_grace(&self) -> Duration {
         self.settings.asset_grace
+    }
+
+    /// Says that a page of what is served does not match its checksum.
+    pub(crate) fn doubt(&self) {
+        self.in_doubt.notify_one();
+    }
+
+    /// Waits until somebody says so.
+    pub async fn doubted(&self) {
+        self.in_doubt.notified().await;
     }
 
     /// Lets go of a version that was replaced, because it is to be removed.

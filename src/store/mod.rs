@@ -31,6 +31,7 @@ pub mod writer;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +171,8 @@ pub struct Stored {
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// What this process knows of rot, whatever can still be written.
+    marks: Arc<rot::Marks>,
 }
 
 /// The image's name in a version's folder.
@@ -182,7 +185,7 @@ pub const INDEX: &str = "index";
 impl Store {
     /// The store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> Store {
-        Store { root: root.to_owned() }
+        Store { root: root.to_owned(), marks: Arc::default() }
     }
 
     /// Its folder.

@@ -1,14 +1,15 @@
 //! What is known of rot: which versions were found damaged, when each was proved last, and whether the daemon before this
 //! one ended as it should.
 //!
-//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too.
+//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too. A disk that
+//! fails often takes no more writes, so what this process has found is also kept in memory.
 //! `scrub.json` may be deleted at any time: versions are proved sooner then.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::sync::PoisonError;
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,11 +36,25 @@ struct Book {
     proved: BTreeMap<VersionId, String>,
 }
 
+/// Which file an image is: device and inode.
+type Image = (u64, u64);
+
+/// The versions that this process has found damaged, with the very file that was.
+#[derive(Debug, Default)]
+pub(super) struct Marks(Mutex<BTreeMap<VersionId, Option<Image>>>);
+
+impl Marks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<VersionId, Option<Image>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Store {
     /// The versions that were found damaged, as far as they are still there.
     pub fn suspects(&self) -> Vec<VersionId> {
-        let Ok(text) = fs::read_to_string(self.root().join(SUSPECT)) else { return Vec::new() };
+        let text = fs::read_to_string(self.root().join(SUSPECT)).unwrap_or_default();
         let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        ids.extend(self.marks.lock().keys());
         ids.sort_unstable();
         ids.dedup();
         ids.retain(|&id| self.has(id));
@@ -51,6 +66,13 @@ impl Store {
         self.suspects().contains(&id)
     }
 
+    /// Whether this process has read the very file that is there now and found it damaged: reading it once more would tell
+    /// nothing new.
+    pub fn is_rotten(&self, id: VersionId) -> bool {
+        let known = self.marks.lock().get(&id).copied().flatten();
+        known.is_some() && known == self.image_of(id)
+    }
+
     /// Whether a version is there and nothing is known against it.
     pub fn has_whole(&self, id: VersionId) -> bool {
         self.has(id) && !self.is_suspect(id)
@@ -58,10 +80,25 @@ impl Store {
 
     /// When a version was proved last, in seconds since 1970: by reading it again, or when it was sealed.
     pub fn proved_at(&self, id: VersionId) -> Option<i64> {
-        let sealed = fs::metadata(self.version_dir(id).join(IMAGE)).and_then(|metadata| metadata.modified());
-        let read = self.book().proved.get(&id).and_then(|time| parse_time(time));
-        // A version that was mended is younger than what the book knows.
-        sealed.ok().map(unix_seconds).max(read)
+        self.proved().get(&id).copied()
+    }
+
+    /// The same of all versions.
+    pub fn proved(&self) -> BTreeMap<VersionId, i64> {
+        let book = self.book();
+        let times = self.versions().unwrap_or_default().into_iter().map(|version| {
+            let id = version.id;
+            let sealed = fs::metadata(self.version_dir(id).join(IMAGE)).and_then(|metadata| metadata.modified());
+            let read = book.proved.get(&id).and_then(|time| parse_time(time));
+            // A version that was mended is younger than what the book knows.
+            (id, sealed.ok().map(unix_seconds).max(read).unwrap_or(0))
+        });
+        times.collect()
+    }
+
+    fn image_of(&self, id: VersionId) -> Option<Image> {
+        let metadata = fs::metadata(self.version_dir(id).join(IMAGE)).ok()?;
+        Some((metadata.dev(), metadata.ino()))
     }
 
     /// A book that cannot be read is an empty one.
@@ -79,39 +116,53 @@ impl Writer {
         file.map_err(StoreError::io("open", &path))
     }
 
-    /// Marks a version as damaged: it is proved before it is served again, and brought again if that can be.
+    /// Marks a version as damaged: it is proved before it is served again, and brought again if that can be. Even if the
+    /// mark cannot be written, it counts in this process.
     pub fn mark_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        let _turn = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.store().is_suspect(id) {
+        let is_known = self.store().is_suspect(id);
+        let image = self.store().image_of(id);
+        let mut marks = self.store().marks.lock();
+        marks.insert(id, image);
+        if is_known {
             return Ok(());
         }
-        let path = self.store().root().join(SUSPECT);
         let mut file = self.suspect_file()?;
-        file.write_all(format!("{id}\n").as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(StoreError::io("write", &path))
+        let mut write = || -> io::Result<()> {
+            file.write_all(format!("{id}\n").as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(StoreError::io("mark a damaged version in", &self.store().root().join(SUSPECT)))
     }
 
     /// Forgets the mark. The file stays the same: the handler has it open.
     pub fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        let _turn = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = self.store().suspects().into_iter().filter(|&other| other != id);
-        let lines: Vec<String> = others
-            .map(|other| {
-                format!(
-                    "{other}
-"
-                )
-            })
-            .collect();
+        let mut marks = self.store().marks.lock();
+        marks.remove(&id);
         let path = self.store().root().join(SUSPECT);
-        let mut file = self.suspect_file()?;
-        file.set_len(0).and_then(|()| file.write_all(lines.concat().as_bytes())).map_err(StoreError::io("clear", &path))
+        let write = || -> io::Result<()> {
+            let text = fs::read_to_string(&path)?;
+            let others: String =
+                text.lines().filter(|line| line.parse() != Ok(id)).flat_map(|line| [line, "\n"]).collect();
+            if others.len() == text.len() {
+                return Ok(());
+            }
+            // Over what is there, then cut: at no moment is a mark of another version missing.
+            let file = OpenOptions::new().write(true).custom_flags(durable::NO_LINK).open(&path)?;
+            file.write_all_at(others.as_bytes(), 0)?;
+            file.set_len(others.len() as u64)?;
+            file.sync_all()
+        };
+        match write() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("clear a mark in", &path)(error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Notes that a daemon is at it; whether the one before it ended without saying so.
     pub fn begin_run(&self) -> Result<bool, StoreError> {
-        let _turn = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.store().marks.lock();
         let mut book = self.store().book();
         let was_cut_off = book.running.replace(now()).is_some();
         self.keep_book(&book)?;
@@ -120,14 +171,14 @@ impl Writer {
 
     /// Notes that the daemon ends as it should.
     pub fn end_run(&self) -> Result<(), StoreError> {
-        let _turn = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.store().marks.lock();
         let mut book = self.store().book();
         if book.running.take().is_none() { Ok(()) } else { self.keep_book(&book) }
     }
 
     /// Notes that a version has just been read and is whole.
     pub fn note_proved(&self, id: VersionId) -> Result<(), StoreError> {
-        let _turn = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.store().marks.lock();
         let mut book = self.store().book();
         book.proved.retain(|&id, _| self.store().has(id));
         book.proved.insert(id, now());

@@ -25,8 +25,6 @@ pub struct Writer {
     store: Store,
     /// Whose turn it is to change the record.
     turn: Mutex<()>,
-    /// Whose turn it is to change what is known of rot.
-    pub(super) marks: Mutex<()>,
     /// Who has versions mapped that he could do without.
     holder: OnceLock<Holder>,
     _lock: Lock,
@@ -101,13 +99,7 @@ impl Writer {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
-        let writer = Writer {
-            store: Store::at(root),
-            turn: Mutex::new(()),
-            marks: Mutex::new(()),
-            holder: OnceLock::new(),
-            _lock: lock,
-        };
+        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), holder: OnceLock::new(), _lock: lock };
         owner::check(root).map_err(StoreError::io("trust the folders of", root))?;
         writer.sweep()?;
         Ok(writer)

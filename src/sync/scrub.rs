@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use rustix::io::Errno;
 
 use crate::base::chain::Chain;
@@ -37,19 +37,16 @@ pub enum Verdict {
 }
 
 /// Reads a version again and keeps what comes of it: the mark of a damaged one, the time of a whole one. An error says
-/// nothing of the version.
+/// nothing of the version. What cannot be written down counts all the same: a disk that fails often takes no more writes.
 pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
-    let store = writer.store();
     let verdict = judge(writer, id)?;
-    match &verdict {
-        Verdict::Whole => {
-            if store.is_suspect(id) {
-                writer.clear_suspect(id).map_err(io::Error::other)?;
-            }
-            writer.note_proved(id).map_err(io::Error::other)?;
-        }
-        Verdict::Damaged(_) => writer.mark_suspect(id).map_err(io::Error::other)?,
-        Verdict::Gone => {}
+    let kept = match &verdict {
+        Verdict::Whole => writer.clear_suspect(id).and_then(|()| writer.note_proved(id)),
+        Verdict::Damaged(_) => writer.mark_suspect(id),
+        Verdict::Gone => Ok(()),
+    };
+    if let Err(error) = kept {
+        tracing::warn!("{}; version {} is read again sooner than needed", Chain(&error), id.short());
     }
     Ok(verdict)
 }
@@ -57,12 +54,19 @@ pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
 fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     let store = writer.store();
     let path = store.version_dir(id).join(IMAGE);
-    let Some(image) = there(File::open(&path))? else { return Ok(Verdict::Gone) };
+    let opened = there(File::open(&path).and_then(|image| image.metadata().map(|about| (image, about))));
+    let (image, about) = match opened {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return Ok(Verdict::Gone),
+        Err(error) if is_rot(&error) => return Ok(Verdict::Damaged(format!("its image cannot be opened: {error}"))),
+        Err(error) => return Err(error),
+    };
     // Against being pruned meanwhile, where files can be locked.
     if flock(&image, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-        return Ok(Verdict::Gone);
+        return Err(io::Error::new(io::ErrorKind::WouldBlock, "it is being removed"));
     }
-    let about = image.metadata()?;
+    // What is in memory is what was read before; what is asked for is what the disk has. Pages that are mapped stay.
+    let _ = fadvise(&image, 0, None, Advice::DontNeed);
     let proven = verify_slowly(image, &path, &mut pace());
     let damage = match proven {
         Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
