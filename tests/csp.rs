@@ -528,3 +528,13 @@ fn a_page_by_an_older_name_is_read_like_any_page() {
     assert_eq!(directive(&policy, "script-src"), format!("'self' {} https://js.example", hash(INLINE)));
     assert!(directive(&policy, "img-src").contains("https:"), "{policy}");
 }
+
+#[test]
+fn code_made_of_text_is_allowed_however_a_script_reaches_for_what_makes_it() {
+    for script in ["(0,eval)(x)", "window.eval(x)", "f = new globalThis.Function('a', x)", "self.eval(x)"] {
+        let policy = policy_of(&[("index.html", page("")), ("a.js", script.to_owned())], "/");
+        assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-eval'", "{script}");
+    }
+    let policy = policy_of(&[("index.html", page("")), ("a.js", "model.eval(x)".to_owned())], "/");
+    assert_eq!(directive(&policy, "script-src"), "'self'");
+}
