@@ -473,3 +473,68 @@ fn what_handlers_do_is_allowed() {
     assert!(directive(&policy, "connect-src").ends_with(" https://api.example"), "{policy}");
     assert!(directive(&policy, "img-src").ends_with(" https://bg.example https://img.example"), "{policy}");
 }
+
+#[test]
+fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called() {
+    const RUNS: [&str; 12] = [
+        "old.shtml",
+        "help.hxt",
+        "a.xsl",
+        "a.xslt",
+        "a.xsd",
+        "a.rng",
+        "a.wsdl",
+        "a.rdf",
+        "a.mathml",
+        "a.atom",
+        "a.rss",
+        "a.jsx",
+    ];
+    let xhtml = r#"<html xmlns="http://www.w3.org/1999/xhtml"><script>fetch("https://evil.example/")</script></html>"#;
+    let rules = "/typed.txt\n  Content-Type: text/html\n/lists/*\n  Content-Type: text/plain, Text/HTML;charset=utf-8\n\
+                 /plain.txt\n  Content-Type: text/plain;charset=us-ascii\n";
+    let host = host("airgap");
+    let more = ["typed.txt", "plain.txt", "lists/a.txt", "other.txt", "a.css", "a.json"];
+    let mut files: Vec<(&str, String)> = RUNS.iter().chain(&more).map(|&name| (name, xhtml.to_owned())).collect();
+    files.extend([("index.html", page("")), ("_headers", rules.to_owned())]);
+    import(&host, &files);
+    let daemon = host.run();
+    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    for name in RUNS.into_iter().chain(["typed.txt", "lists/a.txt"]) {
+        assert!(of(name).starts_with("default-src 'self'"), "{name}: {}", of(name));
+    }
+    for name in ["plain.txt", "other.txt", "a.css", "a.json"] {
+        assert_eq!(of(name), "", "{name}");
+    }
+    let tag = http::get(&daemon.address, "/typed.txt").header("etag").unwrap().to_owned();
+    let again = http::request(&daemon.address, "GET", "/typed.txt", &[&format!("If-None-Match: {tag}")]);
+    assert_eq!((again.status, policy(&again).is_empty()), (304, false));
+    // An operator may name a type, too, and has the last word on the policy.
+    let page = |name: &str| format!("{{ source = \"/{name}\", values = {{ Content-Type = \"text/html\" }} }}");
+    let last = "{ source = \"/plain.txt\", values = { Content-Security-Policy = \"default-src 'none'\" } }";
+    drop(daemon);
+    let host = host.set("server.headers", format!("[{}, {}, {last}]", page("other.txt"), page("plain.txt")));
+    let daemon = host.run();
+    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    assert!(of("other.txt").starts_with("default-src 'self'"), "{}", of("other.txt"));
+    assert_eq!(of("plain.txt"), "default-src 'none'");
+}
+
+#[test]
+fn a_page_by_an_older_name_is_read_like_any_page() {
+    let old = page(&format!("<script>{INLINE}</script><script src='https://js.example/a.js'></script>"));
+    let feed = r#"<rdf xmlns:s="http://www.w3.org/2000/svg"><s:image href="https://drawn.example/a.png"/></rdf>"#;
+    let policy = policy_of(&[("index.html", page("")), ("old.shtml", old), ("a.rdf", feed.into())], "/old.shtml");
+    assert_eq!(directive(&policy, "script-src"), format!("'self' {} https://js.example", hash(INLINE)));
+    assert!(directive(&policy, "img-src").contains("https:"), "{policy}");
+}
+
+#[test]
+fn code_made_of_text_is_allowed_however_a_script_reaches_for_what_makes_it() {
+    for script in ["(0,eval)(x)", "window.eval(x)", "f = new globalThis.Function('a', x)", "self.eval(x)"] {
+        let policy = policy_of(&[("index.html", page("")), ("a.js", script.to_owned())], "/");
+        assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-eval'", "{script}");
+    }
+    let policy = policy_of(&[("index.html", page("")), ("a.js", "model.eval(x)".to_owned())], "/");
+    assert_eq!(directive(&policy, "script-src"), "'self'");
+}

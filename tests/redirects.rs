@@ -531,6 +531,19 @@ fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() 
     let again = |accept| request(&daemon.address, "GET", "/guides/start", &[&tag, accept]);
     assert_eq!((again("Accept: text/html").status, again("Accept: text/markdown").status), (304, 200));
     assert_eq!(again("Accept: text/html").header("vary"), Some("accept, accept-encoding"));
+    // What a 200 says of where the Markdown is, a 304 and a 206 say as well; an error is no form of it.
+    let tag = markdown.header("etag").unwrap();
+    for (field, status, is_said) in [
+        (format!("If-None-Match: {tag}"), 304, true),
+        ("Range: bytes=0-9".to_owned(), 206, true),
+        ("Range: bytes=0-9,40-49".to_owned(), 206, true),
+        ("If-Match: \"other\"".to_owned(), 412, false),
+        ("Range: bytes=99999999-".to_owned(), 416, false),
+    ] {
+        let answer = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", &field]);
+        let said = answer.header("content-location");
+        assert_eq!((answer.status, said), (status, is_said.then_some("/guides/start.md")), "{field}");
+    }
     let zipped = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", "Accept-Encoding: gzip"]);
     assert_eq!(gunzip(&zipped.body), long.as_bytes());
     for (target, expected) in

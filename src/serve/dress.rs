@@ -4,13 +4,14 @@ use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTR
 use http::{HeaderName, HeaderValue, Request, Response};
 
 use crate::model::version::VersionId;
-use crate::site::outside::{Sort, csp, sort};
+use crate::site::outside::csp;
 use crate::site::sealed::Sealed;
+use crate::site::types::runs_scripts;
 
 use super::Site;
 use super::access::insist_on_tls;
 use super::body::Body;
-use super::fields::{fields, keep_private};
+use super::fields::{fields, keep_private, may_run};
 use super::policy;
 
 /// Who may show the site in a frame (`server.frames`).
@@ -87,14 +88,13 @@ pub(super) struct Shown {
     /// Of which version, which need not be the one that is served.
     version: VersionId,
     file: usize,
-    /// Whether a browser follows the policy of such a file.
+    /// Whether a browser follows the policy of such a file: by what it is sent as, whether or not it was read.
     counts: bool,
 }
 
 impl Shown {
     pub(super) fn new(version: &Sealed, file: usize) -> Shown {
-        let path = version.index().path(file);
-        let counts = matches!(sort(path), Some(Sort::Page | Sort::Document | Sort::Drawing | Sort::Script));
+        let counts = runs_scripts(&version.content_type(file));
         Shown { version: version.id, file, counts }
     }
 }
@@ -107,7 +107,7 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
-    police(site, version, response);
+    police(site, version, request, response);
     insist_on_tls(site, request, response.headers_mut());
     keep_private(site, response.headers_mut());
     // Last, because whoever writes a rule knows what is there.
@@ -116,11 +116,13 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
 
 /// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there
 /// already stays: a browser obeys both.
-fn police(site: &Site, version: Option<&Sealed>, response: &mut Response<Body>) {
+fn police<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     let Some((field, before)) = &site.dress.csp else { return };
     // Pages of our own, redirects and refusals show no file.
     let shown = response.extensions().get::<Shown>().copied();
-    if shown.is_some_and(|shown| !shown.counts) {
+    // Rules may send a text as a page.
+    let counts = |shown: Shown| shown.counts || version.is_some_and(|version| may_run(site, version, request));
+    if shown.is_some_and(|shown| !counts(shown)) {
         return;
     }
     let ready = site.policies.load();

@@ -10,6 +10,7 @@ use crate::site::lookup::{Files, Place, place};
 use crate::site::outside::csp::Preset;
 use crate::site::rules::ground::Ground;
 use crate::site::sealed::Sealed;
+use crate::site::types::runs_scripts;
 
 use super::Site;
 use super::body::Body;
@@ -30,6 +31,19 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     brought.apply(address, Some(ground(site)), status, headers);
     keep_private(site, headers);
     own.fields.apply(address, None, status, headers);
+}
+
+/// Whether a rule gives an answer about an address of the site a media type that scripts may run by.
+pub(super) fn may_run<B>(site: &Site, version: &Sealed, request: &Request<B>) -> bool {
+    let (brought, own) = (&version.rules().fields, site.rules());
+    if brought.is_empty() && own.fields.is_empty() {
+        return false;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    let base_path = &site.settings.base_path;
+    let Place::Inside(_) = place(base_path, &decoded) else { return false };
+    let address = &decoded[base_path.len() - 1..];
+    brought.types(address).chain(own.fields.types(address)).any(runs_scripts)
 }
 
 /// Where not everybody may read, nothing is for shared caches (RFC 9111, 5.2.2.7): they would give it to those who may not.

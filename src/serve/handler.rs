@@ -408,6 +408,10 @@ impl<'a> Answer<'a> {
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        // A 206 and a 304 have it where a 200 would (RFC 9110, 15.3.7 and 15.4.5); an error is no form of the page.
+        if self.kind == Kind::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
+            set(headers, CONTENT_LOCATION, &self.address_of(self.file));
+        }
         match (self.entry.coding, self.kind) {
             (Coding::Stored, Kind::Only) => {}
             (Coding::Deflate, Kind::Only) => drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding"))),
@@ -423,9 +427,6 @@ impl<'a> Answer<'a> {
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if self.form == Form::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        }
-        if self.kind == Kind::Markdown {
-            set(headers, CONTENT_LOCATION, &self.address_of(self.file));
         }
         if is_page(self.version.index().path(self.file)) || self.kind == Kind::Markdown {
             self.link(headers);

@@ -259,14 +259,13 @@ impl Writer {
         if batch.is_empty() {
             return;
         }
-        // A line that was cut gets its end first, or the next would be part of it.
-        let repaired = if self.torn { self.out.write_all(b"\n") } else { Ok(()) };
-        self.torn &= repaired.is_err();
         let mut rest = batch;
-        let mut failed = repaired.err();
+        let mut failed = None;
         while failed.is_none() && !rest.is_empty() {
-            match self.out.write(rest) {
+            // A line that was cut gets its end first, or the next would be part of it.
+            match self.out.write(if self.torn { b"\n" } else { rest }) {
                 Ok(0) => failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(_) if self.torn => self.torn = false,
                 Ok(n) => rest = &rest[n..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A full pipe is waited for here, where nobody minds: for as long as it is the one to write to.
@@ -302,5 +301,35 @@ fn tell_of_drops(shared: &Shared, file: Option<&Path>) {
         if last.is_none_or(|last| last.elapsed() >= TOLD_EVERY) && shared.tell(file) {
             last = Some(Instant::now());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_line_that_was_cut_is_waited_for_like_any_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // It is its own reader, so that it can be opened.
+        let mut out = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        // Down to the last byte: a pipe takes what is short as long as there is room for all of it.
+        for piece in [vec![b'x'; 4096], vec![b'x']] {
+            while out.write(&piece).is_ok() {}
+        }
+        assert_eq!(out.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // Whoever waits looks whether there is another file to go on in; that shows that it is waited for.
+        let shared = Arc::new(Shared::default());
+        shared.reopen.store(true, Ordering::Relaxed);
+        let path = Some(file.clone());
+        let mut writer = Writer { out, path, torn: true, last_try: None, shared: Arc::clone(&shared) };
+        writer.put(b"one\ntwo\n", 2);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.torn), (0, false));
+        writer.torn = true;
+        writer.put(b"three\n", 1);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! lock               flock: one writer; readers take no lock
 //! state.json         the record (see `record`)
+//! state.json.damaged the last one that could not be read
 //! versions/<id>/     site.zip and index, 0444, never changed
 //! derived/<id>/      what was computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival

@@ -9,6 +9,8 @@ use crate::model::version::VersionId;
 
 /// The record's file name.
 pub const FILE: &str = "state.json";
+/// What a damaged one said, kept when it is replaced: somebody may have changed it by hand.
+pub const DAMAGED: &str = "state.json.damaged";
 
 /// How the last line begins: a checksum of what stands above it. A disk that changes one bit of a label or an id would
 /// otherwise change what is served.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::base::chain::words;
+use crate::base::chain::{Chain, words};
 use crate::base::durable::{self, Lock};
 use crate::model::units::now;
 use crate::model::version::VersionId;
@@ -257,7 +257,10 @@ impl Writer {
         let before = match self.store.record() {
             Ok(before) => Some(before),
             // It is replaced; one that cannot be read just now may say that it is held.
-            Err(StoreError::Damaged { .. }) => None,
+            Err(error @ StoreError::Damaged { .. }) => {
+                self.keep_damaged(&error)?;
+                None
+            }
             Err(error) => return Err(error),
         };
         if let Some(before) = &before {
@@ -268,6 +271,20 @@ impl Writer {
             self.write(record)?;
         }
         Ok(result)
+    }
+
+    /// Keeps what a damaged record says, for whoever has changed it by hand, and tells of both. To be called before it is
+    /// replaced.
+    pub fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
+        let kept = self.store.root.join(record::DAMAGED);
+        let bytes = fs::read(self.store.root.join(record::FILE)).map_err(StoreError::io("read", &self.store.root))?;
+        durable::replace(&self.store.root, record::DAMAGED, &bytes).map_err(StoreError::io("write", &kept))?;
+        tracing::warn!(
+            "{}; it is kept as {}: whoever has changed it by hand does so again, without its last line (\"sum\")",
+            Chain(damage),
+            kept.display()
+        );
+        Ok(())
     }
 
     /// Replaces a record that cannot be read.

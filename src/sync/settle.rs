@@ -44,7 +44,7 @@ pub fn read_record(writer: &Writer) -> Result<Record, SyncError> {
     match writer.store().record() {
         Ok(record) => Ok(record),
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
-            tracing::warn!("{}", Chain(&error));
+            writer.keep_damaged(&error)?;
             let record = remembered(writer.store())?;
             writer.mend(&record)?;
             Ok(record)

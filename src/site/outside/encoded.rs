@@ -12,7 +12,7 @@ use super::csp::{NONE, Policies, Set, Site};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// Raised whenever the layout, or what is read out of pages, changes.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// The first bit of a site's flags that says of which kind there are too many origins.
 const MANY: u32 = 8;
 

@@ -23,12 +23,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::codec::inflate::Inflate;
 use crate::model::digest::Digest;
-use crate::model::site_path::{extension, file_name, is_hidden, is_page};
+use crate::model::site_path::{file_name, is_hidden};
 
 use super::broken::pieces;
 use super::index::Entry;
 use super::lookup::RESERVED;
 use super::sealed::Sealed;
+use super::types::{is_script, is_xml, media_type};
 
 /// Bytes of one style, script, manifest or document in XML that are looked through.
 const TEXT: usize = 8 << 20;
@@ -160,21 +161,19 @@ pub enum Sort {
     Manifest,
 }
 
-/// What a served file is read as, if it is read.
+/// What a served file is read as, if it is read: what browsers take it for by its media type.
 pub fn sort(path: &[u8]) -> Option<Sort> {
     if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED) {
         return None;
     }
-    if is_page(path) {
-        return Some(Sort::Page);
-    }
-    match extension(path)?.as_str() {
-        "xhtml" | "xht" | "xml" => Some(Sort::Document),
-        "svg" => Some(Sort::Drawing),
-        "css" => Some(Sort::Style),
-        "js" | "mjs" | "cjs" => Some(Sort::Script),
-        "webmanifest" => Some(Sort::Manifest),
-        "json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
+    match media_type(path)?.as_str() {
+        "text/html" => Some(Sort::Page),
+        "image/svg+xml" => Some(Sort::Drawing),
+        "text/css" => Some(Sort::Style),
+        "application/manifest+json" => Some(Sort::Manifest),
+        "application/json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
+        other if is_xml(other) => Some(Sort::Document),
+        other if is_script(other) => Some(Sort::Script),
         _ => None,
     }
 }

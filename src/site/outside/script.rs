@@ -41,7 +41,7 @@ pub(super) fn read(script: &str, tell: &mut dyn FnMut(Fact<'_>)) {
             }
         }
     }
-    if calls(script, "eval(") || calls(script, "Function(") {
+    if calls(script, "eval") || calls(script, "Function") {
         tell(Fact::Evaluates);
     }
     if script.contains("WebAssembly") {
@@ -119,15 +119,30 @@ fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Whether a function of this name is called with something: not as the end of a longer name, nor as somebody's method.
-/// How libraries find the global object is left out: they try it last, and live without it.
-fn calls(script: &str, call: &str) -> bool {
+/// Whether a global function of this name is called with something, also as `(0,eval)(x)`, which makes code of the whole
+/// page. How libraries find the global object is left out: they try it last, and live without it.
+fn calls(script: &str, name: &str) -> bool {
+    const CALL: [&str; 3] = ["(", ")(", "?.("];
     const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
-    let before = |at: usize| at.checked_sub(1).map(|at| script.as_bytes()[at]);
-    script.match_indices(call).any(|(at, _)| {
-        let is_own = before(at).is_some_and(|b| is_name(b) || b == b'.');
-        !is_own && !IDLE.iter().any(|idle| script[at + call.len()..].starts_with(idle))
+    script.match_indices(name).any(|(at, _)| {
+        let rest = &script[at + name.len()..];
+        let given = CALL.iter().find_map(|call| rest.strip_prefix(call));
+        given.is_some_and(|given| !IDLE.iter().any(|idle| given.starts_with(idle)))
+            && is_global(&script.as_bytes()[..at])
     })
+}
+
+/// Whether the name behind `before` is a global one: not the end of a longer name, nor a member of anything but the global
+/// object.
+fn is_global(mut before: &[u8]) -> bool {
+    const GLOBALS: [&[u8]; 6] = [b"window", b"self", b"globalThis", b"top", b"parent", b"frames"];
+    // As long as the chain is; each of its names is one of these.
+    while let Some(object) = before.strip_suffix(b".") {
+        let object = object.strip_suffix(b"?").unwrap_or(object);
+        let Some(rest) = GLOBALS.iter().find_map(|global| object.strip_suffix(*global)) else { return false };
+        before = rest;
+    }
+    !before.last().is_some_and(|b| is_name(*b))
 }
 
 fn is_name(byte: u8) -> bool {
@@ -206,6 +221,31 @@ mod tests {
         assert_eq!(found("var f=new Function('a','return a')"), ["Evaluates"]);
         assert_eq!(found("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
         assert_eq!(found("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
+        for script in [
+            "(0,eval)(x)",
+            "(0, eval)('1')",
+            "window.eval(x)",
+            "new globalThis.Function('a', b)",
+            "a=self.eval(x)",
+            "window.top?.eval(x)",
+            "parent.frames.eval(x)",
+            "eval?.(x)",
+            "(1,window.Function)(x)",
+        ] {
+            assert_eq!(found(script), ["Evaluates"], "{script}");
+        }
+        for script in [
+            "(0,a.eval)(x)",
+            "myself.eval(x)",
+            "a.self.eval(x)",
+            "(0,Function)('return this')",
+            "window.Function(\"return this\")()",
+            "mywindow.top.eval(x)",
+            "evaluate(x), (a, medieval)(x)",
+        ] {
+            assert_eq!(found(script), Vec::<String>::new(), "{script}");
+        }
+        found(&"window.".repeat(1 << 18));
         assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
         assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
     }

@@ -177,6 +177,13 @@ impl Fields {
         Ok(())
     }
 
+    /// The media types that rules name for a decoded address, with its leading slash.
+    pub fn types<'a>(&'a self, address: &[u8]) -> impl Iterator<Item = &'a str> {
+        let named = |block: &'a Block| block.deeds.iter().filter_map(media_type);
+        let about = move |block: &&'a Block| named(block).next().is_some() && block.pattern.matches(address).is_some();
+        self.blocks.iter().filter(about).flat_map(named)
+    }
+
     /// Puts what goes along with a decoded address, with its leading slash, into an answer. `ground` is what a bundle
     /// leaves alone; without, it is the operator who speaks.
     pub fn apply(&self, address: &[u8], ground: Option<Ground>, status: StatusCode, headers: &mut HeaderMap) {
@@ -208,6 +215,14 @@ impl Fields {
             }
             put(headers, name, &values, owner);
         }
+    }
+}
+
+/// What a deed says of the media type.
+fn media_type(deed: &Deed) -> Option<&str> {
+    match deed {
+        Deed::Set(name, value) if *name == CONTENT_TYPE => value.to_str().ok(),
+        _ => None,
     }
 }
 

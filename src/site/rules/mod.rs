@@ -223,9 +223,9 @@ impl Rules {
         &self.list
     }
 
-    /// How many of them are about more than one address.
-    pub fn patterns(&self) -> usize {
-        self.all.patterns.len()
+    /// How many of those that are asked are about more than one address (see [`Rules::first`]).
+    pub fn patterns(&self, has: bool) -> usize {
+        if has { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
     /// The first rule about a decoded address, with its leading slash, of which `take` makes something. Where the site

@@ -6,7 +6,7 @@
 //! The first rule counts that leads anywhere but to the address itself; a rewrite to a file that is not there leads
 //! nowhere. Then the site's files.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use percent_encoding::{percent_decode_str, percent_encode};
 
@@ -49,24 +49,29 @@ pub struct Ask<'a> {
 }
 
 /// How much may be compared where many rules are looked at one after the other. About bytes, each of which takes less than
-/// a nanosecond.
+/// a nanosecond. Threads share it.
 #[derive(Debug)]
-pub(super) struct Budget(Cell<u64>);
+pub struct Budget {
+    most: u64,
+    spent: AtomicU64,
+}
 
 impl Budget {
     /// What following a rule costs, in bytes compared.
     const FOLLOWED: usize = 16 << 10;
 
-    pub(super) fn new(bytes: u64) -> Budget {
-        Budget(Cell::new(bytes))
+    /// So many bytes.
+    pub fn new(bytes: u64) -> Budget {
+        Budget { most: bytes, spent: AtomicU64::new(0) }
     }
 
-    pub(super) fn is_spent(&self) -> bool {
-        self.0.get() == 0
+    /// Whether nothing is left: what is found from now on is not to be believed.
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) >= self.most
     }
 
     /// So many patterns are held against an address.
-    pub(super) fn compare(&self, patterns: usize, address: &[u8]) {
+    pub fn compare(&self, patterns: usize, address: &[u8]) {
         self.spend(patterns.saturating_mul(address.len() + 32));
     }
 
@@ -76,7 +81,8 @@ impl Budget {
     }
 
     fn spend(&self, bytes: usize) {
-        self.0.set(self.0.get().saturating_sub(bytes as u64));
+        // Whoever spends looks whether anything is left: it never comes near to what a u64 holds.
+        self.spent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
@@ -102,7 +108,7 @@ pub(super) fn route_within(
     if may_move(address) {
         for rules in [ask.rules, site.rules()] {
             if let Some(budget) = budget {
-                budget.compare(rules.patterns(), address);
+                budget.compare(rules.patterns(has), address);
             }
             let moved = rules.first(address, has, |rule, captures| {
                 if let Some(budget) = budget {
@@ -187,13 +193,9 @@ pub enum End {
     Loop(Vec<Vec<u8>>),
 }
 
-/// Follows a decoded address of the site, with its leading slash, to its end.
-pub fn end(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> End {
-    end_within(site, ask, address, query, None)
-}
-
-/// The same, where somebody counts what it costs; the end is not to be believed once the budget is spent.
-pub(super) fn end_within(
+/// Follows a decoded address of the site, with its leading slash, to its end, which is not to be believed once the budget
+/// is spent.
+pub fn end_within(
     site: &impl Files,
     ask: &Ask<'_>,
     address: &[u8],
