@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -206,14 +208,45 @@ fn mistakes_in_access_are_lines_that_name_their_key() {
         ("access.header", "\"X-User\"", "server.trustedProxies"),
         ("access.log", "\"on\"", "combined"),
         ("access.logAddress", "\"some\"", "truncated"),
+        ("access.logFile", "\"/\"", "name a file in it"),
+        ("access.logFile", "\".\"", "name a file in it"),
+        ("access.logFile", "\"logs/\"", "name a file in it"),
     ] {
         let ended = Host::bare().set(key, value).ends(2, &["config", "check"]);
         assert!(ended.stderr.contains(key) && ended.stderr.contains(says), "{key}: {}", ended.stderr);
     }
-    for name in ["\"Host\"", "\"X Forwarded\"", "\"\"", "\"Cookie\""] {
-        let host = Host::bare().set("server.trustedProxies", text(PROXY)).set("access.header", name);
+    for name in [
+        "Host",
+        "X Forwarded",
+        "",
+        "Cookie",
+        "authorization",
+        "Proxy-Authorization",
+        "Connection",
+        "Keep-Alive",
+        "TE",
+        "Trailer",
+        "Upgrade",
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Real-IP",
+        "Via",
+        "Origin",
+        "Accept-Charset",
+        "Content-Type",
+        "If-Match",
+        "Sec-Fetch-User",
+    ] {
+        let host = Host::bare().set("server.trustedProxies", text(PROXY)).set("access.header", text(name));
         let ended = host.ends(2, &["config", "check"]);
         assert!(ended.stderr.contains("access.header"), "{name}: {}", ended.stderr);
+    }
+    for name in ["X-Forwarded-User", "X-Forwarded-Email", "Remote-User", "X-Auth-Request-User", "X-WEBAUTH-USER"] {
+        Host::bare()
+            .set("server.trustedProxies", text(PROXY))
+            .set("access.header", text(name))
+            .ok(&["config", "check"]);
     }
     let host = host().set("access.log", text("json")).set("access.logFile", text("no/such/folder/access.log"));
     let ended = host.ends(8, &["run"]);
@@ -522,4 +555,158 @@ fn a_pipe_that_nobody_reads_stops_the_log_and_not_the_site() {
     until("it ends", || child.try_wait().expect("it can be waited for").is_some());
     assert!(begun.elapsed() < Duration::from_secs(10), "ended after {:?}", begun.elapsed());
     drop(stdout);
+}
+
+/// A pipe under this name, full, with a reader that takes nothing. Its writers need not wait for it to be opened.
+fn full_pipe(path: &Path) -> std::fs::File {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+    let mut pipe = OpenOptions::new().read(true).write(true).custom_flags(NO_WAIT).open(path).expect("both its ends");
+    for size in [4096, 1] {
+        while pipe.write(&vec![b'\n'; size]).is_ok() {}
+    }
+    pipe
+}
+
+/// `O_NONBLOCK`, as every Linux that this runs on has it.
+const NO_WAIT: i32 = 0o4000;
+
+#[test]
+fn lines_that_wait_are_bounded_by_their_bytes_too() {
+    let host = logged("json");
+    let _pipe = full_pipe(&host.path("access.log"));
+    let daemon = served(&host);
+    let mut connection = Connection::open(&daemon.address);
+    // Far fewer lines than may wait, each as long as strangers can make it.
+    let long = "\t\u{80}".repeat(2_000);
+    let head =
+        format!("HEAD /{} HTTP/1.1\r\nHost: x\r\nUser-Agent: x{long}x\r\nReferer: x{long}x\r\n\r\n", "a".repeat(2_000));
+    for _ in 0..2_000 {
+        connection.send(&head);
+        assert_eq!(connection.response(true).status, 404);
+    }
+    let lost = dropped(&host);
+    assert!((1..2_000).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_can_be_left_for_a_file() {
+    let host = logged("json");
+    let _pipe = full_pipe(&host.path("access.log"));
+    let daemon = served(&host);
+    get(&daemon.address, "/before");
+    std::fs::rename(host.path("access.log"), host.path("pipe")).expect("files can be renamed");
+    daemon.signal("HUP");
+    // What had come already is whole in the new one.
+    until("it goes on in a file", || lines(&host.path("access.log")).len() == 1);
+    get(&daemon.address, "/after");
+    let targets: Vec<Value> = wait_for(&host, 2).iter().map(|line| json(line)["target"].clone()).collect();
+    assert_eq!(targets, ["/before", "/after"]);
+    assert_eq!(dropped(&host), 0);
+}
+
+#[test]
+fn what_a_full_pipe_has_not_taken_by_the_end_is_told() {
+    let host = logged("json");
+    let _pipe = full_pipe(&host.path("access.log"));
+    let mut daemon = served(&host);
+    for _ in 0..3 {
+        get(&daemon.address, "/guide");
+    }
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+    assert!(messages(&host).contains("3 lines of the access log dropped"), "{}", messages(&host));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What changes, and a single bundle
+
+#[test]
+fn who_may_read_changes_without_a_restart_and_on_open_connections() {
+    let mut host = host()
+        .set("server.listen", text("0.0.0.0:0"))
+        .set("server.trustedProxies", text(PROXY))
+        .set("access.allow", text(HERE));
+    let daemon = served(&host);
+    let mut connection = Connection::open(&daemon.address);
+    let mut status = || {
+        connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        connection.response(false).status
+    };
+    let by_proxy = || asks(PROXY, &daemon.address, "GET", "/", &["X-Forwarded-For: 127.0.0.2"]).status;
+    assert_eq!((status(), by_proxy()), (200, 403));
+    host.change("access.allow", text(ELSEWHERE));
+    until("another may read", || status() == 403);
+    assert_eq!(by_proxy(), 200);
+    host.change("access.allow", "[]");
+    until("a mistake is told", || messages(&host).contains("stays in force"));
+    assert_eq!((status(), by_proxy()), (403, 200), "and changes nothing");
+    host.change("access.allow", text(ELSEWHERE));
+    host.change("server.trustedProxies", text("127.0.0.4"));
+    until("its word counts no more", || by_proxy() == 403);
+    let warning = "set access.allow or access.header";
+    assert!(!messages(&host).contains(warning), "{}", messages(&host));
+    host.remove("access.allow");
+    until("everybody may read", || status() == 200);
+    until("that is worth a warning", || messages(&host).contains(warning));
+    assert!(!messages(&host).contains("takes a restart"), "{}", messages(&host));
+}
+
+#[test]
+fn a_single_bundle_is_for_those_whom_a_named_configuration_lets_in() {
+    let host = Host::bare()
+        .set("server.trustedProxies", text(PROXY))
+        .set("access.allow", text(ELSEWHERE))
+        .set("access.log", text("json"))
+        .set("access.logFile", text("access.log"));
+    host.put("bundle.zip", bundle("one"));
+    let path = host.path("bundle.zip");
+    let arguments = ["serve", path.to_str().expect("text"), "--listen", "0.0.0.0:0"];
+    let log = |host: &Host| std::fs::File::create(host.path("messages")).expect("a file");
+    let mut daemon = Daemon::start(host.command(&arguments).stderr(log(&host)));
+    let status = |source, headers: &[&str]| asks(source, &daemon.address, "GET", "/guide", headers).status;
+    assert_eq!((status(HERE, &[]), status(ELSEWHERE, &[])), (403, 200));
+    assert_eq!(status(HERE, &["X-Forwarded-For: 127.0.0.2"]), 403);
+    assert_eq!(status(PROXY, &["X-Forwarded-For: 127.0.0.2"]), 200);
+    assert_eq!(messages(&host), "");
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+    assert_eq!(lines(&host.path("access.log")).len(), 4);
+    // Where nobody is asked for, that is told before anybody can read it.
+    let open = Host::bare();
+    let _daemon = Daemon::start(open.command(&arguments).stderr(log(&open)));
+    let told = messages(&open);
+    assert!(told.contains("everybody who can reach 0.0.0.0:") && told.contains("--config"), "{told}");
+    let _daemon = Daemon::start(open.command(&[arguments[0], arguments[1], "--listen", HERE_ONLY]).stderr(log(&open)));
+    assert_eq!(messages(&open), "", "this machine only");
+}
+
+const HERE_ONLY: &str = "127.0.0.1:0";
+
+/// RFC 9111, 5.2.2.7: a shared cache would give it to those who may not read.
+#[test]
+fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
+    let pages = zip(&[
+        deflated("index.html", "home"),
+        deflated("app.0ab12cd3.js", "x"),
+        deflated("own.html", "x"),
+        deflated("odd.html", "x"),
+        deflated(
+            "_headers",
+            "/own.html\n  Cache-Control: max-age=600\n\
+             /odd.html\n  Cache-Control: no-transform, private=\"x-a\"\n  Expires: Thu, 01 Dec 2037 16:00:00 GMT\n",
+        ),
+    ]);
+    for (allow, is_open) in [("[]", true), ("[\"127.0.0.0/8\"]", false)] {
+        let host = host().set("access.allow", allow);
+        let host = if is_open { host.without("access.allow") } else { host };
+        host.put("bundle.zip", &pages);
+        let daemon = served(&host);
+        let said = |target: &str| get(&daemon.address, target).header("cache-control").unwrap_or("").to_owned();
+        let private = if is_open { "" } else { "private, " };
+        assert_eq!(said("/app.0ab12cd3.js"), format!("{private}max-age=31536000, immutable"));
+        assert_eq!(said("/own.html"), format!("{private}max-age=600"));
+        assert_eq!(said("/none.js"), format!("{private}max-age=60"));
+        assert_eq!(said("/odd.html"), format!("{private}no-transform, private=\"x-a\""));
+        assert_eq!(said("/"), format!("{private}no-cache"));
+    }
 }

@@ -575,6 +575,26 @@ fn a_damaged_record_does_not_take_the_site_down() {
 }
 
 #[test]
+fn a_record_that_was_changed_by_hand_is_kept_beside_the_one_that_replaces_it() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    host.ok(&["sync"]);
+    let (path, kept) = (host.path("store/state.json"), host.path("store/state.json.damaged"));
+    for who in ["me", "somebody else"] {
+        let hold = format!("\"hold\": {{\"who\": \"{who}\", \"when\": \"2026-01-01T00:00:00Z\", \"why\": \"mine\"}}");
+        let edited = std::fs::read_to_string(&path).unwrap().replace("\"hold\": null", &hold);
+        assert!(edited.contains(who) && edited.contains("\"sum\""), "{edited}");
+        std::fs::write(&path, &edited).unwrap();
+        let ended = end(&mut host.command(&["sync"])).expect(0);
+        assert!(ended.stderr.contains("state.json is damaged"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("state.json.damaged"), "{}", ended.stderr);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert_eq!(std::fs::read_to_string(&kept).unwrap(), edited);
+        assert_eq!(host.status()["hold"], serde_json::Value::Null);
+    }
+}
+
+#[test]
 fn labels_and_hold_outlive_the_record() {
     let host = Host::new("");
     for name in ["one", "two"] {

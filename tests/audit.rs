@@ -167,3 +167,52 @@ fn archives_and_the_active_version_are_read_as_they_are() {
     host.put("bad.zip", b"no archive".as_slice());
     host.ends(5, &["bundle", "audit", host.path("bad.zip").to_str().unwrap()]);
 }
+
+#[test]
+fn the_base_of_a_page_in_an_attribute_is_its_own() {
+    let inner = "<base href=https://inner.example/><img src=a.png>\
+                 <iframe srcdoc='<img src=b.png>'></iframe>";
+    let found = needs(&[(
+        "index.html",
+        &format!(
+            "<iframe srcdoc=\"{inner}\"></iframe><script src=own.js></script><base href='https://outer.example/'>\
+             <iframe srcdoc='<video src=c.mp4></video>'></iframe><object data=d></object>"
+        ),
+    )]);
+    assert_eq!(
+        found,
+        [
+            "image https://inner.example 1 index.html",
+            "base https://inner.example 1 index.html",
+            "media https://outer.example 1 index.html",
+            "object https://outer.example 1 index.html",
+            "base https://outer.example 1 index.html",
+        ]
+    );
+}
+
+#[test]
+fn every_script_of_a_worker_and_every_ping_is_told() {
+    let found = needs(&[
+        (
+            "index.html",
+            "<a href=/x ping='/own https://ping1.example/a https://ping2.example/b'>x</a>\
+             <map><area href=/y ping='https://ping3.example/'></map>",
+        ),
+        (
+            "sw.js",
+            "self.importScripts ('https://one.example/a.js', \"//two.example/b.js\",\n  `https://three.example/c.js`)",
+        ),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "script //two.example 1 sw.js",
+            "script https://one.example 1 sw.js",
+            "connect https://ping1.example 1 index.html",
+            "connect https://ping2.example 1 index.html",
+            "connect https://ping3.example 1 index.html",
+            "script https://three.example 1 sw.js",
+        ]
+    );
+}

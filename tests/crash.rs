@@ -134,7 +134,17 @@ fn nothing_is_left_over(store: &Path) {
     };
     assert_eq!(
         names(store),
-        ["downloads", "history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"]
+        [
+            "downloads",
+            "history.jsonl",
+            "lock",
+            "receipts",
+            "scrub.json",
+            "staging",
+            "state.json",
+            "suspect",
+            "versions"
+        ]
     );
     assert!(names(&store.join("staging")).is_empty());
     let versions = names(&store.join("versions"));

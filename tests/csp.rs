@@ -357,3 +357,184 @@ fn a_page_cannot_write_its_own_policy() {
         assert!(!policy.contains(word), "{word} in {policy}");
     }
 }
+
+/// The policy of a page in a site of these files, once it is known.
+fn policy_of(pages: &[(&str, String)], target: &str) -> String {
+    let host = host("connected");
+    let last = [("last.html", page(&format!("<script>{INLINE}</script>")))];
+    import(&host, &[pages, &last].concat());
+    let daemon = host.run();
+    wait_for(&daemon.address, "/last", &hash(INLINE));
+    policy(&http::get(&daemon.address, target)).to_owned()
+}
+
+#[test]
+fn import_maps_and_speculation_rules_are_named_and_modules_come_from_where_a_map_says() {
+    let map = r#"{"imports": {"a": "https://esm.example/a.js", "b/": "/own/b/"}, "integrity": {"https://int.example/c": "x"},
+        "scopes": {"https://scope.example/x/": {"c": "//in.example/c.js", "d": null}}}"#;
+    let rules = r#"{"prefetch": [{"urls": ["https://next.example/"]}]}"#;
+    let data = r#"{"@id": "https://data.example/"}"#;
+    let html = format!(
+        "<script type=importmap>{map}</script><script type=speculationrules>{rules}</script>\
+         <script type='application/ld+json'>{data}</script>"
+    );
+    let policy = policy_of(&[("index.html", page(&html))], "/");
+    let scripts = directive(&policy, "script-src");
+    let origins = "https://esm.example https://int.example https://scope.example in.example";
+    assert_eq!(scripts, format!("'self' {} {} {origins}", hash(map), hash(rules)));
+    assert!(!policy.contains("next.example") && !policy.contains("data.example"), "{policy}");
+}
+
+#[test]
+fn styles_are_read_as_a_browser_reads_them() {
+    let css = r#"@namespace svg url(http://no1.example/svg); @namespace "http://no2.example/";
+        a { background: image-set("https://set.example/a.png" 1x, url(https://url.example/b.png) 2x) }
+        b { background: -webkit-image-set('https://old.example/a.png' type("image/png") 1x); x: curl(https://no3.example/) }
+        c { background: u\72l(https\3a//escaped.example/c.png) } /* url(https://no4.example/) */"#;
+    let policy = policy_of(&[("index.html", page("")), ("a.css", css.to_owned())], "/");
+    let images = "https://escaped.example https://old.example https://set.example https://url.example";
+    assert_eq!(directive(&policy, "img-src"), format!("'self' data: blob: {images}"));
+}
+
+#[test]
+fn documents_in_xml_are_read_for_their_origins_and_run_what_stands_in_them() {
+    let xhtml = r#"<?xml version="1.0"?><?xml-stylesheet href="https://css.example/a.css" type="text/css"?>
+        <!DOCTYPE html><html xmlns="http://www.w3.org/1999/xhtml" xmlns:s="http://www.w3.org/2000/svg"><head><title/>
+        <script src="https://js.example/a.js"/><script>//<![CDATA[
+        if (1 < 2) fetch("https://api.example/v1"); //]]></script></head><body><br/><img src="https://img.example/a.png"/>
+        <!-- <img src="https://no.example/a.png"/> --><s:svg><s:image href="https://drawn.example/a.png"/></s:svg></body></html>"#;
+    let feed = r#"<feed xmlns="http://www.w3.org/2005/Atom"><link rel="icon" href="https://feed.example/"/></feed>"#;
+    let drawing = r#"<?xml-stylesheet href='https://svgcss.example/a.css'?><svg xmlns="http://www.w3.org/2000/svg"><style><![CDATA[
+        a { fill: url(https://filled.example/) } ]]></style><script/><image href="https://behind.example/a.png"/></svg>"#;
+    for name in ["doc.xhtml", "doc.xht", "doc.xml"] {
+        let files = |xhtml: &str| {
+            [("index.html", page("")), (name, xhtml.into()), ("feed.xml", feed.into()), ("d.svg", drawing.into())]
+        };
+        let policy = policy_of(&files(xhtml), &format!("/{name}"));
+        assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' https://js.example", "{name}");
+        // What scripts of others bring along is allowed from anywhere.
+        let policy = policy_of(&files(&xhtml.replace("https://js.example", "")), &format!("/{name}"));
+        let of = |name: &str| directive(&policy, name).to_owned();
+        assert_eq!(of("script-src"), "'self' 'unsafe-inline'", "{name}");
+        assert_eq!(of("style-src"), "'self' 'unsafe-inline' https://css.example https://svgcss.example", "{name}");
+        for host in ["img", "drawn", "filled", "behind"] {
+            assert!(of("img-src").contains(&format!(" https://{host}.example")), "{name}, {host}: {policy}");
+        }
+        assert!(of("connect-src").contains(" https://api.example"), "{name}: {policy}");
+        assert!(!policy.contains("no.example") && !policy.contains("feed.example"), "{name}: {policy}");
+    }
+}
+
+#[test]
+fn hosts_of_images_without_number_push_no_script_out_of_the_policy() {
+    let mut pages: Vec<(String, String)> =
+        (0..300).map(|n| (format!("a{n}.html"), page(&format!("<img src='https://i{n}.example/'>")))).collect();
+    pages.push(("index.html".to_owned(), page("<script src='https://js.example/a.js'></script>")));
+    let pages: Vec<(&str, String)> = pages.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+    let policy = policy_of(&pages, "/");
+    assert_eq!(directive(&policy, "script-src"), "'self' https://js.example");
+    assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http: https:");
+}
+
+#[test]
+fn a_handler_is_named_whatever_ampersands_are_in_it() {
+    for (written, meant) in [
+        ("a()&&b()", "a()&&b()"),
+        ("go('?a=1&copy=2&lt1&amp=3')", "go('?a=1&copy=2&lt1&amp=3')"),
+        ("a(&lt;b&gt, &#38;&#x80;&apos;&eacute )", "a(<b>, &\u{20ac}'\u{e9} )"),
+        ("a(&#13;&#10;)", "a(\r\n)"),
+    ] {
+        let policy = policy_of(&[("index.html", page(&format!("<p onclick=\"{written}\">x")))], "/");
+        assert_eq!(directive(&policy, "script-src"), format!("'self' 'unsafe-hashes' {}", hash(meant)), "{written}");
+    }
+}
+
+#[test]
+fn a_script_with_an_href_is_external_in_drawings_only() {
+    let html = "<script href='a.js'>here()</script><svg><script href='b.js'/><script src='c.js'>drawn()</script></svg>";
+    let policy = policy_of(&[("index.html", page(html))], "/");
+    assert_eq!(directive(&policy, "script-src"), format!("'self' {} {}", hash("here()"), hash("drawn()")));
+}
+
+#[test]
+fn a_script_in_a_drawing_that_is_in_parts_is_not_named_by_one_of_them() {
+    let html = "<svg><script>a()<!-- x -->;b()</script></svg>";
+    let policy = policy_of(&[("index.html", page(html))], "/");
+    assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline'");
+}
+
+#[test]
+fn what_handlers_do_is_allowed() {
+    let html = "<p onclick=\"fetch('https://api.example/v1')\" onmouseover=\"eval('1')\">\
+                <iframe srcdoc='&check; <img src=https://img.example/a.png>'></iframe>\
+                <p style='background: url(https://bg.example/&check;)'>";
+    let policy = policy_of(&[("index.html", page(html))], "/");
+    assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' 'unsafe-eval'", "the frame is in doubt");
+    assert!(directive(&policy, "connect-src").ends_with(" https://api.example"), "{policy}");
+    assert!(directive(&policy, "img-src").ends_with(" https://bg.example https://img.example"), "{policy}");
+}
+
+#[test]
+fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called() {
+    const RUNS: [&str; 12] = [
+        "old.shtml",
+        "help.hxt",
+        "a.xsl",
+        "a.xslt",
+        "a.xsd",
+        "a.rng",
+        "a.wsdl",
+        "a.rdf",
+        "a.mathml",
+        "a.atom",
+        "a.rss",
+        "a.jsx",
+    ];
+    let xhtml = r#"<html xmlns="http://www.w3.org/1999/xhtml"><script>fetch("https://evil.example/")</script></html>"#;
+    let rules = "/typed.txt\n  Content-Type: text/html\n/lists/*\n  Content-Type: text/plain, Text/HTML;charset=utf-8\n\
+                 /plain.txt\n  Content-Type: text/plain;charset=us-ascii\n";
+    let host = host("airgap");
+    let more = ["typed.txt", "plain.txt", "lists/a.txt", "other.txt", "a.css", "a.json"];
+    let mut files: Vec<(&str, String)> = RUNS.iter().chain(&more).map(|&name| (name, xhtml.to_owned())).collect();
+    files.extend([("index.html", page("")), ("_headers", rules.to_owned())]);
+    import(&host, &files);
+    let daemon = host.run();
+    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    for name in RUNS.into_iter().chain(["typed.txt", "lists/a.txt"]) {
+        assert!(of(name).starts_with("default-src 'self'"), "{name}: {}", of(name));
+    }
+    for name in ["plain.txt", "other.txt", "a.css", "a.json"] {
+        assert_eq!(of(name), "", "{name}");
+    }
+    let tag = http::get(&daemon.address, "/typed.txt").header("etag").unwrap().to_owned();
+    let again = http::request(&daemon.address, "GET", "/typed.txt", &[&format!("If-None-Match: {tag}")]);
+    assert_eq!((again.status, policy(&again).is_empty()), (304, false));
+    // An operator may name a type, too, and has the last word on the policy.
+    let page = |name: &str| format!("{{ source = \"/{name}\", values = {{ Content-Type = \"text/html\" }} }}");
+    let last = "{ source = \"/plain.txt\", values = { Content-Security-Policy = \"default-src 'none'\" } }";
+    drop(daemon);
+    let host = host.set("server.headers", format!("[{}, {}, {last}]", page("other.txt"), page("plain.txt")));
+    let daemon = host.run();
+    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    assert!(of("other.txt").starts_with("default-src 'self'"), "{}", of("other.txt"));
+    assert_eq!(of("plain.txt"), "default-src 'none'");
+}
+
+#[test]
+fn a_page_by_an_older_name_is_read_like_any_page() {
+    let old = page(&format!("<script>{INLINE}</script><script src='https://js.example/a.js'></script>"));
+    let feed = r#"<rdf xmlns:s="http://www.w3.org/2000/svg"><s:image href="https://drawn.example/a.png"/></rdf>"#;
+    let policy = policy_of(&[("index.html", page("")), ("old.shtml", old), ("a.rdf", feed.into())], "/old.shtml");
+    assert_eq!(directive(&policy, "script-src"), format!("'self' {} https://js.example", hash(INLINE)));
+    assert!(directive(&policy, "img-src").contains("https:"), "{policy}");
+}
+
+#[test]
+fn code_made_of_text_is_allowed_however_a_script_reaches_for_what_makes_it() {
+    for script in ["(0,eval)(x)", "window.eval(x)", "f = new globalThis.Function('a', x)", "self.eval(x)"] {
+        let policy = policy_of(&[("index.html", page("")), ("a.js", script.to_owned())], "/");
+        assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-eval'", "{script}");
+    }
+    let policy = policy_of(&[("index.html", page("")), ("a.js", "model.eval(x)".to_owned())], "/");
+    assert_eq!(directive(&policy, "script-src"), "'self'");
+}

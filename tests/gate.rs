@@ -448,6 +448,31 @@ fn links_are_looked_up_as_the_server_would() {
     }
 }
 
+#[test]
+fn links_that_would_take_days_to_look_up_are_not_let_in_and_that_is_said() {
+    // A thousand patterns, and links that redirects lead from one to the next as often as they are followed.
+    let mut rules = (0..900).fold(String::new(), |all, n| all + &format!("/none{n}/* /x 301\n"));
+    for n in 0..30 {
+        let _ = writeln!(rules, "/hop{n}/* /hop{}/:splat 301", n + 1);
+    }
+    let long = "a".repeat(4000);
+    let links =
+        |count: usize| (0..count).fold(String::new(), |all, n| all + &format!("<a href=/hop0/{n}/{long}>x</a>"));
+    let bundle = |links: &str| {
+        zip(&[deflated("index.html", "<p>home"), deflated("_redirects", &rules), deflated("links.html", links)])
+    };
+    let host = Host::new("[gate]\nmaxBrokenLinks = 100000\n");
+    host.bring(0, &bundle(&links(5)));
+    let first = host.active();
+    let ended = host.bring(7, &bundle(&links(700)));
+    assert!(ended.stderr.contains("maxBrokenLinks: not all links could be looked up"), "{}", ended.stderr);
+    assert_eq!(host.active(), first);
+    // A person may know better, and the next one is not held back by it.
+    host.ok(&["sync", "--force"]);
+    assert_ne!(host.active(), first);
+    host.bring(0, &bundle(&links(6)));
+}
+
 const MANUAL: &str = "[activate]\nmode = \"manual\"\n";
 
 #[test]

@@ -422,7 +422,8 @@ fn if_range_wants_exactly_what_there_is() {
             ("\"x\"".to_owned(), 200),
             (format!("{tag}, \"x\""), 200),
             ("*".to_owned(), 200),
-            (MODIFIED.to_owned(), 206),
+            // The date is that of both codings, so that it names the bytes of neither where there are two.
+            (MODIFIED.to_owned(), if accept == GZIP && target == "/page.html" { 200 } else { 206 }),
             (BEFORE.to_owned(), 200),
             (AFTER.to_owned(), 200),
             ("yesterday".to_owned(), 200),

@@ -2,10 +2,12 @@
 
 mod support;
 
-use std::time::Duration;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, SystemTime};
 
 use support::client::{Host, text};
-use support::http::{get, request};
+use support::http::{Connection, get, request};
 use support::zip::{Member, deflated, zip};
 use support::{Daemon, folder, site, until, write_site};
 
@@ -227,6 +229,63 @@ fn a_restart_a_rollback_and_a_release_lose_no_asset() {
     assert!(has_assets(&daemon, 1) && has_assets(&daemon, 2));
 }
 
+/// A date of a second that has passed: what is sealed from now on has another.
+fn let_a_second_pass() {
+    let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs();
+    let now = second();
+    until("the next second", || second() > now);
+}
+
+#[test]
+fn after_a_rollback_the_date_of_what_was_there_is_not_taken_for_that_of_what_is() {
+    let host = host();
+    host.put("bundle.zip", zip(&version(1)));
+    let mut daemon = host.run();
+    until("the first version", || is_shown(&daemon, 1));
+    let date = |daemon: &Daemon| get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
+    let first = date(&daemon);
+    let_a_second_pass();
+    swap(&host, &daemon, 2);
+    let second = date(&daemon);
+    assert_ne!(first, second);
+    host.ok(&["rollback"]);
+    for _ in 0..2 {
+        until("the first version again", || is_shown(&daemon, 1));
+        let ask =
+            |fields: &[&str]| request(&daemon.address, "GET", "/", &[fields, &["Accept-Encoding: identity"]].concat());
+        let since = |name: &str, date: &str| ask(&[&format!("{name}: {date}")]).status;
+        let stale = ask(&[&format!("If-Modified-Since: {second}")]);
+        assert_eq!((stale.status, stale.text().contains("<title>v1<")), (200, true), "the bytes differ");
+        assert_eq!(since("If-Unmodified-Since", &second), 412);
+        assert_eq!((since("If-Modified-Since", &first), since("If-Unmodified-Since", &first)), (304, 200));
+        let later = "Fri, 31 Dec 2100 23:59:59 GMT";
+        assert_eq!((since("If-Modified-Since", later), since("If-Unmodified-Since", later)), (304, 200));
+        // Something else was there since that second.
+        let range = ask(&["Range: bytes=0-1", &format!("If-Range: {first}")]);
+        assert_eq!(range.status, 200);
+        // The next process knows that there was another.
+        daemon.signal("TERM");
+        assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+        daemon = host.run();
+    }
+}
+
+#[test]
+fn versions_that_are_sealed_within_one_second_do_not_share_a_date() {
+    let host = host();
+    host.put("bundle.zip", zip(&version(1)));
+    let daemon = host.run();
+    until("the first version", || is_shown(&daemon, 1));
+    let date = || get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
+    let mut before = date();
+    for n in 2..=8 {
+        swap(&host, &daemon, n);
+        let now = date();
+        assert_ne!(before, now, "version {n} and the one before");
+        before = now;
+    }
+}
+
 #[test]
 fn what_was_replaced_while_nobody_served_counts_from_then() {
     let host = host();
@@ -323,4 +382,65 @@ fn a_watched_folder_keeps_the_assets_of_what_it_was() {
     for n in 1..=3 {
         assert!(has_assets(&daemon, n), "v{n}");
     }
+}
+
+/// A host whose active version is the second; the index of the first is a pipe, so that it is opened when we say so. Gives
+/// the pipe's path and what belongs into it.
+fn slow_start() -> (Host, std::path::PathBuf, Vec<u8>) {
+    let host = host();
+    host.put("bundle.zip", zip(&version(1)));
+    host.ok(&["sync"]);
+    let first = host.active().expect("a version");
+    host.put("bundle.zip", zip(&version(2)));
+    host.ok(&["sync"]);
+    let path = host.path(&format!("store/versions/{first}/index"));
+    let index = std::fs::read(&path).expect("an index");
+    std::fs::remove_file(&path).expect("it can be removed");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+    (host, path, index)
+}
+
+/// The end to write to, once somebody waits at the other.
+fn when_read(path: &std::path::Path) -> std::fs::File {
+    const NO_WAIT: i32 = 0o4000;
+    let open = || std::fs::OpenOptions::new().write(true).custom_flags(NO_WAIT).open(path);
+    let mut pipe = None;
+    until("the first version is being opened", || {
+        pipe = open().ok();
+        pipe.is_some()
+    });
+    pipe.expect("a pipe")
+}
+
+#[test]
+fn an_asset_that_is_asked_for_while_earlier_versions_are_opened_is_waited_for() {
+    let (host, path, index) = slow_start();
+    let daemon = host.run();
+    let mut pipe = when_read(&path);
+    assert!(is_shown(&daemon, 2), "the site waits for nothing");
+    let mut asset = Connection::open(&daemon.address);
+    asset.send("GET /_next/static/chunks/v1.js HTTP/1.1\r\nHost: x\r\n\r\n");
+    // Nor does what is no asset, or is the active version's.
+    assert!(is_shown(&daemon, 2) && has_assets(&daemon, 2));
+    for target in ["/only-v1", "/assets/plain-v1.css", "/missing.js"] {
+        assert_eq!(get(&daemon.address, target).status, 404, "{target}");
+    }
+    pipe.write_all(&index).expect("it is read");
+    drop(pipe);
+    let answer = asset.response(false);
+    assert_eq!((answer.status, answer.text()), (200, "version(1)".to_owned()));
+    assert!(has_assets(&daemon, 1));
+}
+
+#[test]
+fn nobody_waits_for_ever_for_an_earlier_version() {
+    let (host, path, _) = slow_start();
+    let mut daemon = host.run();
+    let _pipe = when_read(&path);
+    for method in ["GET", "HEAD"] {
+        assert_eq!(request(&daemon.address, method, "/_next/static/chunks/v1.js", &[]).status, 404);
+    }
+    assert_eq!(request(&daemon.address, "DELETE", "/_next/static/chunks/v1.js", &[]).status, 405);
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }

@@ -381,6 +381,11 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         "Strict-Transport-Security",
         "Alt-Svc",
         "Clear-Site-Data",
+        "NEL",
+        "Refresh",
+        "Report-To",
+        "Reporting-Endpoints",
+        "Service-Worker-Allowed",
         "X-Content-Type-Options",
         "Bad Name",
         "X-Bad\u{1}",
@@ -390,7 +395,7 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         "Proxy-Authenticate",
         "Proxy-Connection",
     ];
-    let lines = names.iter().map(|name| format!("  {name}: 7\n  ! {name}\n")).collect::<Vec<_>>().concat();
+    let lines = names.iter().map(|name| format!("  ! {name}\n  {name}: 7\n")).collect::<Vec<_>>().concat();
     let text = format!("/*\n{lines}  ! Vary\n  ! Cache-Control\n  ! Content-Type\n  X-Good: yes\n");
     let page = "<p>home ".repeat(300);
     let plain = site(&[("index.html", &*page)], &[]);
@@ -406,6 +411,76 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
         assert_eq!(before.body, after.body);
     }
     assert_eq!(get(&ruled.1.address, "/").header("x-good"), Some("yes"));
+}
+
+#[test]
+fn a_policy_of_a_bundle_counts_but_its_reports_go_nowhere() {
+    let text = "/*\n  Content-Security-Policy: img-src 'self'; report-uri https://x.example/r; report-to all\n  \
+                Content-Security-Policy-Report-Only: report-uri https://x.example/r\n  X-Frame-Options: ALLOWALL\n";
+    let (dir, daemon) = site(&[("index.html", "<p>home"), ("_headers", text)], &[]);
+    let home = get(&daemon.address, "/");
+    assert_eq!(home.header("content-security-policy"), Some("img-src 'self'"));
+    assert_eq!(home.header("content-security-policy-report-only"), None);
+    assert_eq!(home.header("x-frame-options"), Some("SAMEORIGIN"), "what no browser knows takes nothing away");
+    let told = end(docwharf().args(["redirects", "check"]).arg(dir.path().join("site"))).expect(1).stdout;
+    for line in
+        ["_headers:2", "_headers:3", "_headers:4", "report-uri and report-to do not count", "DENY or SAMEORIGIN"]
+    {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+}
+
+#[test]
+fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_said() {
+    const OUTSIDE: &str = "<https://x.example>; rel=preconnect";
+    const INSIDE: &str = "</a.css>; rel=preload; as=style";
+    let text = format!(
+        "/*\n  Referrer-Policy: unsafe-url\n  X-Frame-Options: DENY\n  Link: {OUTSIDE}\n  Link: {INSIDE}\n  \
+         Cache-Control: public, max-age=600\n  CDN-Cache-Control: max-age=600\n  Access-Control-Allow-Origin: *\n"
+    );
+    let host = Host::new(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
+    let both = format!("{OUTSIDE}, {INSIDE}");
+    let bundles = [
+        ("referrer-policy", Some("unsafe-url")),
+        ("x-frame-options", Some("DENY")),
+        ("link", Some(&*both)),
+        ("cache-control", Some("public, max-age=600")),
+        ("cdn-cache-control", Some("max-age=600")),
+        ("access-control-allow-origin", Some("*")),
+    ];
+    for (config, others) in [
+        ("", &[][..]),
+        ("referrerPolicy = \"same-origin\"\n", &[("referrer-policy", Some("same-origin"))]),
+        ("referrerPolicy = \"off\"\n", &[("referrer-policy", None)]),
+        ("frames = \"same\"\n", &[("x-frame-options", Some("SAMEORIGIN"))]),
+        ("frames = \"any\"\n", &[("x-frame-options", None)]),
+        ("csp = \"airgap\"\n", &[("link", Some(INSIDE))]),
+        (
+            "[access]\nallow = [\"127.0.0.0/8\"]\n",
+            &[("cache-control", Some("no-cache")), ("cdn-cache-control", None), ("access-control-allow-origin", None)],
+        ),
+        (
+            "frames = \"any\"\n[access]\nallow = [\"127.0.0.0/8\"]\n[[server.headers]]\nsource = \"/*\"\n\
+             values = { Cache-Control = \"public\", X-Frame-Options = \"DENY\", Refresh = \"600\" }\n",
+            &[
+                ("cache-control", Some("public")),
+                ("refresh", Some("600")),
+                ("cdn-cache-control", None),
+                ("access-control-allow-origin", None),
+            ],
+        ),
+    ] {
+        host.configure(config);
+        end(&mut host.command(&["sync"])).expect(0);
+        let daemon = Daemon::start(&mut host.command(&["run"]));
+        let home = get(&daemon.address, "/");
+        assert_eq!(home.status, 200, "{config}");
+        for (name, value) in
+            bundles.iter().filter(|(name, _)| others.iter().all(|(other, _)| other != name)).chain(others)
+        {
+            assert_eq!(home.header(name), *value, "{name} where the operator says {config:?}");
+        }
+    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -456,6 +531,19 @@ fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() 
     let again = |accept| request(&daemon.address, "GET", "/guides/start", &[&tag, accept]);
     assert_eq!((again("Accept: text/html").status, again("Accept: text/markdown").status), (304, 200));
     assert_eq!(again("Accept: text/html").header("vary"), Some("accept, accept-encoding"));
+    // What a 200 says of where the Markdown is, a 304 and a 206 say as well; an error is no form of it.
+    let tag = markdown.header("etag").unwrap();
+    for (field, status, is_said) in [
+        (format!("If-None-Match: {tag}"), 304, true),
+        ("Range: bytes=0-9".to_owned(), 206, true),
+        ("Range: bytes=0-9,40-49".to_owned(), 206, true),
+        ("If-Match: \"other\"".to_owned(), 412, false),
+        ("Range: bytes=99999999-".to_owned(), 416, false),
+    ] {
+        let answer = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", &field]);
+        let said = answer.header("content-location");
+        assert_eq!((answer.status, said), (status, is_said.then_some("/guides/start.md")), "{field}");
+    }
     let zipped = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", "Accept-Encoding: gzip"]);
     assert_eq!(gunzip(&zipped.body), long.as_bytes());
     for (target, expected) in
@@ -610,6 +698,33 @@ fn a_bundle_made_to_be_slow_is_not() {
     }
 }
 
+#[test]
+fn a_query_is_encoded_where_it_goes_into_a_location() {
+    let (_dir, daemon) = site(
+        &with(&[("_redirects", "/old /guides/start 302\n/own /b?x=1 302\n/self /self 302\n")]),
+        &["--base-path", "/docs", "--slashes", "redirect"],
+    );
+    let raw = "a=\\^`|{}&b=%2f%zz%&c=é";
+    let sent = "a=%5C%5E%60%7C%7B%7D&b=%2f%25zz%25&c=%C3%A9";
+    all_led(
+        &daemon,
+        &[
+            (&format!("/docs/old?{raw}"), 302, &format!("/docs/guides/start?{sent}")),
+            (&format!("/docs/own?{raw}"), 302, &format!("/docs/b?x=1&{sent}")),
+            (&format!("/docs/guides/start/?{raw}"), 307, &format!("/docs/guides/start?{sent}")),
+            (&format!("/?{raw}"), 307, &format!("/docs/?{sent}")),
+            // What leads to itself leads nowhere, however it is asked for.
+            (&format!("/docs/self?{raw}"), 404, ""),
+        ],
+    );
+    // Some of it never gets so far; what does is encoded.
+    for target in ["/docs/old?\"", "/docs/old?<b>", "/docs/old?a[]"] {
+        let (status, location) = led(&daemon, target);
+        let is_good = location.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>[]".contains(&b));
+        assert!(is_good && [302, 400].contains(&status), "{target}: {status} {location}");
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // redirects check
 
@@ -697,6 +812,34 @@ fn check_looks_at_folders_archives_and_versions_with_the_operators_rules() {
     assert_eq!(found(1, Path::new("active"), &with_config), all);
     let ended = end(docwharf().args(["redirects", "check", "no-such-thing"]).args(with_config)).expect(2);
     assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn a_check_that_would_take_too_long_stops_and_says_so() {
+    let dir = folder();
+    let page = &[("index.html", "<p>home")][..];
+    // As large a file as is read, each rule to be held against all before it down to its last byte.
+    let long = "x".repeat(1_900);
+    let rule = |source: String| format!("{{\"source\":\"/{long}/{source}\",\"destination\":\"/index.html\"}}");
+    let patterns = (0..1_000).map(|n| rule(format!("{n}/:rest*")));
+    let rules: Vec<String> = patterns.chain((0..3_000).map(|n| rule(format!("{n}-{n}")))).collect();
+    let docs = format!("{{\"redirects\":[{}]}}", rules.join(","));
+    let root = write_site(&dir.path().join("slow"), &[page, &[("docs.json", &docs)]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    let unchecked = json["unchecked"].as_u64().unwrap();
+    assert!((1..3_000).contains(&unchecked) && json["rules"] == 4_000, "{unchecked}");
+    assert_eq!(json["findings"].as_array().unwrap().len(), 0);
+    let told = end(docwharf().args(["redirects", "check"]).arg(&root)).expect(1).stdout;
+    assert!(told.starts_with(&format!("the last {unchecked} rules not looked at")), "{told}");
+    // As many ordinary ones are all looked at.
+    let patterns = (0..1_000).map(|n| format!("/moved/section-{n}/* / 302\n")).collect::<Vec<_>>().concat();
+    let exact = (0..9_000).map(|n| format!("/guides/chapter-{n}/page-{n} / 302\n")).collect::<Vec<_>>().concat();
+    let last = "/guides/chapter-7/page-7 / 302\n/moved/section-7/x / 302\n";
+    let root = write_site(&dir.path().join("usual"), &[page, &[("_redirects", &(patterns + &exact + last))]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    assert_eq!((&json["unchecked"], &json["rules"]), (&0.into(), &10_002.into()));
+    let kinds: Vec<_> = json["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].clone()).collect();
+    assert_eq!(kinds, ["shadowed", "shadowed"]);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ProtocolVersion};
-use support::client::{Host, bundle, judged, text};
+use support::client::{Host, bundle, finish, judged, text};
 use support::h2::{self, Answer};
 use support::http::{self, connect, get, parse, raw};
 use support::tls::{Authority, Issued, Secure, certificate_of, secure_get, shake};
-use support::{Daemon, docwharf, end, folder, run, until, write_site};
+use support::{Daemon, docwharf, folder, run, until, write_site};
 
 const NAME: &str = "docs.example";
 const SMALL: [(&str, &str); 2] = [("index.html", "<p>home"), ("a.txt", "content of a")];
@@ -141,6 +141,11 @@ fn hsts_goes_to_those_who_use_https_and_to_nobody_else() {
 /// A wrong pair: what it is called, how it is laid, what the line must name, what it must advise.
 type Wrong = (&'static str, Box<dyn Fn(&Path) + Sync>, &'static str, &'static str);
 
+/// A pipe that nobody writes to: whoever opens it waits for ever.
+fn make_pipe(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+}
+
 fn wrong_pairs() -> Vec<Wrong> {
     let root = Authority::new();
     let middle = root.below("between");
@@ -167,6 +172,30 @@ fn wrong_pairs() -> Vec<Wrong> {
             "key.pem",
             "No such file",
         ),
+        (
+            "a pipe for a certificate",
+            Box::new(|dir: &Path| make_pipe(&dir.join("cert.pem"))),
+            "cert.pem",
+            "a named pipe",
+        ),
+        (
+            "a pipe for a key",
+            {
+                let certificate = good.certificate.clone();
+                Box::new(move |dir: &Path| {
+                    std::fs::write(dir.join("cert.pem"), &certificate).expect("written");
+                    make_pipe(&dir.join("key.pem"));
+                })
+            },
+            "key.pem",
+            "a named pipe",
+        ),
+        (
+            "a folder",
+            Box::new(|dir: &Path| std::fs::create_dir(dir.join("cert.pem")).expect("made")),
+            "cert.pem",
+            "a folder",
+        ),
         ("another's key", put(good.certificate.clone(), other.key.clone()), "key.pem", "does not belong"),
         ("the two exchanged", put(good.key.clone(), good.certificate.clone()), "cert.pem", "exchanged"),
         ("an empty file", put(String::new(), good.key.clone()), "cert.pem", "empty"),
@@ -192,7 +221,7 @@ fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
         let dir = folder();
         write_site(&dir.path().join("site"), &SMALL);
         lay(dir.path());
-        let ended = end(docwharf().current_dir(dir.path()).args([
+        let ended = finish(docwharf().current_dir(dir.path()).args([
             "serve",
             "site",
             "--listen",
@@ -223,6 +252,27 @@ fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
         let looked = host.command(&["doctor", "--offline"]).output().expect("it runs");
         let looked = String::from_utf8_lossy(&looked.stdout).into_owned();
         assert!(looked.lines().any(|line| line.contains("certificate") && line.contains(advises)), "{what}: {looked}");
+    }
+}
+
+#[test]
+fn no_file_that_the_configuration_names_is_waited_for() {
+    for (key, code, command) in [
+        ("server.redirectsFile", 2, &["config", "check"][..]),
+        ("server.redirectsFile", 2, &["run"]),
+        ("api.keyFile", 2, &["sync"]),
+        ("api.caFile", 2, &["sync"]),
+    ] {
+        let host = Host::bare()
+            .set("api.baseUrl", text("https://127.0.0.1:9/v1"))
+            .set("api.domain", text(NAME))
+            .set("api.keyFile", text("key"))
+            .set(key, text("pipe"));
+        host.put("key", "dwk_0123456789");
+        make_pipe(&host.path("pipe"));
+        let ended = finish(&mut host.command(command));
+        assert!(ended.stderr.contains("/pipe") && ended.stderr.contains("a named pipe"), "{key}: {ended:?}");
+        judged(code, ended);
     }
 }
 

@@ -237,8 +237,11 @@ fn what_is_imported_during_a_look_nobody_asked_for_does_not_wait_for_it() {
 fn a_shorter_interval_takes_effect_at_once() {
     let mut host = host();
     let _daemon = host.run();
-    until("the first look has ended", || host.status()["nextLook"].is_string());
-    let far = host.status()["nextLook"].as_str().unwrap().to_owned();
+    let mut far = String::new();
+    until("the first look has ended", || {
+        host.status()["nextLook"].as_str().unwrap_or_default().clone_into(&mut far);
+        !far.is_empty()
+    });
     host.change("sync.interval", text("10m"));
     until("the next look is nearer", || host.status()["nextLook"].as_str().is_some_and(|next| next < far.as_str()));
 }
@@ -445,8 +448,12 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
     }
     host.ok(&["hold"]);
     host.put("bundle.zip", "<html>no bundle");
-    until("a refusal", || host.status()["lastAttempt"]["failures"] == 1);
-    let metrics = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let mut metrics = String::new();
+    // The record knows of it a moment before those who count.
+    until("a refusal", || {
+        metrics = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        metrics.contains("docwharf_consecutive_failures 1\n")
+    });
     for line in [
         "docwharf_sync_attempts_total{result=\"already_current\"} 1",
         "docwharf_sync_attempts_total{result=\"failed\"} 1",

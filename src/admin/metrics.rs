@@ -50,6 +50,8 @@ pub struct Metrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     store_versions: Gauge,
+    damaged: Gauge,
+    proved: Seconds,
     certificate_end: Seconds,
     log_dropped: Counter,
 }
@@ -78,6 +80,8 @@ impl Metrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             store_versions: Gauge::default(),
+            damaged: Gauge::default(),
+            proved: Seconds::default(),
             certificate_end: Seconds::default(),
             log_dropped: Counter::default(),
         };
@@ -94,6 +98,7 @@ impl Metrics {
             ("last_attempt_timestamp", "When the source was last looked at", &metrics.last_attempt),
             ("last_success_timestamp", "When that last went well", &metrics.last_success),
             ("next_look_timestamp", "When the source is looked at next", &metrics.next_look),
+            ("active_proved_timestamp", "When the active version was last read and found good", &metrics.proved),
         ] {
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
@@ -106,6 +111,7 @@ impl Metrics {
             ("ready", "Whether a version is served", &metrics.ready),
             ("config_reload_success", "Whether the configuration as it is now is in force", &metrics.config_ok),
             ("store_versions", "Versions in the store", &metrics.store_versions),
+            ("store_damaged_versions", "Versions that were found damaged", &metrics.damaged),
         ] {
             r.register(name, help, gauge.clone());
         }
@@ -173,11 +179,14 @@ impl Metrics {
             self.active_since.set(time(record.active_since.as_deref()));
             self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
             self.last_success.set(time(record.last_good.as_deref()));
+            let proved = record.active.and_then(|id| store.proved_at(id));
+            self.proved.set(proved.map_or(0.0, |time| time as f64));
             self.held.set(i64::from(record.hold.is_some()));
             let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
             self.gate_refused.set(i64::from(matches!(waits, Some(Waits::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
+        self.damaged.set(i64::try_from(store.suspects().len()).unwrap_or(i64::MAX));
         if let Ok(versions) = store.versions() {
             self.store_versions.set(i64::try_from(versions.len()).unwrap_or(i64::MAX));
             self.store_bytes.set(versions.iter().map(|version| version.bytes.cast_signed()).sum());

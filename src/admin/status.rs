@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::units::show_time;
+use crate::model::units::{show_time, show_unix};
 use crate::model::version::{Label, VersionId};
 use crate::publish::published;
 use crate::store::record::{Attempt, Hold, Record};
@@ -36,8 +36,14 @@ pub struct Status {
     pub previous: Option<VersionId>,
     /// The one accepted last.
     pub newest: Option<VersionId>,
-    /// A version that lost a page while it was served.
+    /// A version that was found damaged: the active one, if that is.
     pub damaged: Option<VersionId>,
+    /// All of those.
+    #[serde(default)]
+    pub damaged_versions: Vec<VersionId>,
+    /// When every byte of the active version was read last and found good, or when it was sealed.
+    #[serde(default)]
+    pub active_proved: Option<String>,
     /// Who stopped automatic activation.
     pub hold: Option<Hold>,
     /// The version that waits to become active.
@@ -235,6 +241,7 @@ impl Status {
                 Certificate { not_after: show_time(pair.end), error }
             }),
         });
+        let damaged = store.suspects();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };
         Ok(Status {
@@ -242,7 +249,9 @@ impl Status {
             store: store.root().to_owned(),
             active_present: record.active.map(|id| store.has(id)),
             active_labels: labels.map(|(label, _)| label.clone()).collect(),
-            damaged: store.suspect(),
+            damaged: record.active.filter(|id| damaged.contains(id)).or(damaged.first().copied()),
+            active_proved: record.active.and_then(|id| store.proved_at(id)).map(show_unix),
+            damaged_versions: damaged,
             pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
             enabled: intent.map(|intent| intent.enabled),
             source: intent.and_then(source),

@@ -3,4 +3,5 @@
 pub mod html;
 pub mod period;
 pub mod report;
+mod side;
 pub mod words;

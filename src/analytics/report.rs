@@ -4,13 +4,12 @@
 //! not give is none, never zero.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use serde::Serialize;
-use serde_json::Number;
 
 use super::period::Period;
-use crate::api::analytics::{Page, Search};
+use super::side::{Row, Side, finite, minus, share, tenth};
+use crate::api::analytics::Page;
 
 /// Terms with fewer searches have no low rate: of one or two searches, none, half or all were clicked, which is chance.
 pub const FEWEST_HITS: u64 = 3;
@@ -171,167 +170,10 @@ pub struct Gone {
     pub before: Before,
 }
 
-/// A row with its numbers proved.
-#[derive(Debug)]
-struct Row<'a> {
-    search: &'a Search,
-    rank: usize,
-    hits: Option<u64>,
-    ctr: Option<f64>,
-}
-
 /// What a rate has to be multiplied by to be percent. Some servers say percent, some a part of one: a rate above 1
 /// anywhere can only be percent. It takes all rates that were read, so that two periods are read the same way.
 pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
     if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
-}
-
-fn finite(number: Option<&Number>) -> Option<f64> {
-    number?.as_f64().filter(|number| number.is_finite())
-}
-
-/// A count; none if it is below zero. Half a search is rounded.
-fn counted(number: Option<&Number>) -> Option<u64> {
-    let number = number?;
-    // Too large for a count is as many as can be counted.
-    number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(rounded))
-}
-
-/// To a whole; below zero is zero, and beyond what can be counted is the most that can.
-#[expect(clippy::cast_sign_loss, reason = "what is below zero is cut off before")]
-fn rounded(number: f64) -> u64 {
-    number.round().max(0.0) as u64
-}
-
-/// To a tenth.
-fn tenth(number: f64) -> f64 {
-    (number * 10.0).round() / 10.0
-}
-
-fn share(part: u64, whole: Option<u64>) -> Option<f64> {
-    whole.filter(|whole| *whole > 0).map(|whole| tenth(part as f64 * 100.0 / whole as f64))
-}
-
-fn minus(now: u64, before: u64) -> i64 {
-    i64::try_from(i128::from(now) - i128::from(before)).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
-}
-
-/// Rows by hits. A term that came twice, because others were searched for while it was read, counts once: the later row
-/// is the newer one.
-fn rows(page: &Page, factor: f64) -> Vec<Row<'_>> {
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    for search in &page.searches {
-        let row = Row {
-            search,
-            rank: 0,
-            hits: counted(search.hits.as_ref()),
-            ctr: finite(search.ctr.as_ref()).map(|rate| (rate * factor).clamp(0.0, 100.0)),
-        };
-        if let Some(at) = places.get(search.search_query.as_str()) {
-            rows[*at] = row;
-        } else {
-            places.insert(&search.search_query, rows.len());
-            rows.push(row);
-        }
-    }
-    rows.sort_by_key(|row| Reverse(row.hits));
-    for (at, row) in rows.iter_mut().enumerate() {
-        row.rank = at + 1;
-    }
-    rows
-}
-
-impl Row<'_> {
-    fn without_click(&self) -> Option<u64> {
-        let (hits, ctr) = (self.hits?, self.ctr?);
-        Some(hits.saturating_sub(rounded(hits as f64 * ctr / 100.0)))
-    }
-
-    /// The rate decides; where there is none, whether there is a page.
-    fn is_unclicked(&self) -> bool {
-        self.ctr.map_or(self.search.top_clicked_page.is_none(), |ctr| ctr <= 0.0)
-    }
-
-    fn is_low(&self, rules: &Rules) -> bool {
-        self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < rules.low_percent)
-            && self.hits.is_some_and(|hits| hits >= rules.fewest_hits)
-    }
-
-    fn before(&self) -> Before {
-        Before { rank: self.rank, hits: self.hits, ctr: self.ctr.map(tenth) }
-    }
-}
-
-/// One period's rows beside its totals.
-struct Side<'a> {
-    totals: Totals,
-    rows: Vec<Row<'a>>,
-    places: HashMap<&'a str, usize>,
-}
-
-impl<'a> Side<'a> {
-    fn new(read: &'a Read, factor: f64) -> Side<'a> {
-        let rows = rows(&read.page, factor);
-        let searches_read = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
-        let all_terms_read = read.page.next_cursor.is_none();
-        let rated = || rows.iter().filter_map(|row| Some((row.hits? as f64, row.ctr?)));
-        let weight: f64 = rated().map(|(hits, _)| hits).sum();
-        let clicks: f64 = rated().map(|(hits, ctr)| hits * ctr).sum();
-        let totals = Totals {
-            from: read.period.from.clone(),
-            to: read.period.to.clone(),
-            total_searches: read.page.total_searches.or_else(|| all_terms_read.then_some(searches_read)),
-            terms_read: rows.len(),
-            all_terms_read,
-            searches_read,
-            click_through_rate: (weight > 0.0).then(|| tenth(clicks / weight)),
-        };
-        let places = rows.iter().enumerate().map(|(at, row)| (row.search.search_query.as_str(), at)).collect();
-        Side { totals, rows, places }
-    }
-
-    fn find(&self, term: &str) -> Option<&Row<'a>> {
-        self.places.get(term).map(|at| &self.rows[*at])
-    }
-
-    /// Whether a term with so many searches would have been read here.
-    fn would_have(&self, hits: u64) -> bool {
-        let fewest = || self.rows.last().and_then(|row| row.hits);
-        self.totals.all_terms_read || fewest().is_some_and(|fewest| hits > fewest)
-    }
-
-    fn term(&self, row: &Row<'_>, previous: Option<&Side<'_>>) -> Term {
-        let query = row.search.search_query.as_str();
-        let then = previous.and_then(|previous| previous.find(query));
-        let change = match (previous, then) {
-            (Some(_), Some(then)) => row.hits.zip(then.hits).map(|(now, then)| minus(now, then)),
-            (Some(previous), None) if previous.totals.all_terms_read => row.hits.map(|now| minus(now, 0)),
-            _ => None,
-        };
-        Term {
-            search_query: query.to_owned(),
-            rank: row.rank,
-            hits: row.hits,
-            share: row.hits.and_then(|hits| share(hits, self.totals.total_searches)),
-            ctr: row.ctr.map(tenth),
-            without_click: row.without_click(),
-            top_clicked_page: row.search.top_clicked_page.clone(),
-            before: then.map(Row::before),
-            change,
-        }
-    }
-
-    fn list(&self, mut rows: Vec<&Row<'_>>, previous: Option<&Side<'_>>, rules: &Rules) -> List {
-        let searches = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
-        rows.sort_by_key(|row| Reverse(row.without_click().or(row.hits)));
-        List {
-            terms: rows.len(),
-            searches,
-            share: share(searches, self.totals.total_searches),
-            list: rows.into_iter().take(rules.top).map(|row| self.term(row, previous)).collect(),
-        }
-    }
 }
 
 fn trends(now: &Side<'_>, before: &Side<'_>, rules: &Rules) -> Trends {
@@ -410,7 +252,10 @@ impl Totals {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Number;
+
     use super::*;
+    use crate::api::analytics::Search;
 
     const RULES: Rules = Rules { top: 10, low_percent: 20.0, fewest_hits: FEWEST_HITS };
 

@@ -18,6 +18,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderValue, Method};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use crate::base::chain::OneLine;
 use crate::base::secret::{SafeUrl, Scrubber, Secret};
@@ -278,7 +279,7 @@ impl Api {
     }
 
     fn bearer(&self) -> Result<HeaderValue, Trouble> {
-        let text = format!("Bearer {}", self.key.expose());
+        let text = Zeroizing::new(format!("Bearer {}", self.key.expose()));
         let mut value = HeaderValue::from_str(&text)
             .map_err(|_| Trouble::new(Cause::Unreadable, "the API key cannot be sent in a header"))?;
         value.set_sensitive(true);

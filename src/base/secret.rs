@@ -1,20 +1,25 @@
-//! What must not be seen: keys, and the query of a signed link. Neither type can be printed by accident.
+//! What must not be seen: keys, and the query of a signed link. Neither type can be printed or written by accident, and
+//! both are wiped from memory when they are dropped. Copies that libraries make of them while sending are not ours to wipe.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{self, PanicHookInfo};
 
+use serde::{Serialize, Serializer};
 use url::Url;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Needles shorter than this are not looked for: they would tear ordinary words apart.
 const SHORTEST: usize = 6;
 
 /// A text that no message shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Keeps `text` from being seen.
     pub fn new(text: String) -> Secret {
-        Secret(text)
+        Secret(Zeroizing::new(text))
     }
 
     /// The text itself, for the one place that sends it.
@@ -26,6 +31,18 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -114,10 +131,41 @@ impl fmt::Debug for SafeUrl {
     }
 }
 
+impl Serialize for SafeUrl {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Drop for SafeUrl {
+    fn drop(&mut self) {
+        // Without a query, user or password there is nothing to wipe.
+        let is_secret = self.has_query() || !self.0.username().is_empty() || self.0.password().is_some();
+        if is_secret && let Ok(nothing) = Url::parse("wiped:") {
+            String::from(std::mem::replace(&mut self.0, nothing)).zeroize();
+        }
+    }
+}
+
+/// What is told of a panic: words that stand in the program's own text. Others were put together from values, any of which
+/// may be a secret; the place says enough.
+pub fn words_of_panic(payload: &(dyn Any + Send)) -> &'static str {
+    payload.downcast_ref::<&'static str>().copied().unwrap_or("its words are withheld, they may hold a secret")
+}
+
+/// From now on a panic is one line on stderr, with the place but without values.
+pub fn guard_panics() {
+    panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
+        let words = words_of_panic(info.payload());
+        let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        eprintln!("docwharf: a mistake in docwharf itself, at {place}: {words}; please report it with this line");
+    }));
+}
+
 /// Takes secrets out of texts that others have written: an upstream may quote what it was sent.
 #[derive(Clone, Default)]
 pub struct Scrubber {
-    needles: Vec<String>,
+    needles: Vec<Zeroizing<String>>,
 }
 
 impl Scrubber {
@@ -143,8 +191,8 @@ impl Scrubber {
     }
 
     fn add(&mut self, needle: &str) {
-        if needle.len() >= SHORTEST && !self.needles.iter().any(|known| known == needle) {
-            self.needles.push(needle.to_owned());
+        if needle.len() >= SHORTEST && !self.needles.iter().any(|known| known.as_str() == needle) {
+            self.needles.push(Zeroizing::new(needle.to_owned()));
             // A long one first: it may contain a short one.
             self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         }
@@ -185,6 +233,31 @@ mod tests {
         assert_eq!(format!("{url:?}"), url.to_string());
         assert_eq!(url.name(), "https://bucket.example/a/b.tar.gz");
         assert_eq!(format!("{:?}", Secret::new("key".into())), "***");
+    }
+
+    #[test]
+    fn serde_and_display_show_no_more_than_debug() {
+        #[derive(Serialize)]
+        struct Told {
+            key: Secret,
+            link: SafeUrl,
+        }
+        let told = Told { key: Secret::new("dwk_0123456789".into()), link: SafeUrl::parse(SIGNED).unwrap() };
+        let json = serde_json::to_string(&told).unwrap();
+        assert_eq!(json, r#"{"key":"***","link":"https://bucket.example/a/b.tar.gz?***"}"#);
+        assert_eq!(told.key.to_string(), "***");
+    }
+
+    #[test]
+    fn a_panic_tells_its_own_words_and_no_values() {
+        let said = |panic: Box<dyn Any + Send>| words_of_panic(panic.as_ref());
+        let literal = panic::catch_unwind(|| panic!("cannot happen")).unwrap_err();
+        assert_eq!(said(literal), "cannot happen");
+        let key = "dwk_0123456789";
+        let told = panic::catch_unwind(|| panic!("the key {key} is wrong")).unwrap_err();
+        assert!(!said(told).contains(key));
+        let unwrapped = panic::catch_unwind(|| SafeUrl::parse("geheim").map_err(|_| key).unwrap()).unwrap_err();
+        assert!(!said(unwrapped).contains(key));
     }
 
     #[test]

@@ -43,6 +43,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::base::chain::OneLine;
+use crate::base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::model::limits::Limits;
 use crate::seal::Effort;
@@ -191,6 +192,7 @@ fn wants_colour(on_terminal: bool) -> bool {
 
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+    guard_panics();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are answers; anything else is a mistake in one line or a few.
@@ -297,20 +299,22 @@ impl Context {
         }
     }
 
-    /// The limits of the configuration, where one is named; commands on a single bundle need none.
-    fn limits(&self) -> Result<Limits, Failure> {
+    /// The configuration, where one is named; commands on a single bundle need none.
+    fn named_config(&self) -> Result<Option<Config>, Failure> {
         if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
-            return Ok(Limits::default());
+            return Ok(None);
         }
-        Ok(self.config()?.intent.effort.limits)
+        self.config().map(Some)
     }
 
-    /// How addresses are understood, where a configuration is named; a single bundle needs none.
+    /// Its limits.
+    fn limits(&self) -> Result<Limits, Failure> {
+        Ok(self.named_config()?.map_or_else(Limits::default, |config| config.intent.effort.limits))
+    }
+
+    /// How it says that addresses are understood.
     fn addresses(&self) -> Result<Addresses, Failure> {
-        if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
-            return Ok(Addresses::default());
-        }
-        Ok(self.config()?.intent.gate.addresses)
+        Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
     }
 
     /// What opening a stored version may cost.

@@ -30,8 +30,7 @@ pub(super) fn published(sources: &Sources, writer: &Writer) -> Result<(), Failur
         return Ok(());
     }
     let effort = sources.load().map_or_else(|_| Effort::new(Limits::default()), |config| config.intent.effort);
-    let in_full = writer.store().suspect() == Some(active);
-    let version = open::open(writer, active, &effort, in_full)?;
+    let version = open::open_doubted(writer, active, &effort)?;
     bring_up_to_date(&settings, &version, Care::Look)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `docwharf serve PATH`: no store, no configuration, one site.
+//! `docwharf serve PATH`: no store, one site. Of a configuration that is named count the limits, the rules, and who may read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 
 use crate::bundle::folder::Folder;
+use crate::config::access::exposed;
 use crate::config::checked::DEFAULT_LISTEN;
 use crate::config::protection::{CSP_SIZE, parse_csp, protection};
 use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
@@ -14,7 +15,6 @@ use crate::daemon::{self, protect_alone};
 use crate::model::limits::Limits;
 use crate::model::units::{count, show_size, unix_seconds};
 use crate::seal::{self, Effort, Meter, Sealing, Space};
-use crate::serve::dress::Frames;
 use crate::serve::pair::Files;
 use crate::serve::{Settings, Site};
 use crate::site::index::Index;
@@ -57,12 +57,19 @@ impl Serve {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let addresses = self.listen.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
         let addresses = addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
+        let config = context.named_config()?;
+        let (door, hsts) = config.as_ref().map_or_else(Default::default, |config| {
+            let Settings { door, hsts, .. } = &config.settings;
+            (door.clone(), hsts.clone())
+        });
         let settings = Settings {
+            door,
+            hsts,
             base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
             protection: protection(
                 parse_csp(&self.csp).map_err(|why| Failure::Usage(format!("--csp: {why}")))?,
-                Frames::default(),
+                None,
                 CSP_SIZE,
                 None,
             ),
@@ -71,8 +78,10 @@ impl Serve {
         // A short matter that may be wrong, too.
         let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });
         let tls = files.map(|files| daemon::tls(&files)).transpose()?;
+        let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
-        let effort = Effort::new(context.limits()?);
+        let limits = config.as_ref().map_or_else(Limits::default, |config| config.intent.effort.limits);
+        let effort = Effort::new(limits);
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
@@ -80,8 +89,14 @@ impl Serve {
             context.warn(&self.path.display().to_string(), &[doubts]);
         }
         let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
-        let site = Site::new(settings);
-        site.obey(context.addresses()?.rules);
+        let reached = listeners.iter().filter_map(|listener| listener.address().ok());
+        if let Some(doubt) = exposed(&settings.door.access, reached) {
+            context.say(&format!("docwharf: warning: {doubt} in a configuration, and name it with --config"));
+        }
+        let site = Site::logged(settings, log.clone());
+        if let Some(config) = config {
+            site.obey(config.rules);
+        }
         site.show(version);
         if self.watch || site.csp_rules().is_some() {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
@@ -93,7 +108,11 @@ impl Serve {
                 }
             });
         }
-        Ok(daemon::serve(site, listeners)?)
+        let ended = daemon::serve(site, listeners);
+        if let Some(log) = log {
+            log.finish();
+        }
+        Ok(ended?)
     }
 }
 

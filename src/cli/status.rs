@@ -116,8 +116,8 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
         let not = if status.active_labels.contains(pin) { "" } else { ", which is not what is active" };
         line("pinned to", format!("{pin}{not}"));
     }
-    if let Some(id) = status.damaged {
-        line("damaged", format!("{}: import its bundle again to mend it", id.short()));
+    for id in &status.damaged_versions {
+        line("damaged", format!("{}: import its bundle again to mend it, and look at the disk", id.short()));
     }
     looks(status, &mut line);
     if let Some(error) = &status.config_error {

@@ -60,6 +60,8 @@ pub struct Config {
     pub threads: Option<usize>,
     /// Where versions are kept.
     pub store: PathBuf,
+    /// After how long a version is proved again; none for never.
+    pub scrub: Option<Duration>,
     /// Where the site is served.
     pub listen: Vec<SocketAddr>,
     /// How.
@@ -204,6 +206,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = store_path(&mut checker, &base_of);
+    let scrub = space::scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
     // A site may be served encrypted only.
@@ -220,6 +223,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         inbox,
         threads,
         store,
+        scrub,
         listen,
         settings,
         rules,
@@ -414,17 +418,15 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         Value::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
-    let mut settings = Settings {
+    Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
         protection: protection::check(checker),
+        door: check_access(checker),
         hsts: check_hsts(checker),
-        ..Settings::default()
-    };
-    check_access(checker, &mut settings);
-    settings
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ const REFERRERS: [&str; 8] = [
 
 pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
-    let frames = checker.parsed("server.frames", parse_frames).unwrap_or_default();
+    let frames = checker.parsed("server.frames", parse_frames);
     let preset = checker.parsed("server.csp", parse_csp).flatten();
     let most = checker.value("server.cspSize", |value| {
         let size = match value {
@@ -45,9 +45,9 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
 }
 
 /// Puts together what was said.
-pub fn protection(preset: Option<Preset>, frames: Frames, most: usize, referrer: Option<String>) -> Protection {
-    let csp = preset.map(|preset| Rules { preset, ancestors: frames.ancestors(), most });
-    Protection { referrer: referrer.unwrap_or_else(|| REFERRER.to_owned()), frames, csp }
+pub fn protection(preset: Option<Preset>, frames: Option<Frames>, most: usize, referrer: Option<String>) -> Protection {
+    let csp = preset.map(|preset| Rules { preset, ancestors: frames.unwrap_or_default().ancestors(), most });
+    Protection { referrer, frames, csp }
 }
 
 /// A preset, or none for `off`.

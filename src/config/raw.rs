@@ -51,6 +51,7 @@ pub const KEYS: &[Key] = &[
     key("store.path", "\"/var/lib/docwharf\""),
     key("store.maxBytes", ""),
     key("store.minFree", ""),
+    key("store.scrub", "\"7d\""),
     key("server.listen", "\"127.0.0.1:8080\""),
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),

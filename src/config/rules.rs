@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::base::regular;
 use crate::site::rules::fields::Owner;
 use crate::site::rules::pattern::{Dialect, Pattern};
 use crate::site::rules::{Action, Draft, Rule, Rules, docs_json, hosting};
@@ -50,13 +51,7 @@ pub(super) fn redirects_file(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -
 
 fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut Draft) {
     let name = path.display().to_string();
-    let read = || {
-        if std::fs::metadata(path)?.len() > LARGEST {
-            return Err(std::io::Error::other(format!("it is larger than {} MiB", LARGEST >> 20)));
-        }
-        std::fs::read_to_string(path)
-    };
-    match read() {
+    match regular::read_text(path, LARGEST) {
         Err(error) => draft.fault(name.clone(), format!("cannot be read: {error}")),
         Ok(text) if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) => {
             docs_json::redirects(&text, &name, true, draft);

@@ -1,4 +1,6 @@
-//! What the store may hold and must leave.
+//! What the store may hold and must leave, and how often it is read again.
+
+use std::time::Duration;
 
 use crate::store::space::Allowance;
 
@@ -6,6 +8,14 @@ use super::checker::Checker;
 
 /// Versions kept besides the protected ones.
 const KEEP: usize = 3;
+
+/// A version is proved again after so long.
+const SCRUB: Duration = Duration::from_hours(7 * 24);
+
+/// None: never.
+pub(super) fn scrub(checker: &mut Checker<'_>) -> Option<Duration> {
+    Some(checker.duration("store.scrub", Duration::ZERO).unwrap_or(SCRUB)).filter(|every| !every.is_zero())
+}
 
 pub(super) fn check(checker: &mut Checker<'_>) -> Allowance {
     Allowance {

@@ -39,6 +39,7 @@ use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
+use super::scrub::Rotten;
 use super::work::{Done, Running, Work, half_the_cores};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -58,6 +59,8 @@ pub(super) struct Agent {
     pub(super) staged: Arc<Site>,
     pub(super) publisher: Publisher,
     pub(super) shown: Option<VersionId>,
+    /// Whether that is damaged, and to be opened anew once it is mended.
+    pub(super) is_stale: bool,
     /// When the source is looked at next, and why.
     pub(super) agenda: Agenda,
     pub(super) watch: Watch,
@@ -122,6 +125,7 @@ enum Woken {
     Time,
     Glance,
     Order(Call),
+    Rotten(Rotten),
 }
 
 impl Agent {
@@ -142,6 +146,7 @@ impl Agent {
             staged,
             publisher,
             shown,
+            is_stale: false,
             agenda: Agenda::new(Instant::now()),
             watch,
             inbox,
@@ -185,6 +190,7 @@ impl Agent {
         &mut self,
         mut hangup: Signal,
         mut orders: mpsc::Receiver<Call>,
+        mut rotten: mpsc::Receiver<Rotten>,
     ) -> Result<(), DaemonError> {
         loop {
             self.begin();
@@ -200,6 +206,7 @@ impl Agent {
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
                 Some(call) = orders.recv() => Woken::Order(call),
+                Some(rotten) = rotten.recv() => Woken::Rotten(rotten),
             };
             match woken {
                 Woken::Hangup => {
@@ -231,6 +238,7 @@ impl Agent {
                 Woken::Time => self.time_has_come(),
                 Woken::Glance => self.look_into_inbox(),
                 Woken::Order(call) => self.order(call).await,
+                Woken::Rotten(rotten) => self.give_up(rotten).await,
             }
         }
     }
@@ -255,7 +263,7 @@ impl Agent {
             return;
         };
         let runtime = tokio::runtime::Handle::current();
-        let running = Running::start(work, &self.writer, &self.in_force, self.shown, runtime);
+        let running = Running::start(work, &self.writer, &self.in_force, self.fresh(), runtime);
         match running {
             Ok(running) => self.running = Some(running.awaited_by(waiting)),
             Err(error) => {

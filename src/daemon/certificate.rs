@@ -36,10 +36,10 @@ impl Agent {
         }
     }
 
-    /// Once: it depends on sockets, which do not change.
+    /// At the start and whenever somebody else may read: sockets do not change.
     pub(super) fn warn_of_exposure(&self) {
         let addresses = self.reached.iter().copied();
-        if let Some(doubt) = access::exposed(&self.config, addresses) {
+        if let Some(doubt) = access::exposed(&self.config.settings.door.access, addresses) {
             tracing::warn!("{}", OneLine(&doubt));
         }
     }

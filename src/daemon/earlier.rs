@@ -1,12 +1,13 @@
 //! Versions that were replaced before this process began: their hashed assets go on being answered for the rest of
-//! `server.assetGrace`. Nobody waits for that: the site is served first.
+//! `server.assetGrace`. The site is served first; only who asks for what may be such an asset waits for them.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::base::chain::words;
 use crate::model::units::unix_seconds;
-use crate::serve::{Site, retained};
+use crate::serve::Site;
+use crate::serve::retained::{self, Opening};
 use crate::store::Store;
 use crate::store::writer::Writer;
 use crate::sync::open;
@@ -16,13 +17,18 @@ const SWEEP: Duration = Duration::from_mins(1);
 
 /// Sees to it that a version which is to be removed is not kept by us, and that none is kept for too long. The task ends
 /// with the runtime.
-pub(super) fn keep(writer: &Writer, site: &Arc<Site>) {
+/// `opening` was begun before anybody could ask.
+pub(super) fn keep(writer: &Writer, site: &Arc<Site>, opening: Opening) {
     let (holder, store) = (Arc::clone(site), writer.store().clone());
     writer.before_removing(move |id| holder.let_go(id));
     let site = Arc::clone(site);
     tokio::spawn(async move {
         let taken_up = Arc::clone(&site);
-        let _ = tokio::task::spawn_blocking(move || take_up(&store, &taken_up)).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            take_up(&store, &taken_up);
+            drop(opening);
+        })
+        .await;
         loop {
             tokio::time::sleep(SWEEP).await;
             site.let_go_of_old();
@@ -39,7 +45,7 @@ fn take_up(store: &Store, site: &Site) {
     }
     let now = unix_seconds(SystemTime::now());
     let mut replaced = store.replaced();
-    replaced.retain(|&(id, _)| store.has(id) && store.suspect() != Some(id));
+    replaced.retain(|&(id, _)| store.has_whole(id));
     replaced.sort_by_key(|&(_, until)| std::cmp::Reverse(until));
     for (id, until) in replaced.into_iter().take(retained::MOST) {
         // A clock that was set back since then must not make it older or younger than new.

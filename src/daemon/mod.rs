@@ -13,6 +13,7 @@ mod orders;
 mod policies;
 mod publisher;
 mod reload;
+mod scrub;
 mod sockets;
 mod start;
 mod work;
@@ -128,7 +129,8 @@ pub fn tls(files: &Files) -> Result<Arc<Tls>, DaemonError> {
     Ok(Tls::new(pair))
 }
 
-fn open_log(settings: Option<&LogSettings>) -> Result<Option<Arc<Log>>, DaemonError> {
+/// Opens the access log, if there is to be one.
+pub fn open_log(settings: Option<&LogSettings>) -> Result<Option<Arc<Log>>, DaemonError> {
     let Some(settings) = settings else { return Ok(None) };
     let path = settings.file.clone().unwrap_or_else(|| PathBuf::from("(standard output)"));
     Log::open(settings).map(Some).map_err(|source| DaemonError::Log { path, source })

@@ -171,15 +171,25 @@ impl Agent {
         warn_of(&version);
         self.site.show(version);
         self.shown = Some(id);
+        self.is_stale = false;
         // Whoever is told that it is served may ask at once.
         self.live.tell(|now| now.served = Some(id));
     }
 
+    /// The version that is served, unless it is damaged and has to be opened anew.
+    pub(super) fn fresh(&self) -> Option<VersionId> {
+        self.shown.filter(|_| !self.is_stale)
+    }
+
     /// Serves the active version if it is another than the one that is served.
     pub(super) async fn show_active(&mut self) {
-        let Some(id) = self.active().filter(|&id| self.shown != Some(id)) else { return };
+        let Some(id) = self.active().filter(|&id| self.fresh() != Some(id)) else { return };
+        // It has been read already, and is what it was then.
+        if self.writer.store().is_rotten(id) {
+            return;
+        }
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        let opened = spawn_blocking(move || open::open(&writer, id, &effort, writer.store().suspect() == Some(id)));
+        let opened = spawn_blocking(move || open::open_doubted(&writer, id, &effort));
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok(version) => self.show(id, version),
             Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),

@@ -17,6 +17,7 @@ use crate::sync::watch::What;
 
 use super::agent::{Agent, in_force, rhythm};
 use super::arrivals::open_inbox;
+use super::start::open_to_all;
 
 impl Agent {
     /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
@@ -45,13 +46,18 @@ impl Agent {
 
     /// What can change while it runs, changes.
     pub(super) fn take_over(&mut self, config: Config) {
+        // Who may read is not a matter that waits for a restart.
+        let door = config.settings.door.clone();
+        let is_other_door = door != self.config.settings.door;
+        self.config.settings.door = door;
         for (key, same) in [
             ("store.path", config.store == self.config.store),
+            ("store.scrub", config.scrub == self.config.scrub),
             ("server.listen", config.listen == self.config.listen),
             ("tls.listen", listens(&config) == listens(&self.config)),
             ("access.log", config.log == self.config.log),
             ("admin.listen", config.admin == self.config.admin),
-            ("server, tls.hsts or access", config.settings == self.config.settings),
+            ("server or tls.hsts", config.settings == self.config.settings),
         ] {
             if !same {
                 tracing::warn!("{key} has changed, which takes a restart");
@@ -74,6 +80,13 @@ impl Agent {
         self.in_force.store(Arc::new(in_force(&self.config)));
         for site in [&self.site, &self.staged] {
             site.obey(Arc::clone(&self.config.rules));
+        }
+        if is_other_door {
+            let door = &self.config.settings.door;
+            self.site.admit(door.clone());
+            self.staged.admit(open_to_all(door));
+            tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
+            self.warn_of_exposure();
         }
         self.publisher.configure(self.config.publish.clone());
         if inbox {

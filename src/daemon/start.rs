@@ -16,10 +16,11 @@ use crate::admin::socket::Control;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
-use crate::serve::access::Access;
+use crate::serve::access::{Access, Door};
 use crate::serve::listener::{self, Listener};
 use crate::serve::log::Log;
 use crate::serve::pulse::{EVERY, Pulse};
+use crate::serve::retained::Opening;
 use crate::serve::tls::Tls;
 use crate::serve::{Settings, Site};
 use crate::site::mapping;
@@ -35,7 +36,8 @@ use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::work::half_the_cores;
 use super::{
-    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, sockets, urls,
+    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, scrub, sockets,
+    urls,
 };
 
 /// Orders beyond this many wait at the socket.
@@ -162,17 +164,18 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let pulse = pulse(notifier);
     announce(&live.addresses);
     notifier.ready();
+    let opening_earlier = Opening::begin(&site);
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
     });
-    earlier::keep(&writer, &site);
+    earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
     // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
     // read by anybody.
-    let (asset_grace, access) = (Duration::ZERO, Access::default());
-    let staged = Site::new(Settings { asset_grace, access, ..config.settings.clone() });
+    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.door));
+    let staged = Site::new(Settings { asset_grace, door, ..config.settings.clone() });
     staged.obey(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
@@ -189,6 +192,10 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         config.threads.unwrap_or_else(half_the_cores),
         Arc::clone(&live),
     ));
+    let (rotten, found) = mpsc::channel(1);
+    if let Some(every) = config.scrub {
+        tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, rotten));
+    }
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
@@ -209,7 +216,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     tokio::select! {
         ended = &mut server => return finish(ended),
         () = signals.stop() => notifier.stopping(),
-        ended = agent.live(hangup, orders) => {
+        ended = agent.live(hangup, orders, found) => {
             notifier.stopping();
             return ended;
         }
@@ -220,8 +227,16 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     drop(agent);
     let ended = finish(server.await);
     while admins.join_next().await.is_some() {}
+    if let Err(error) = lock.end_run() {
+        tracing::warn!("{}; what is stored is read again at the next start", Chain(&error));
+    }
     drop(lock);
     ended
+}
+
+/// The same proxies, and nobody is asked who they are.
+pub(super) fn open_to_all(door: &Door) -> Door {
+    Door { access: Access::default(), proxies: door.proxies.clone() }
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {
@@ -299,23 +314,22 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
         SyncError::Store(error) => DaemonError::Store(error),
         other => DaemonError::FirstSync(other),
     })?;
-    let suspect = writer.store().suspect();
     let stored = writer.store().versions()?;
     let mut shown = None;
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
-        match open::open(writer, id, &config.intent.effort, suspect == Some(id)) {
+        match open::open_doubted(writer, id, &config.intent.effort) {
             Ok(version) => {
                 warn_of(&version);
+                // What readers keep may be from another version, as it was served before this process began.
+                if record.previous.is_some() || record.active != Some(id) {
+                    site.changes();
+                }
                 site.show(version);
                 shown = Some(id);
                 break;
             }
             Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
         }
-    }
-    // The mark stays until the version is found whole or mended, or the next start would trust it again.
-    if suspect.is_some() && suspect == shown {
-        writer.clear_suspect()?;
     }
     mapping::mark_suspects_in(writer.suspect_file()?);
     if shown.is_some() && record.active != shown {

@@ -1,6 +1,5 @@
 //! The thread on which `run` looks, downloads, proves and seals: it steps back behind the serving threads.
 
-use std::any::Any;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
@@ -14,6 +13,7 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::wire::{Import, Reply};
+use crate::base::secret::words_of_panic;
 use crate::model::version::{Label, VersionId};
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
@@ -101,7 +101,8 @@ impl Running {
                 Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force, in_force: Some(in_force) };
             // A mistake of ours must not take the site down: what is served does not depend on it.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
-            let (result, opened) = done.unwrap_or_else(|panic| (Err(SyncError::Broken(said(panic.as_ref()))), None));
+            let (result, opened) =
+                done.unwrap_or_else(|panic| (Err(SyncError::Broken(words_of_panic(panic.as_ref()).to_owned())), None));
             // Nobody waits when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
@@ -147,20 +148,14 @@ fn act(
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
-    let due = active.filter(|&id| result.is_ok() && shown != Some(id));
-    let opened = due.map(|id| (id, open::open(writer, id, &intent.effort, writer.store().suspect() == Some(id))));
+    let due = active.filter(|&id| result.is_ok() && shown != Some(id) && !writer.store().is_rotten(id));
+    let opened = due.map(|id| (id, open::open_doubted(writer, id, &intent.effort)));
     (result, opened)
 }
 
 /// Threads for what is done beside serving, where `sync.threads` says nothing.
 pub(super) fn half_the_cores() -> usize {
     thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
-}
-
-/// The words of a panic.
-fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(ToString::to_string).or(panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "it panicked".to_owned())
 }
 
 /// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can

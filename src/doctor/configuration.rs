@@ -64,7 +64,7 @@ pub fn doubts(config: &Config) -> Vec<String> {
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    doubts.extend(exposed(config, addresses(config)));
+    doubts.extend(exposed(&config.settings.door.access, addresses(config)));
     if intent.api.is_some() && intent.each_look && !intent.probes_said {
         doubts.push(
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),

@@ -35,8 +35,8 @@ pub(super) fn check(root: &Path) -> Vec<Check> {
             "import its bundle again, or activate another: docwharf versions lists them",
         ));
     }
-    if let Some(id) = store.suspect() {
-        let found = format!("version {} was damaged while it was served", id.short());
+    for id in store.suspects() {
+        let found = format!("version {} was damaged in the store", id.short());
         checks.push(Check::error(NAME, found, "import its bundle again to mend it, and look at the disk"));
     }
     if let Some(error) = &record.config_error {

@@ -11,6 +11,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use crate::base::regular;
+
 use super::Network;
 
 /// Why there is no client.
@@ -60,6 +62,9 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
         .map_err(|error| ClientError::Build(error.without_url().to_string()))
 }
 
+/// No file of root certificates is larger, in bytes.
+const LARGEST: u64 = 16 << 20;
+
 fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     // Reads SSL_CERT_FILE and SSL_CERT_DIR before the system's own places.
@@ -70,7 +75,8 @@ fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
         tracing::debug!("cannot read root certificates: {error}");
     }
     if let Some(path) = more {
-        let text = std::fs::read(path).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
+        let text =
+            regular::read(path, LARGEST).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
         let given: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
         let (used, _) = roots.add_parsable_certificates(given);

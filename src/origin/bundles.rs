@@ -8,7 +8,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use crate::bundle::Kind;
-use crate::serve::conditional::{self, Verdict};
+use crate::serve::conditional::{self, Dated, Verdict};
 use crate::serve::range::{self, Part};
 
 use super::Origin;
@@ -48,12 +48,12 @@ pub(super) fn answer(
 fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
     let tag = format!("\"{}\"", &archive.digest.hex()[..32]);
     let whole = Part::Slice(0, archive.len);
-    match conditional::judge(headers, &tag, archive.made) {
+    match conditional::judge(headers, &tag, Dated::once(archive.made)) {
         Verdict::NotModified => return bare(archive, &tag, StatusCode::NOT_MODIFIED),
         Verdict::Failed => return bare(archive, &tag, StatusCode::PRECONDITION_FAILED),
         Verdict::Proceed => {}
     }
-    let part = if conditional::range_holds(headers, &tag, archive.made) {
+    let part = if conditional::range_holds(headers, &tag, Some(Dated::once(archive.made))) {
         range::parse(headers, archive.len)
     } else {
         Part::Whole

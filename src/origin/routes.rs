@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::base::chain::{Chain, Name};
 use crate::model::units::{show_time, unix_seconds};
 use crate::model::version::Label;
-use crate::serve::conditional::{self, Verdict};
+use crate::serve::conditional::{self, Dated, Verdict};
 use crate::serve::handler::is_host;
 
 use super::body::Body;
@@ -280,7 +280,7 @@ async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) -> Response
     let mut conditions = headers.clone();
     conditions.remove(IF_MODIFIED_SINCE);
     conditions.remove(IF_UNMODIFIED_SINCE);
-    let mut response = match conditional::judge(&conditions, &tag, 0) {
+    let mut response = match conditional::judge(&conditions, &tag, Dated::once(0)) {
         Verdict::Proceed => text(StatusCode::OK, "application/xml", survey.sitemap(domain)),
         Verdict::NotModified => bare(StatusCode::NOT_MODIFIED),
         Verdict::Failed => error(StatusCode::PRECONDITION_FAILED, "the site is not, or no longer, what If-Match names"),

@@ -84,10 +84,31 @@ pub(super) fn prove(
 
     let mut proofs = proofs;
     proofs.sort_unstable_by_key(|(at, _)| *at);
-    zip.check_ends(proofs.iter().map(|(_, proof)| proof.end))?;
-    let exact = proofs.iter().all(|(_, proof)| proof.exact);
+    let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
+    let exact = proofs.iter().all(|proof| proof.exact);
+    Ok(Proved { gathered: gather(zip, &proofs)?, archive, exact })
+}
+
+/// Reads every member to its end, one after another; `pace` is told of the bytes of content that were read, and takes its
+/// time.
+pub(super) fn prove_slowly(zip: &Zip, pace: &mut dyn FnMut(u64)) -> Result<Gathered, ReadError> {
+    let mut reader = MemberReader::new();
+    let mut proofs = Vec::with_capacity(zip.members.len());
+    for member in &zip.members {
+        let mut sink = |piece: &[u8]| {
+            pace(piece.len() as u64);
+            Ok(())
+        };
+        proofs.push(reader.prove(zip, member, &mut sink)?);
+    }
+    gather(zip, &proofs)
+}
+
+/// What the members are, given a proof of each.
+fn gather(zip: &Zip, proofs: &[Proof]) -> Result<Gathered, ReadError> {
+    zip.check_ends(proofs.iter().map(|proof| proof.end))?;
     let mut gathered = Gathered { files: Vec::new(), folders: Vec::new() };
-    for (member, (_, proof)) in zip.members.iter().zip(&proofs) {
+    for (member, proof) in zip.members.iter().zip(proofs) {
         let Some(path) = &member.path else { continue };
         if member.folder {
             gathered.folders.push(path.clone());
@@ -95,7 +116,7 @@ pub(super) fn prove(
             gathered.files.push((path.clone(), entry(member, proof)));
         }
     }
-    Ok(Proved { gathered, archive, exact })
+    Ok(gathered)
 }
 
 /// A worker that panicked takes the whole with it: its members would be missing otherwise.

@@ -387,15 +387,25 @@ pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, Sea
     }
 }
 
+/// It was within the limits when it was received, and an image may be larger than its archive.
+const UNLIMITED: Limits = Limits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+
 /// Proves a sealed image in the store again.
 pub fn verify_image(path: &Path, effort: &Effort) -> Result<Proven, SealError> {
     let lift = |error: ReadError| SealError::from_read(error, path, path);
-    // It was within the limits when it was received, and an image may be larger than its archive.
-    let unlimited = Limits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
     let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
-    let zip = Zip::open_image(file, path, &unlimited).map_err(lift)?;
+    let zip = Zip::open_image(file, path, &UNLIMITED).map_err(lift)?;
     let proved = adopt::prove(&zip, effort, &Meter::default(), None).map_err(lift)?;
     conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+}
+
+/// The same on this thread alone, as fast as `pace` lets it, which is told of each piece of content that was read. `path` is
+/// for messages.
+pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<Proven, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, path);
+    let zip = Zip::open_image(image, path, &UNLIMITED).map_err(lift)?;
+    let gathered = adopt::prove_slowly(&zip, pace).map_err(lift)?;
+    conclude(gathered, Kind::Zip, None).map_err(|refusal| lift(refusal.into()))
 }
 
 fn open(path: &Path, limits: &Limits) -> Result<Archive, ReadError> {

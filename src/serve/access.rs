@@ -17,6 +17,16 @@ pub struct Access {
     pub header: Option<HeaderName>,
 }
 
+/// Who comes in, and whose word counts about who stands there: exchangeable under a running server, and asked anew for each
+/// request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Door {
+    /// Who may read.
+    pub access: Access,
+    /// Proxies whose word is believed about who asks.
+    pub proxies: Networks,
+}
+
 impl Access {
     /// Whether everybody may read.
     pub fn is_open(&self) -> bool {
@@ -39,8 +49,8 @@ impl Access {
 
 /// The refusal of a request that may not be answered: the same for every address and method.
 pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Body>> {
-    let access = &site.settings.access;
-    if access.is_open() || access.admits(Client::of(&site.settings.proxies, request), request.headers()) {
+    let door = site.door();
+    if door.access.is_open() || door.access.admits(Client::of(&door.proxies, request), request.headers()) {
         return None;
     }
     let mut response = reply::forbidden(request.method() == Method::HEAD);
@@ -54,7 +64,7 @@ pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Bo
 /// Strict-Transport-Security, where it is configured and the client speaks https (RFC 6797, section 7.2).
 pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
     if let Some(hsts) = &site.settings.hsts
-        && Client::of(&site.settings.proxies, request).is_https
+        && Client::of(&site.door().proxies, request).is_https
     {
         headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
     }

@@ -1,4 +1,5 @@
-//! Response bodies: slices of the image, or a page being inflated as fast as the client takes it.
+//! Response bodies: slices of the image, or a page being inflated as fast as the client takes it. What comes before a
+//! range is inflated, too, and dropped; never is there more of a page in memory than a window of it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,7 +26,30 @@ pub struct Inflating {
     coded: Bytes,
     at: usize,
     inflate: Inflate,
+    /// Bytes decoded so far; the last of them are what `inflate` shows.
+    made: u64,
+    is_done: bool,
+    wanted: VecDeque<Wanted>,
+    /// Bytes still to be sent.
     left: u64,
+}
+
+/// What is to be sent next.
+#[derive(Debug)]
+pub enum Wanted {
+    /// These bytes.
+    There(Bytes),
+    /// Those of the stream from the first number up to, not including, the second.
+    Made(u64, u64),
+}
+
+/// How far one step of decoding came.
+enum Step {
+    /// Something to be sent.
+    Data(Bytes),
+    /// Nothing of what was made is wanted: others come first now.
+    Skipped,
+    End,
 }
 
 impl Body {
@@ -44,12 +68,16 @@ impl Body {
         Body::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect())
     }
 
-    /// The `len` bytes that `coded` expands to.
-    pub fn inflating(coded: Bytes, len: u64) -> Body {
-        if len == 0 {
+    /// Parts of what `coded` expands to, and what goes between them. They are in the order in which they are made: a stream
+    /// is gone through once.
+    pub fn inflating(coded: Bytes, wanted: impl IntoIterator<Item = Wanted>) -> Body {
+        let wanted: VecDeque<Wanted> = wanted.into_iter().filter(|wanted| wanted.len() > 0).collect();
+        let left = wanted.iter().map(Wanted::len).sum();
+        if left == 0 {
             return Body::empty();
         }
-        Body::Inflating(Box::new(Inflating { coded, at: 0, inflate: Inflate::new(), left: len }))
+        let inflate = Inflate::new();
+        Body::Inflating(Box::new(Inflating { coded, at: 0, inflate, made: 0, is_done: false, wanted, left }))
     }
 
     /// The bytes from `start` up to, not including, `end` of a body that is there.
@@ -82,24 +110,59 @@ impl Body {
     }
 }
 
+impl Wanted {
+    fn len(&self) -> u64 {
+        match self {
+            Wanted::There(bytes) => bytes.len() as u64,
+            Wanted::Made(start, end) => end - start,
+        }
+    }
+}
+
 impl Inflating {
-    fn next(&mut self) -> Option<Bytes> {
-        while self.left > 0 {
+    /// Decodes one window at most.
+    fn step(&mut self) -> Step {
+        let mut may_decode = true;
+        loop {
+            let (start, end) = match self.wanted.front() {
+                None => return Step::End,
+                Some(&Wanted::Made(start, end)) => (start, end),
+                Some(Wanted::There(bytes)) => {
+                    let bytes = bytes.clone();
+                    self.wanted.pop_front();
+                    return self.sent(bytes);
+                }
+            };
+            let output = self.inflate.output();
+            let begin = self.made - output.len() as u64;
+            let (from, to) = (start.max(begin), end.min(self.made));
+            if from < to {
+                let bytes = Bytes::copy_from_slice(&output[(from - begin) as usize..(to - begin) as usize]);
+                match self.wanted.front_mut() {
+                    Some(Wanted::Made(start, end)) if to < *end => *start = to,
+                    _ => drop(self.wanted.pop_front()),
+                }
+                return self.sent(bytes);
+            }
             // The stream was proved when it was sealed; if the file has rotted since, the response ends short, which
             // the client notices by its length.
-            let step = self.inflate.run(&self.coded[self.at..], true).ok()?;
+            if self.is_done {
+                return Step::End;
+            }
+            if !may_decode {
+                return Step::Skipped;
+            }
+            let Ok(step) = self.inflate.run(&self.coded[self.at..], true) else { return Step::End };
             self.at += step.consumed;
-            let output = self.inflate.output();
-            let output = &output[..output.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))];
-            self.left -= output.len() as u64;
-            if !output.is_empty() {
-                return Some(Bytes::copy_from_slice(output));
-            }
-            if step.status == Status::Done {
-                return None;
-            }
+            self.made += self.inflate.output().len() as u64;
+            self.is_done = step.status == Status::Done;
+            may_decode = false;
         }
-        None
+    }
+
+    fn sent(&mut self, bytes: Bytes) -> Step {
+        self.left -= bytes.len() as u64;
+        Step::Data(bytes)
     }
 }
 
@@ -107,10 +170,17 @@ impl http_body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let next = match self.get_mut() {
             Body::Parts(parts) => parts.pop_front(),
-            Body::Inflating(inflating) => inflating.next(),
+            Body::Inflating(inflating) => match inflating.step() {
+                Step::Data(bytes) => Some(bytes),
+                Step::End => None,
+                Step::Skipped => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+            },
         };
         Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
@@ -121,5 +191,37 @@ impl http_body::Body for Body {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use http_body::Body as _;
+
+    use super::*;
+    use crate::codec::deflate::Deflater;
+
+    #[test]
+    fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
+        let content: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let mut coded = Vec::new();
+        Deflater::new(1).all(&content, &mut coded);
+        let len = content.len() as u64;
+        let wanted = [Wanted::There("head".into()), Wanted::Made(7, 9), Wanted::Made(len - 5, len)];
+        let mut body = Body::inflating(coded.into(), wanted);
+        assert_eq!(body.len(), 11);
+        let (mut sent, mut pauses) = (Vec::new(), 0);
+        loop {
+            match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => pauses += 1,
+                Poll::Ready(Some(Ok(frame))) => sent.extend(frame.into_data().unwrap_or_default()),
+                Poll::Ready(None) => break,
+            }
+        }
+        assert_eq!(sent, [b"head", &content[7..9], &content[content.len() - 5..]].concat());
+        assert!(pauses >= 10, "{pauses} pauses");
+        assert!(body.is_end_stream());
     }
 }

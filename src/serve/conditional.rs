@@ -16,34 +16,65 @@ pub enum Verdict {
     Failed,
 }
 
+/// When what is at an address was changed, as far as that is known; in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dated {
+    /// What Last-Modified says.
+    pub modified: i64,
+    /// When something else was last there, perhaps younger: after a rollback the date is an earlier one than before.
+    /// None if nothing else ever was.
+    pub replaced: Option<i64>,
+}
+
+impl Dated {
+    /// What has always been what it is now.
+    pub fn once(modified: i64) -> Dated {
+        Dated { modified, replaced: None }
+    }
+
+    /// Whether a copy of this date is still what there is (RFC 9110, 13.1.3). An earlier date than ours is another's, and
+    /// a later one may be what was there before a rollback: it says something only if it lies behind the last exchange.
+    fn is_unchanged_since(self, since: i64) -> bool {
+        since == self.modified || (since > self.modified && self.replaced.is_none_or(|replaced| since > replaced))
+    }
+
+    /// Whether the date names bytes (RFC 9110, 8.8.2.2): nothing else can have been sent under it.
+    fn is_strong(self) -> bool {
+        self.replaced.is_none_or(|replaced| self.modified > replaced)
+    }
+}
+
 /// Judges the preconditions of a GET or HEAD against what would be sent: its strong entity tag, quotes included, and
-/// the second it was last modified.
-pub fn judge(headers: &HeaderMap, tag: &str, modified: i64) -> Verdict {
+/// its date.
+pub fn judge(headers: &HeaderMap, tag: &str, dated: Dated) -> Verdict {
     if headers.contains_key(IF_MATCH) {
         if !matches_any(headers, &IF_MATCH, tag, false) {
             return Verdict::Failed;
         }
-    } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| modified > since) {
+    } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dated.is_unchanged_since(since)) {
         return Verdict::Failed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
         if matches_any(headers, &IF_NONE_MATCH, tag, true) {
             return Verdict::NotModified;
         }
-    } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| modified <= since) {
+    } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dated.is_unchanged_since(since)) {
         return Verdict::NotModified;
     }
     Verdict::Proceed
 }
 
-/// Whether a range may be sent (RFC 9110, 13.1.5): without If-Range, or if it names exactly what would be sent.
-pub fn range_holds(headers: &HeaderMap, tag: &str, modified: i64) -> bool {
+/// Whether a range may be sent (RFC 9110, 13.1.5): without If-Range, or if it names exactly what would be sent. A date is
+/// that of every coding, so that it counts only where there is but one, and where it is a strong validator.
+pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool {
     let mut fields = headers.get_all(IF_RANGE).iter();
     match (fields.next().map(|field| field.to_str()), fields.next()) {
         (None, _) => true,
         (Some(Ok(value)), None) => {
             let value = value.trim();
-            value == tag || (!value.starts_with('"') && !value.starts_with("W/") && parse_date(value) == Some(modified))
+            let is_date = || !value.starts_with('"') && !value.starts_with("W/");
+            let dated = dated.filter(|dated| dated.is_strong());
+            value == tag || (is_date() && dated.is_some_and(|dated| parse_date(value) == Some(dated.modified)))
         }
         _ => false,
     }
@@ -102,7 +133,7 @@ mod tests {
         for (name, value) in fields {
             headers.append(name.clone(), value.parse().unwrap());
         }
-        judge(&headers, TAG, NOON)
+        judge(&headers, TAG, Dated::once(NOON))
     }
 
     #[test]
@@ -125,6 +156,37 @@ mod tests {
             let expected = if list == "\"abc\"x" { Verdict::NotModified } else { Verdict::Proceed };
             assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
         }
+    }
+
+    #[test]
+    fn a_date_from_before_an_exchange_counts_only_if_it_is_that_of_what_is_there() {
+        let at =
+            |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        let noon = NOON.cast_unsigned();
+        let dated = Dated { modified: NOON, replaced: Some(NOON + 100) };
+        for (since, is_same) in [(0, true), (1, false), (99, false), (100, false), (101, true), (1000, true)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_MODIFIED_SINCE, at(noon + since).parse().unwrap());
+            let expected = if is_same { Verdict::NotModified } else { Verdict::Proceed };
+            assert_eq!(judge(&headers, TAG, dated), expected, "modified since +{since}");
+            headers.clear();
+            headers.insert(IF_UNMODIFIED_SINCE, at(noon + since).parse().unwrap());
+            let expected = if is_same { Verdict::Proceed } else { Verdict::Failed };
+            assert_eq!(judge(&headers, TAG, dated), expected, "unmodified since +{since}");
+        }
+    }
+
+    #[test]
+    fn a_date_holds_a_range_only_if_nothing_else_was_ever_sent_under_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
+        assert!(range_holds(&headers, TAG, Some(Dated::once(NOON))));
+        assert!(range_holds(&headers, TAG, Some(Dated { modified: NOON, replaced: Some(NOON - 1) })));
+        assert!(!range_holds(&headers, TAG, Some(Dated { modified: NOON, replaced: Some(NOON) })));
+        assert!(!range_holds(&headers, TAG, Some(Dated::once(NOON + 1))));
+        assert!(!range_holds(&headers, TAG, None), "where there are several codings");
+        headers.insert(IF_RANGE, TAG.parse().unwrap());
+        assert!(range_holds(&headers, TAG, None));
     }
 
     #[test]

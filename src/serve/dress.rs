@@ -4,13 +4,14 @@ use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTR
 use http::{HeaderName, HeaderValue, Request, Response};
 
 use crate::model::version::VersionId;
-use crate::site::outside::{Sort, csp, sort};
+use crate::site::outside::csp;
 use crate::site::sealed::Sealed;
+use crate::site::types::runs_scripts;
 
 use super::Site;
 use super::access::insist_on_tls;
 use super::body::Body;
-use super::fields::fields;
+use super::fields::{fields, keep_private, may_run};
 use super::policy;
 
 /// Who may show the site in a frame (`server.frames`).
@@ -37,24 +38,19 @@ impl Frames {
 }
 
 /// What an operator says about what goes along with answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// `server.referrerPolicy`; nothing is sent if it is empty.
-    pub referrer: String,
-    /// `server.frames`
-    pub frames: Frames,
+    /// `server.referrerPolicy`, if it is written down; nothing is sent if it is empty.
+    pub referrer: Option<String>,
+    /// `server.frames`, if it is written down.
+    pub frames: Option<Frames>,
     /// `server.csp` and what its policies may take; none is sent without.
     pub csp: Option<csp::Rules>,
 }
 
-/// What keeps addresses of the inside from other sites, and is what browsers do by themselves.
+/// What is sent where nobody says otherwise: it keeps addresses of the inside from other sites, and is what browsers do
+/// by themselves.
 pub const REFERRER: &str = "strict-origin-when-cross-origin";
-
-impl Default for Protection {
-    fn default() -> Protection {
-        Protection { referrer: REFERRER.to_owned(), frames: Frames::default(), csp: None }
-    }
-}
 
 /// The same as fields, made once.
 #[derive(Debug)]
@@ -66,10 +62,13 @@ pub(super) struct Dress {
 impl Dress {
     pub(super) fn new(protection: &Protection) -> Dress {
         let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
-        if let Some(value) = HeaderValue::from_str(&protection.referrer).ok().filter(|value| !value.is_empty()) {
+        if let Some(value) = HeaderValue::from_str(protection.referrer.as_deref().unwrap_or(REFERRER))
+            .ok()
+            .filter(|value| !value.is_empty())
+        {
             fields.push((REFERRER_POLICY, value));
         }
-        match protection.frames {
+        match protection.frames.unwrap_or_default() {
             Frames::Same => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"))),
             Frames::Nobody => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),
             Frames::Any => {}
@@ -89,22 +88,15 @@ pub(super) struct Shown {
     /// Of which version, which need not be the one that is served.
     version: VersionId,
     file: usize,
-    /// Whether a browser follows the policy of such a file.
+    /// Whether a browser follows the policy of such a file: by what it is sent as, whether or not it was read.
     counts: bool,
 }
 
 impl Shown {
     pub(super) fn new(version: &Sealed, file: usize) -> Shown {
-        let path = version.index().path(file);
-        let is_read = matches!(sort(path), Some(Sort::Page | Sort::Drawing | Sort::Script));
-        Shown { version: version.id, file, counts: is_read || is_document(path) }
+        let counts = runs_scripts(&version.content_type(file));
+        Shown { version: version.id, file, counts }
     }
-}
-
-/// Whether a browser shows a file that is not read here as a document that could run something.
-fn is_document(path: &[u8]) -> bool {
-    let ends = |end: &[u8]| path.len() > end.len() && path[path.len() - end.len()..].eq_ignore_ascii_case(end);
-    [b".xml".as_slice(), b".xhtml", b".xht"].into_iter().any(ends)
 }
 
 /// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
@@ -115,19 +107,22 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
-    police(site, version, response);
+    police(site, version, request, response);
     insist_on_tls(site, request, response.headers_mut());
+    keep_private(site, response.headers_mut());
     // Last, because whoever writes a rule knows what is there.
     fields(site, version, request, response);
 }
 
 /// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there
 /// already stays: a browser obeys both.
-fn police(site: &Site, version: Option<&Sealed>, response: &mut Response<Body>) {
+fn police<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     let Some((field, before)) = &site.dress.csp else { return };
     // Pages of our own, redirects and refusals show no file.
     let shown = response.extensions().get::<Shown>().copied();
-    if shown.is_some_and(|shown| !shown.counts) {
+    // Rules may send a text as a page.
+    let counts = |shown: Shown| shown.counts || version.is_some_and(|version| may_run(site, version, request));
+    if shown.is_some_and(|shown| !counts(shown)) {
         return;
     }
     let ready = site.policies.load();

@@ -2,12 +2,15 @@
 
 use std::borrow::Cow;
 
-use http::{Request, Response, StatusCode};
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use percent_encoding::percent_decode;
 
 use crate::site::lookup::{Files, Place, place};
-use crate::site::rules::fields::Owner;
+use crate::site::outside::csp::Preset;
+use crate::site::rules::ground::Ground;
 use crate::site::sealed::Sealed;
+use crate::site::types::runs_scripts;
 
 use super::Site;
 use super::body::Body;
@@ -25,8 +28,52 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     let address = &decoded[base_path.len() - 1..];
     let status = response.status();
     let headers = response.headers_mut();
-    brought.apply(address, Owner::Bundle, status, headers);
-    own.fields.apply(address, Owner::Operator, status, headers);
+    brought.apply(address, Some(ground(site)), status, headers);
+    keep_private(site, headers);
+    own.fields.apply(address, None, status, headers);
+}
+
+/// Whether a rule gives an answer about an address of the site a media type that scripts may run by.
+pub(super) fn may_run<B>(site: &Site, version: &Sealed, request: &Request<B>) -> bool {
+    let (brought, own) = (&version.rules().fields, site.rules());
+    if brought.is_empty() && own.fields.is_empty() {
+        return false;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    let base_path = &site.settings.base_path;
+    let Place::Inside(_) = place(base_path, &decoded) else { return false };
+    let address = &decoded[base_path.len() - 1..];
+    brought.types(address).chain(own.fields.types(address)).any(runs_scripts)
+}
+
+/// Where not everybody may read, nothing is for shared caches (RFC 9111, 5.2.2.7): they would give it to those who may not.
+/// What an operator's rule says comes after this and counts.
+pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
+    if site.door().access.is_open() {
+        return;
+    }
+    let said: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
+    let said = said.join(&b", "[..]);
+    // `private="name"` is about one field only.
+    let mut words = said.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
+        return;
+    }
+    let comma: &[u8] = if said.is_empty() { b"" } else { b", " };
+    if let Ok(value) = HeaderValue::from_bytes(&[b"private", comma, &said].concat()) {
+        headers.insert(CACHE_CONTROL, value);
+    }
+}
+
+/// What a bundle leaves alone: the operator's written word counts before the bundle's, and this before our defaults.
+fn ground(site: &Site) -> Ground {
+    let protection = &site.settings.protection;
+    Ground {
+        has_referrer: protection.referrer.is_some(),
+        has_frames: protection.frames.is_some(),
+        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == Preset::Airgap),
+        is_closed: !site.door().access.is_open(),
+    }
 }
 
 fn is_about_address(status: StatusCode) -> bool {

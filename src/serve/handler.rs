@@ -22,7 +22,7 @@ use crate::site::rules::target::IN_PATH;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::body::Body;
+use super::body::{Body, Wanted};
 use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
@@ -48,6 +48,18 @@ pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Requ
     let mut response = refused.unwrap_or_else(|| answer(site, version, request));
     dress(site, version, request, &mut response);
     response
+}
+
+/// The decoded address within the site that this asks for, if it may be that of an asset of an earlier version which is not
+/// open yet. Only at a start is there any.
+pub(super) fn asset_to_come<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Option<Vec<u8>> {
+    let decoded: Vec<u8> = percent_decode(request.uri().path().as_bytes()).collect();
+    let address = decoded.strip_prefix(site.settings.base_path.as_bytes())?;
+    let may_come = matches!(*request.method(), Method::GET | Method::HEAD)
+        && site.retained.may_have(address)
+        && version?.find(address).is_none()
+        && access::refuse(site, request).is_none();
+    may_come.then(|| address.to_vec())
 }
 
 fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
@@ -183,6 +195,18 @@ struct Answer<'a> {
     kind: Kind,
 }
 
+/// Where the bytes of a body come from.
+enum Origin {
+    /// They lie there.
+    There(Vec<Bytes>),
+    /// From a page that is inflated whole and kept.
+    Page,
+    /// They are made as they are sent, and what comes before them, too.
+    Made,
+    /// The same, where too much would come before a part.
+    Far,
+}
+
 /// What a file is to those who can have the same page as Markdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -224,7 +248,7 @@ impl<'a> Answer<'a> {
     }
 
     fn send(self) -> Response<Body> {
-        match conditional::judge(self.headers, &self.tag, self.entry.modified) {
+        match conditional::judge(self.headers, &self.tag, self.site.dated(self.entry.modified)) {
             Verdict::NotModified => self.bare(StatusCode::NOT_MODIFIED),
             Verdict::Failed => self.bare(StatusCode::PRECONDITION_FAILED),
             Verdict::Proceed => self.part(),
@@ -241,7 +265,8 @@ impl<'a> Answer<'a> {
 
     fn part(&self) -> Response<Body> {
         let len = self.len();
-        let may = conditional::range_holds(self.headers, &self.tag, self.entry.modified);
+        let dated = (self.form == Form::Identity).then(|| self.site.dated(self.entry.modified));
+        let may = conditional::range_holds(self.headers, &self.tag, dated);
         match if may { range::parse(self.headers, len) } else { Part::Whole } {
             Part::Whole => self.whole(StatusCode::OK),
             Part::Nowhere => {
@@ -256,10 +281,16 @@ impl<'a> Answer<'a> {
     }
 
     fn slice(&self, start: u64, end: u64, len: u64) -> Response<Body> {
-        let Some(parts) = self.bytes(RANGE_WHOLE) else {
-            return self.whole(StatusCode::OK);
+        let body = match self.origin() {
+            Origin::Far => return self.whole(StatusCode::OK),
+            _ if self.head => Body::empty(),
+            Origin::There(parts) => Body::slice(&parts, start, end),
+            Origin::Page => match self.page() {
+                Some(page) => Body::slice(&[page], start, end),
+                None => return self.whole(StatusCode::OK),
+            },
+            Origin::Made => Body::inflating(self.version.coded(&self.entry), [Wanted::Made(start, end)]),
         };
-        let body = if self.head { Body::empty() } else { Body::slice(&parts, start, end) };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();
         set(headers, CONTENT_RANGE, &format!("bytes {start}-{}/{len}", end - 1));
@@ -273,13 +304,27 @@ impl<'a> Answer<'a> {
         let media_type = self.version.content_type(self.file);
         let coding = (self.form == Form::Gzip).then_some("gzip");
         let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, coding)?;
-        let parts = self.bytes(RANGE_WHOLE)?;
-        // What has to be looked through is bounded.
-        if self.form == Form::Gzip && (self.entry.coded_len > RANGE_WHOLE || multipart.occurs_in(&parts)) {
+        let origin = self.origin();
+        let is_good = match &origin {
+            // What has to be looked through is bounded.
+            Origin::There(parts) if self.form == Form::Gzip => {
+                self.entry.coded_len <= RANGE_WHOLE && !multipart.occurs_in(parts)
+            }
+            Origin::There(_) | Origin::Page => true,
+            // However many parts are asked for, they are made in one go.
+            Origin::Made => multipart.is_ascending(),
+            Origin::Far => false,
+        };
+        if !is_good {
             return None;
         }
         let (content_type, total) = (multipart.content_type(), multipart.total());
-        let body = if self.head { Body::empty() } else { multipart.body(&parts) };
+        let body = match origin {
+            _ if self.head => Body::empty(),
+            Origin::There(parts) => multipart.body(&parts),
+            Origin::Page => multipart.body(&[self.page()?]),
+            Origin::Made | Origin::Far => multipart.inflating(self.version.coded(&self.entry)),
+        };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();
         set(headers, CONTENT_TYPE, &content_type);
@@ -289,13 +334,12 @@ impl<'a> Answer<'a> {
     }
 
     fn whole(&self, status: StatusCode) -> Response<Body> {
-        let body = if self.head {
-            Body::empty()
-        } else {
-            match self.bytes(WHOLE) {
-                Some(parts) => Body::parts(parts),
-                None => Body::inflating(self.version.coded(&self.entry), self.entry.len),
-            }
+        let inflating = || Body::inflating(self.version.coded(&self.entry), [Wanted::Made(0, self.entry.len)]);
+        let body = match self.origin() {
+            _ if self.head => Body::empty(),
+            Origin::There(parts) => Body::parts(parts),
+            Origin::Page => self.page().map_or_else(inflating, |page| Body::parts([page])),
+            Origin::Made | Origin::Far => inflating(),
         };
         let mut response = self.response(status, body);
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
@@ -303,28 +347,36 @@ impl<'a> Answer<'a> {
         response
     }
 
-    /// The body's bytes, if they are there or the page has at most `limit` bytes to inflate.
-    fn bytes(&self, limit: u64) -> Option<Vec<Bytes>> {
+    /// Where the body's bytes come from. Costs nothing: a HEAD asks for it, too.
+    fn origin(&self) -> Origin {
         let coded = || self.version.coded(&self.entry);
         match (self.form, self.entry.coding) {
             (Form::Gzip, _) => {
                 let trailer = gzip::trailer(self.entry.crc, self.entry.len);
-                Some(vec![Bytes::from_static(&gzip::HEADER), coded(), Bytes::copy_from_slice(&trailer)])
+                Origin::There(vec![Bytes::from_static(&gzip::HEADER), coded(), Bytes::copy_from_slice(&trailer)])
             }
-            (Form::Identity, Coding::Stored) => Some(vec![coded()]),
-            (Form::Identity, Coding::Deflate) => {
-                let cache = &self.site.inflated;
-                if let Some(page) = cache.get(&self.entry.content) {
-                    return Some(vec![page]);
-                }
-                if self.entry.len > limit {
-                    return None;
-                }
-                let page = self.version.content(&self.entry).ok()?;
-                cache.insert(self.entry.content, page.clone());
-                Some(vec![page])
-            }
+            (Form::Identity, Coding::Stored) => Origin::There(vec![coded()]),
+            (Form::Identity, Coding::Deflate) if self.entry.len <= WHOLE => Origin::Page,
+            (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,
+            (Form::Identity, Coding::Deflate) => Origin::Far,
         }
+    }
+
+    /// The content of a page that is inflated whole, which is kept for the next who asks.
+    fn page(&self) -> Option<Bytes> {
+        let cache = &self.site.inflated;
+        if let Some(page) = cache.get(&self.entry.content) {
+            return Some(page);
+        }
+        let page = self.version.content(&self.entry).ok();
+        // One look at bytes that are read anyway: what the disk has changed is not kept under the name of what was sealed.
+        let page = page.filter(|page| page.len() as u64 == self.entry.len && crc32fast::hash(page) == self.entry.crc);
+        let Some(page) = page else {
+            self.site.doubt();
+            return None;
+        };
+        cache.insert(self.entry.content, page.clone());
+        Some(page)
     }
 
     /// An answer without a body that has the fields of the 200.
@@ -356,6 +408,10 @@ impl<'a> Answer<'a> {
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        // A 206 and a 304 have it where a 200 would (RFC 9110, 15.3.7 and 15.4.5); an error is no form of the page.
+        if self.kind == Kind::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
+            set(headers, CONTENT_LOCATION, &self.address_of(self.file));
+        }
         match (self.entry.coding, self.kind) {
             (Coding::Stored, Kind::Only) => {}
             (Coding::Deflate, Kind::Only) => drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding"))),
@@ -371,9 +427,6 @@ impl<'a> Answer<'a> {
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if self.form == Form::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        }
-        if self.kind == Kind::Markdown {
-            set(headers, CONTENT_LOCATION, &self.address_of(self.file));
         }
         if is_page(self.version.index().path(self.file)) || self.kind == Kind::Markdown {
             self.link(headers);

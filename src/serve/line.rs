@@ -11,8 +11,10 @@ use jiff::Timestamp;
 
 use crate::model::version::VersionId;
 
-/// Bytes of one value; what is longer is cut, and says so.
+/// Bytes of one value, as it is written; what is longer is cut, and says so.
 const MOST: usize = 1024;
+/// Bytes that are kept of one until it is written: what is longer is cut then all the same.
+const KEPT: usize = MOST + 4;
 
 /// How lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,23 @@ pub(super) struct Line {
     pub(super) agent: Option<HeaderValue>,
     /// What was served when the request came.
     pub(super) version: Option<VersionId>,
+}
+
+/// A field, as much of it as can be written: an answer that is being sent to somebody slow must not hold on to all that
+/// came with the request.
+pub(super) fn kept(value: &HeaderValue) -> HeaderValue {
+    // A part of a good value is good.
+    let part = value.as_bytes().get(..KEPT).and_then(|part| HeaderValue::from_bytes(part).ok());
+    part.unwrap_or_else(|| value.clone())
+}
+
+/// The same of a target.
+pub(super) fn kept_target(target: &Uri) -> Uri {
+    let path = target.path();
+    if target.path_and_query().is_none_or(|all| all.as_str().len() <= KEPT) {
+        return target.clone();
+    }
+    path[..path.floor_char_boundary(KEPT)].parse().unwrap_or_else(|_| target.clone())
 }
 
 impl Line {
@@ -161,14 +180,22 @@ fn without_query(link: &[u8]) -> &[u8] {
     &link[..end]
 }
 
-fn cut(value: &[u8]) -> (&[u8], &'static str) {
-    if value.len() > MOST { (&value[..MOST], "...") } else { (value, "") }
+/// Ends what was written of a value from `begin` on where it gets too long; whether it has.
+fn is_full(out: &mut String, begin: usize, end: usize) -> bool {
+    if out.len() - begin <= MOST {
+        return false;
+    }
+    // `end` is where it still fitted: no sign is written in part.
+    out.truncate(end);
+    out.push_str("...");
+    true
 }
 
 /// What is no text is written as the sign for that; what is not to be seen, or ends lines for some readers, by its number.
 fn for_json(out: &mut String, value: &[u8]) {
-    let (value, rest) = cut(value);
-    for c in String::from_utf8_lossy(value).chars() {
+    let begin = out.len();
+    for c in String::from_utf8_lossy(&value[..value.len().min(KEPT)]).chars() {
+        let end = out.len();
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
@@ -178,28 +205,30 @@ fn for_json(out: &mut String, value: &[u8]) {
             }
             c => out.push(c),
         }
+        if is_full(out, begin, end) {
+            return;
+        }
     }
-    out.push_str(rest);
 }
 
 /// Everything but plain ASCII is written as `\xHH`, as nginx does it.
 fn for_combined(out: &mut String, value: &[u8], also: &[u8]) {
-    let (value, rest) = cut(value);
+    let begin = out.len();
     if value.is_empty() {
         out.push('-');
     }
-    for &byte in value {
+    for &byte in &value[..value.len().min(KEPT)] {
+        let end = out.len();
         match byte {
-            b'"' | b'\\' => {
-                let _ = write!(out, "\\x{byte:02X}");
-            }
-            b' '..=b'~' if !also.contains(&byte) => out.push(char::from(byte)),
+            b' '..=b'~' if !matches!(byte, b'"' | b'\\') && !also.contains(&byte) => out.push(char::from(byte)),
             _ => {
                 let _ = write!(out, "\\x{byte:02X}");
             }
         }
+        if is_full(out, begin, end) {
+            return;
+        }
     }
-    out.push_str(rest);
 }
 
 #[cfg(test)]
@@ -271,8 +300,29 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
-        let text = line(&vec![b'x'; 60_000]).write(Format::Combined, 5, Duration::ZERO);
-        assert!(text.len() < 2000 && text.contains("xxx...\""), "{} bytes", text.len());
+    fn what_is_long_is_cut_however_it_is_written() {
+        let values =
+            [vec![b'x'; 60_000], vec![b'\t'; 60_000], vec![0xff; 60_000], "\u{202e}".repeat(9_000).into_bytes()];
+        for format in [Format::Combined, Format::Json] {
+            for value in &values {
+                let mut line = line(value);
+                line.user = line.agent.clone();
+                line.referrer = line.agent.clone();
+                line.target = format!("/{}", "%09".repeat(20_000)).parse().unwrap();
+                let text = line.write(format, 5, Duration::ZERO);
+                assert!(text.len() < 5 * MOST && text.matches("...").count() >= 3, "{} bytes", text.len());
+                assert!(format == Format::Combined || serde_json::from_str::<serde_json::Value>(&text).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_request_is_what_can_be_written() {
+        let long = HeaderValue::from_bytes(&vec![b'x'; 60_000]).unwrap();
+        assert_eq!(kept(&long).len(), KEPT);
+        assert_eq!(kept(&HeaderValue::from_static("curl/8")), "curl/8");
+        let target: Uri = format!("/{}?{}", "é".repeat(3_000), "q".repeat(9_000)).parse().unwrap();
+        let path = kept_target(&target).path().to_owned();
+        assert!(path.len() > MOST && path.len() <= KEPT && target.path().starts_with(&path), "{}", path.len());
     }
 }

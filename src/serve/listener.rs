@@ -3,11 +3,13 @@
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::future::{Future, ready};
+use std::future::{Future, Ready, ready};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Buf;
@@ -25,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Site;
 use super::guard::Guarded;
-use super::handler::{handle, handle_on};
+use super::handler::{asset_to_come, handle_on};
 use super::peer::Peer;
 use super::pulse::{EVERY, Heart, Pulse};
 use super::tally::Told;
@@ -138,16 +140,45 @@ impl Answer for Site {
         self: &Arc<Self>,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Told>> + Send + 'static + use<> {
-        let Some(log) = self.log() else {
-            let response = handle(self, &request);
-            self.count(response.status());
-            return ready(response.map(Told::from));
-        };
-        let begun = std::time::Instant::now();
-        let version = self.current();
-        let response = handle_on(self, version.as_deref(), &request);
-        self.count(response.status());
-        ready(Told::to(self, log, &request, version.map(|version| version.id), begun, response))
+        let begun = self.log().map(|_| std::time::Instant::now());
+        if let Some(asset) =
+            self.is_opening().then(|| asset_to_come(self, self.current().as_deref(), &request)).flatten()
+        {
+            let site = Arc::clone(self);
+            return Answered::Later(Box::pin(async move {
+                site.retained.wait_for(&asset).await;
+                told(&site, &request, begun)
+            }));
+        }
+        Answered::Now(ready(told(self, &request, begun)))
+    }
+}
+
+/// The answer to a request, counted and written down if somebody looked when it had begun.
+fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<std::time::Instant>) -> Response<Told> {
+    let version = site.current();
+    let response = handle_on(site, version.as_deref(), request);
+    site.count(response.status());
+    match site.log().zip(begun) {
+        None => response.map(Told::from),
+        Some((log, begun)) => Told::to(site, log, request, version.map(|version| version.id), begun, response),
+    }
+}
+
+/// An answer of a site: there at once, but for a moment at a start.
+enum Answered {
+    Now(Ready<Response<Told>>),
+    Later(Pin<Box<dyn Future<Output = Response<Told>> + Send>>),
+}
+
+impl Future for Answered {
+    type Output = Response<Told>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Told>> {
+        match self.get_mut() {
+            Answered::Now(answer) => Pin::new(answer).poll(context),
+            Answered::Later(answer) => answer.as_mut().poll(context),
+        }
     }
 }
 

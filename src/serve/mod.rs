@@ -30,24 +30,25 @@ pub mod tally;
 pub mod tls;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use quick_cache::sync::Cache;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::model::digest::Digest;
+use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
 use crate::site::outside::csp;
 use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
-use access::Access;
-use cidr::Networks;
+use access::Door;
+use conditional::Dated;
 use dress::{Dress, Protection};
 use log::Log;
 use policy::Ready;
@@ -66,10 +67,8 @@ pub struct Settings {
     pub asset_grace: Duration,
     /// What goes along with answers to protect readers.
     pub protection: Protection,
-    /// Proxies whose word is believed about who asks.
-    pub proxies: Networks,
-    /// Who may read.
-    pub access: Access,
+    /// Who may read when it begins; see [`Site::admit`].
+    pub door: Door,
     /// Strict-Transport-Security, for clients that speak https.
     pub hsts: Option<HeaderValue>,
 }
@@ -82,8 +81,7 @@ impl Default for Settings {
             identity_cache: 64 << 20,
             asset_grace: Duration::from_hours(72),
             protection: Protection::default(),
-            proxies: Networks::default(),
-            access: Access::default(),
+            door: Door::default(),
             hsts: None,
         }
     }
@@ -99,14 +97,23 @@ pub struct Site {
     pub(crate) retained: Retained,
     /// The operator's rules, which can change while it runs.
     rules: ArcSwap<Rules>,
+    /// Who may read, which can, too.
+    door: ArcSwap<Door>,
     /// The policies of a version, as soon as they are known.
     policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
+    /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
+    exchanged: AtomicI64,
+    /// Told when a page does not match its checksum.
+    in_doubt: Notify,
     log: Option<Arc<Log>>,
 }
+
+/// No second.
+const NEVER: i64 = i64::MIN;
 
 /// Classes of status codes, as requests are counted.
 pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
@@ -134,16 +141,20 @@ impl Site {
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
+        let door = ArcSwap::from_pointee(settings.door.clone());
         Arc::new(Site {
             settings,
             dress,
             current,
             retained,
             rules,
+            door,
             policies,
             inflated,
             requests: Default::default(),
             shown,
+            exchanged: AtomicI64::new(NEVER),
+            in_doubt: Notify::new(),
             log,
         })
     }
@@ -153,6 +164,7 @@ impl Site {
         let id = version.id;
         // First, so that at no moment an asset is neither here nor there.
         if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.changes();
             self.retained.keep(before, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
@@ -171,9 +183,36 @@ impl Site {
         }
     }
 
+    /// Says that until now there was something else at some address, or may have been: dates from before this second say
+    /// nothing about what is there from now on. Comes before the change, so that no answer relies on such a date.
+    pub fn changes(&self) {
+        self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+    }
+
+    /// A file of this date, as preconditions look at it.
+    pub(crate) fn dated(&self, modified: i64) -> Dated {
+        let exchanged = self.exchanged.load(Ordering::Relaxed);
+        Dated { modified, replaced: Some(exchanged).filter(|&second| second != NEVER) }
+    }
+
+    /// Whether versions that were replaced before this process began are still being opened.
+    pub(crate) fn is_opening(&self) -> bool {
+        self.retained.is_opening()
+    }
+
     /// For how long hashed assets of a replaced version are answered for.
     pub fn asset_grace(&self) -> Duration {
         self.settings.asset_grace
+    }
+
+    /// Says that a page of what is served does not match its checksum.
+    pub(crate) fn doubt(&self) {
+        self.in_doubt.notify_one();
+    }
+
+    /// Waits until somebody says so.
+    pub async fn doubted(&self) {
+        self.in_doubt.notified().await;
     }
 
     /// Lets go of a version that was replaced, because it is to be removed.
@@ -188,12 +227,26 @@ impl Site {
 
     /// Goes by these rules of the operator from the next request on.
     pub fn obey(&self, rules: Arc<Rules>) {
+        // Rules can put one file in the place of another.
+        if self.current.load().is_some() && **self.rules.load() != *rules {
+            self.changes();
+        }
         self.rules.store(rules);
     }
 
     /// The operator's rules.
     pub fn rules(&self) -> Guard<Arc<Rules>> {
         self.rules.load()
+    }
+
+    /// Lets these in, and nobody else, from the next request on, also of connections that are open.
+    pub fn admit(&self, door: Door) {
+        self.door.store(Arc::new(door));
+    }
+
+    /// Who may read now.
+    pub fn door(&self) -> Guard<Arc<Door>> {
+        self.door.load()
     }
 
     /// Tells whenever a version has been shown.
@@ -213,6 +266,7 @@ impl Site {
 
     /// Serves nothing from the next request on.
     pub fn clear(&self) {
+        self.changes();
         self.current.store(None);
     }
 

@@ -8,7 +8,7 @@ use memchr::memmem;
 use crate::codec::gzip;
 use crate::model::digest::{Digest, hex};
 
-use super::body::Body;
+use super::body::{Body, Wanted};
 
 /// What each part may add to the bytes of the file, the last boundary included.
 pub const MOST_OVERHEAD: u64 = 200;
@@ -68,6 +68,18 @@ impl<'a> Multipart<'a> {
         // It may end in the frame's trailer, but it cannot begin in its header.
         let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::TRAILER];
         parts.iter().any(|part| memmem::find(part, needle).is_some())
+    }
+
+    /// Whether the parts are in the order of the file, so that they can be made in one go.
+    pub fn is_ascending(&self) -> bool {
+        self.slices.is_sorted()
+    }
+
+    /// The body, whose parts are made from `coded` as they are sent; they are ascending.
+    pub fn inflating(self, coded: Bytes) -> Body {
+        let parts = self.heads.into_iter().zip(self.slices);
+        let parts = parts.flat_map(|(head, &(start, end))| [Wanted::There(head.into()), Wanted::Made(start, end)]);
+        Body::inflating(coded, parts.chain([Wanted::There(self.last.into())]))
     }
 
     /// The body, of which `parts` are all the bytes.

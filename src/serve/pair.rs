@@ -1,7 +1,6 @@
 //! A certificate and its key, proved to belong together before anybody is served under them.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,6 +12,7 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 
+use crate::base::regular;
 use crate::model::units::show_time;
 use crate::net::certificate;
 
@@ -194,13 +194,7 @@ fn configure(resolver: impl ResolvesServerCert + 'static) -> Result<ServerConfig
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, PairError> {
-    let wrong = |source| PairError::Read { path: path.to_owned(), source };
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(MOST + 1).read_to_end(&mut bytes)).map_err(wrong)?;
-    if bytes.len() as u64 > MOST {
-        return Err(wrong(io::Error::other("it is larger than any certificate or key")));
-    }
-    Ok(bytes)
+    regular::read(path, MOST).map_err(|source| PairError::Read { path: path.to_owned(), source })
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, PairError> {

@@ -1,19 +1,30 @@
 //! Versions that were replaced a while ago. A page that is still open in somebody's browser belongs to one of them, and may
 //! yet ask for assets that the active version has not: those whose names say what they hold go on being answered, for
 //! `server.assetGrace`. Nothing else of them is reachable.
+//!
+//! At a start they are opened while the site is served already ([`Opening`]). A page that was open before it may ask at
+//! once: for so long a request for what may be theirs waits, for a moment at most, instead of being told that there is none.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::model::version::VersionId;
 use crate::site::lookup::exact;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, cache_class};
 
+use super::Site;
+
 /// Each has a descriptor and its index in memory, so no more than this many are kept: the ones replaced last.
 pub const MOST: usize = 8;
+
+/// How long a request for an asset waits at most for versions to be opened. A browser shows the page meanwhile.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A replaced version.
 #[derive(Debug, Clone)]
@@ -29,12 +40,42 @@ pub struct Retained {
     kept: ArcSwap<Vec<Kept>>,
     /// Whose turn it is to change the list.
     turn: Mutex<()>,
+    /// Whether more are being opened.
+    opening: AtomicBool,
+    /// Tells of each that was, and of the last.
+    opened: watch::Sender<()>,
+}
+
+/// As long as this is there, versions that were replaced before this process began are being opened.
+#[derive(Debug)]
+pub struct Opening(Arc<Site>);
+
+impl Opening {
+    /// From now on, until it is dropped.
+    pub fn begin(site: &Arc<Site>) -> Opening {
+        site.retained.opening.store(true, Ordering::Release);
+        Opening(Arc::clone(site))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        let retained = &self.0.retained;
+        retained.opening.store(false, Ordering::Release);
+        retained.opened.send_replace(());
+    }
 }
 
 impl Retained {
     /// None yet; each is kept for `grace` from when it was replaced.
     pub fn new(grace: Duration) -> Retained {
-        Retained { grace, kept: ArcSwap::default(), turn: Mutex::default() }
+        Retained {
+            grace,
+            kept: ArcSwap::default(),
+            turn: Mutex::default(),
+            opening: AtomicBool::new(false),
+            opened: watch::Sender::default(),
+        }
     }
 
     /// Keeps a version that was replaced `age` ago, if that is not too long.
@@ -51,6 +92,24 @@ impl Retained {
             kept.sort_by_key(|kept| std::cmp::Reverse(kept.until));
             kept.truncate(MOST);
         });
+        self.opened.send_replace(());
+    }
+
+    /// Whether versions are being opened.
+    pub fn is_opening(&self) -> bool {
+        self.opening.load(Ordering::Acquire)
+    }
+
+    /// Whether one that is not open yet may have a file at this decoded address, and none that is has.
+    pub fn may_have(&self, address: &[u8]) -> bool {
+        self.is_opening() && cache_class(address) == CacheClass::Immutable && self.find(address).is_none()
+    }
+
+    /// Waits until one has it, all are open, or too much time has gone by.
+    pub async fn wait_for(&self, address: &[u8]) {
+        let mut opened = self.opened.subscribe();
+        // Whoever could tell of it is ourselves; and late is an answer, too.
+        let _ = timeout(PATIENCE, opened.wait_for(|()| !self.may_have(address))).await;
     }
 
     /// Lets go of a version: it is active again, or somebody needs its place.

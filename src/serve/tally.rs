@@ -19,7 +19,7 @@ use crate::model::version::VersionId;
 
 use super::Site;
 use super::body::Body;
-use super::line::Line;
+use super::line::{Line, kept, kept_target};
 use super::log::Log;
 use super::peer::Client;
 
@@ -69,19 +69,19 @@ impl Told {
         begun: Instant,
         response: Response<Body>,
     ) -> Response<Told> {
-        let settings = &site.settings;
+        let door = site.door();
         let headers = request.headers();
-        let client = Client::of(&settings.proxies, request);
+        let client = Client::of(&door.proxies, request);
         let line = Line {
             time: std::time::SystemTime::now(),
             client: log.address.of(client.address),
-            user: settings.access.user(client, headers).cloned(),
+            user: door.access.user(client, headers).map(kept),
             method: request.method().clone(),
-            target: request.uri().clone(),
+            target: kept_target(request.uri()),
             protocol: request.version(),
             status: response.status().as_u16(),
-            referrer: headers.get(REFERER).cloned(),
-            agent: headers.get(USER_AGENT).cloned(),
+            referrer: headers.get(REFERER).map(kept),
+            agent: headers.get(USER_AGENT).map(kept),
             version,
         };
         let tally = Tally { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };

@@ -19,7 +19,8 @@ use crate::model::site_path::is_page;
 
 use super::index::{Coding, Entry};
 use super::links::{self, Said};
-use super::lookup::{Addresses, Slashes, answers};
+use super::lookup::{Addresses, Slashes, answers_within};
+use super::rules::route::Budget;
 use super::sealed::Sealed;
 
 /// Addresses on one page that are kept apart until they are looked up, in bytes.
@@ -56,25 +57,30 @@ pub struct Broken {
     pub pages: u64,
     /// The first of them: the page's path and the address it points at.
     pub examples: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Whether the budget was spent before all were looked up: there may be more.
+    pub is_cut: bool,
 }
 
-/// Reads all pages of `site`, with so many threads. `stop` is asked before each page and within long ones; once it says
-/// yes, nothing is known: `None`.
+/// Reads all pages of `site`, with so many threads. `stop` is asked before each page and each look-up; once it says yes,
+/// nothing is known: `None`. A bundle can bring rules and links without number, so what is compared is bounded by `budget`.
 pub fn broken(
     site: &Sealed,
     addresses: &Addresses,
     threads: usize,
+    budget: &Budget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Broken> {
     let index = site.index();
     let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
+    let look = Look { site, addresses, slashes, budget, stop };
     let next = AtomicUsize::new(0);
     let total = Mutex::new(Broken::default());
     let work = || {
-        let mut reader = Reader { site, addresses, slashes, stop, inflate: Inflate::new(), found: Broken::default() };
+        let (inflate, found) = (Inflate::new(), Broken::default());
+        let mut reader = Reader { look, inflate, found };
         loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
-            if file >= index.len() || stop() {
+            if file >= index.len() || look.ends() {
                 break;
             }
             reader.page(file);
@@ -98,15 +104,40 @@ pub fn broken(
     // Whichever threads found them: the same site gives the same examples.
     total.examples.sort();
     total.examples.truncate(EXAMPLES);
+    total.is_cut = budget.is_spent();
     Some(total)
+}
+
+/// What addresses are looked up with.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    site: &'a Sealed,
+    addresses: &'a Addresses,
+    slashes: Slashes,
+    budget: &'a Budget,
+    stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Look<'_> {
+    /// Whether nothing more is to be found out.
+    fn ends(&self) -> bool {
+        self.budget.is_spent() || (self.stop)()
+    }
+
+    /// Whether there is something at an address; of what is not looked up any more nobody says that there is not.
+    fn answers(&self, address: &[u8]) -> bool {
+        if self.ends() {
+            return true;
+        }
+        // Finding it takes as long as holding one pattern against it, rules or not.
+        self.budget.compare(1, address);
+        answers_within(self.site, self.addresses, self.slashes, address, Some(self.budget))
+    }
 }
 
 /// One thread's part.
 struct Reader<'a> {
-    site: &'a Sealed,
-    addresses: &'a Addresses,
-    slashes: Slashes,
-    stop: &'a (dyn Fn() -> bool + Sync),
+    look: Look<'a>,
     inflate: Inflate,
     found: Broken,
 }
@@ -131,39 +162,35 @@ struct Dead {
 
 impl Reader<'_> {
     fn page(&mut self, file: usize) {
-        let path = self.site.index().path(file);
-        let address = [self.addresses.base_path.as_bytes(), path].concat();
-        if !is_page(path) || !self.answers(&address) {
+        let (look, site) = (self.look, self.look.site);
+        let path = site.index().path(file);
+        let address = [look.addresses.base_path.as_bytes(), path].concat();
+        if !is_page(path) || !look.answers(&address) {
             return;
         }
         // The page's own path: whatever `slashes` says, the addresses at which it is meant to be read are in this folder.
         let Ok(home) = Url::parse(&format!("{ORIGIN}{}", percent_encode(&address, IN_URL))) else { return };
-        let entry = self.site.entry(file);
-        let (site, addresses, slashes, stop) = (self.site, self.addresses, self.slashes, self.stop);
+        let entry = site.entry(file);
         let mut page = Page::default();
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-            pieces(site, &entry, &mut self.inflate, &mut |piece| !stop() && take(piece));
+            pieces(site, &entry, &mut self.inflate, &mut |piece| !look.ends() && take(piece));
         };
         links::read(feed, |said| match said {
             Said::Base(text) => page.lie_at(&home, text),
             Said::Link(text) => {
                 page.note(text);
                 if page.bytes > PENDING {
-                    page.look_up(&home, |address| answers(site, addresses, slashes, address));
+                    page.look_up(&home, |address| look.answers(address));
                 }
             }
         });
-        page.look_up(&home, |address| answers(site, addresses, slashes, address));
+        page.look_up(&home, |address| look.answers(address));
         self.found.pages += 1;
         self.found.count += page.dead.digests.len() as u64;
         if self.found.examples.len() < EXAMPLES {
             // A thread meets its pages in order, so these are among the first of all.
             self.found.examples.extend(page.dead.first.into_iter().map(|target| (path.to_vec(), target)));
         }
-    }
-
-    fn answers(&self, address: &[u8]) -> bool {
-        answers(self.site, self.addresses, self.slashes, address)
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
 /// Text with its character references taken out. Those that occur in addresses are known here: numbers, and the names
 /// of the characters with a meaning in HTML. `None` if another name is there: what it stands for decides where the link
 /// leads, so nothing is said about it.
-pub(super) fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::site_path::{is_hidden, is_page};
 
 use super::flight;
-use super::rules::route::{Ask, End, end};
+use super::rules::route::{Ask, Budget, End, end_within};
 use super::rules::{Rules, hosting};
 
 /// The paths of a site.
@@ -92,6 +92,17 @@ pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
 /// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site or a rule sends its
 /// reader. Other hosts are taken at their word.
 pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
+    answers_within(site, addresses, slashes, address, None)
+}
+
+/// The same, where somebody counts what it costs; not to be believed once the budget is spent.
+pub fn answers_within(
+    site: &impl Files,
+    addresses: &Addresses,
+    slashes: Slashes,
+    address: &[u8],
+    budget: Option<&Budget>,
+) -> bool {
     // The server takes none of these for an address.
     if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return false;
@@ -104,7 +115,7 @@ pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, addre
         Place::Outside => return false,
     };
     let ask = Ask { base_path, slashes, rules: &addresses.rules };
-    matches!(end(site, &ask, inside, None), End::File | End::Elsewhere)
+    matches!(end_within(site, &ask, inside, None, budget), End::File | End::Elsewhere)
 }
 
 /// The folder of reserved addresses at the root; such paths in a bundle are not served.

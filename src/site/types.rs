@@ -52,6 +52,28 @@ pub fn media_type(path: &[u8]) -> Option<String> {
     Some(known.to_owned())
 }
 
+/// Whether a browser shows what has this media type, without parameters, as a document in XML (MIME Sniffing, 4.6; the last
+/// one is known to some).
+pub fn is_xml(media_type: &str) -> bool {
+    media_type.ends_with("+xml") || matches!(media_type, "text/xml" | "application/xml" | "text/xsl")
+}
+
+/// Whether a browser runs what has this media type, without parameters, as a script.
+pub fn is_script(media_type: &str) -> bool {
+    let Some(("text" | "application", name)) = media_type.split_once('/') else { return false };
+    ["javascript", "ecmascript", "jscript", "livescript"].iter().any(|known| name.contains(known))
+}
+
+/// Whether scripts may run in what is sent with this `Content-Type`, or beside a page by it. Of several types in one field
+/// each counts: browsers do not agree on which.
+pub fn runs_scripts(content_type: &str) -> bool {
+    content_type.split(',').any(|one| {
+        let essence = one.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // The parts of the last one have types of their own.
+        matches!(essence.as_str(), "text/html" | "multipart/x-mixed-replace") || is_xml(&essence) || is_script(&essence)
+    })
+}
+
 /// Whether a sealed image compresses a file: text does shrink; images, fonts, archives and media do not.
 pub fn is_compressible(path: &[u8]) -> bool {
     if is_archive(path) {
@@ -159,6 +181,24 @@ mod tests {
             ("LICENSE", "application/octet-stream"),
         ] {
             assert_eq!(content_type(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_may_run_scripts_is_told_by_its_type_however_it_is_written() {
+        for name in ["a.html", "a.shtml", "a.hxt", "a.xhtml", "a.svg", "a.xsl", "a.rdf", "a.mathml", "a.rss", "a.jsx"] {
+            assert!(runs_scripts(&content_type(name.as_bytes())), "{name}");
+        }
+        for name in ["a.css", "a.png", "a.json", "a.txt", "a.md", "a.woff2", "a.pdf", "a.docx", "LICENSE"] {
+            assert!(!runs_scripts(&content_type(name.as_bytes())), "{name}");
+        }
+        for text in
+            [" Text/HTML ;charset=x", "text/plain, text/html", "image/x+xml", "application/x-javascript", "text/xsl"]
+        {
+            assert!(runs_scripts(text), "{text}");
+        }
+        for text in ["", "text/plain; x=text/html", "font/javascript", "application/xml-dtd"] {
+            assert!(!runs_scripts(text), "{text}");
         }
     }
 

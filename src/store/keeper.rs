@@ -26,8 +26,8 @@ pub trait Keeper {
     fn receipts(&self, id: VersionId) -> Vec<Receipt>;
     /// History, oldest first.
     fn history(&self) -> Result<Vec<Event>, StoreError>;
-    /// The version that was marked as damaged while it was served.
-    fn suspect(&self) -> Option<VersionId>;
+    /// Whether a version was found damaged.
+    fn is_suspect(&self, id: VersionId) -> bool;
     /// What each of these versions takes, in their order.
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken>;
     /// Bytes that may still be written; none where the file system does not say.
@@ -45,8 +45,16 @@ pub trait Keeper {
     fn remove(&self, id: VersionId) -> Result<bool, StoreError>;
     /// Takes a version out of the store, whoever has it mapped.
     fn withdraw(&self, id: VersionId) -> Result<(), StoreError>;
-    /// Forgets which version was marked as damaged.
-    fn clear_suspect(&self) -> Result<(), StoreError>;
+    /// Forgets that a version was found damaged.
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError>;
+    /// Keeps what a damaged record says, for whoever has changed it by hand, and tells of both. To be called before it is
+    /// replaced.
+    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError>;
+
+    /// Whether a version is there and nothing is known against it.
+    fn has_whole(&self, id: VersionId) -> bool {
+        self.has(id) && !self.is_suspect(id)
+    }
 
     /// Adds a line to history.
     fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
@@ -78,7 +86,10 @@ pub trait Keeper {
             let before = match self.record() {
                 Ok(before) => Some(before),
                 // It is replaced; one that cannot be read just now may say that it is held.
-                Err(StoreError::Damaged { .. }) => None,
+                Err(error @ StoreError::Damaged { .. }) => {
+                    self.keep_damaged(&error)?;
+                    None
+                }
                 Err(error) => return Err(error),
             };
             if let Some(before) = &before {

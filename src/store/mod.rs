@@ -3,6 +3,7 @@
 //! ```text
 //! lock               flock: one writer; readers take no lock
 //! state.json         the record (see `record`)
+//! state.json.damaged the last one that could not be read
 //! versions/<id>/     site.zip and index, 0444, never changed
 //! derived/<id>/      what was computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival
@@ -10,7 +11,8 @@
 //! downloads/         a bundle on its way, kept for being continued
 //! history.jsonl      who, what, when
 //! control.sock       orders, while a daemon has the store open
-//! suspect            a version that lost part of its file while it was served
+//! suspect            versions that were found damaged
+//! scrub.json         when versions were proved last, and whether a daemon is running
 //! ```
 //!
 //! A version arrives by one rename of a folder whose files are already on disk; after it come the receipt, the record
@@ -24,12 +26,14 @@ mod owner;
 pub mod prune;
 pub mod record;
 mod replaced;
+pub mod rot;
 pub mod space;
 pub mod writer;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +173,8 @@ pub struct Stored {
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// What this process knows of rot, whatever can still be written.
+    marks: Arc<rot::Marks>,
 }
 
 /// The image's name in a version's folder.
@@ -181,7 +187,7 @@ pub const INDEX: &str = "index";
 impl Store {
     /// The store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> Store {
-        Store { root: root.to_owned() }
+        Store { root: root.to_owned(), marks: Arc::default() }
     }
 
     /// Its folder.
@@ -203,7 +209,7 @@ impl Store {
     pub fn record(&self) -> Result<Record, StoreError> {
         let path = self.root.join(record::FILE);
         match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|source| StoreError::Damaged { path, source }),
+            Ok(bytes) => record::decode(&bytes).map_err(|source| StoreError::Damaged { path, source }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
         }
@@ -267,11 +273,6 @@ impl Store {
     /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.
     pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
         named(name, &self.record()?, &self.versions()?)
-    }
-
-    /// The version that was marked as damaged while it was served.
-    pub fn suspect(&self) -> Option<VersionId> {
-        std::fs::read_to_string(self.root.join(writer::SUSPECT)).ok()?.lines().next()?.parse().ok()
     }
 }
 

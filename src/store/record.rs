@@ -4,10 +4,46 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::digest::Digest;
 use crate::model::version::VersionId;
 
 /// The record's file name.
 pub const FILE: &str = "state.json";
+/// What a damaged one said, kept when it is replaced: somebody may have changed it by hand.
+pub const DAMAGED: &str = "state.json.damaged";
+
+/// How the last line begins: a checksum of what stands above it. A disk that changes one bit of a label or an id would
+/// otherwise change what is served.
+const SUM: &str = ",\n  \"sum\": \"";
+
+/// The record as its file has it.
+pub(super) fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = super::writer::json(record);
+    // "\n}\n"
+    bytes.truncate(bytes.len() - 3);
+    let sum = sum(&bytes);
+    bytes.extend_from_slice(format!("{SUM}{sum}\"\n}}\n").as_bytes());
+    bytes
+}
+
+/// Reads the file. One without a checksum was written by hand, or by a docwharf before 0.1.
+pub(super) fn decode(bytes: &[u8]) -> Result<Record, serde_json::Error> {
+    let record = serde_json::from_slice(bytes)?;
+    if let Some(end) = memchr::memmem::rfind(bytes, SUM.as_bytes()) {
+        let said = bytes[end + SUM.len()..].split(|&byte| byte == b'"').next();
+        if said != Some(sum(&bytes[..end]).as_bytes()) {
+            return Err(serde::de::Error::custom("its checksum (\"sum\") is of another content"));
+        }
+    }
+    Ok(record)
+}
+
+/// The first 16 hex digits of the SHA-256.
+fn sum(bytes: &[u8]) -> String {
+    let mut digits = Digest::of(bytes).hex();
+    digits.truncate(16);
+    digits
+}
 
 /// What the store knows besides the versions themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

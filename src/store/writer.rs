@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::base::chain::words;
+use crate::base::chain::{Chain, words};
 use crate::base::durable::{self, Lock};
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
@@ -20,8 +20,6 @@ use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, Stored, ow
 
 /// The history's file name.
 pub const HISTORY: &str = "history.jsonl";
-/// Where a damaged version is marked.
-pub const SUSPECT: &str = "suspect";
 
 /// A store held open for writing.
 #[derive(Debug)]
@@ -228,13 +226,6 @@ impl Writer {
         let dir = self.store.version_dir(id);
         durable::replace(&dir, INDEX, index).map_err(StoreError::io("write the index in", &dir))
     }
-
-    /// Opens the file in which a damaged version is marked.
-    pub fn suspect_file(&self) -> Result<File, StoreError> {
-        let path = self.store.root.join(SUSPECT);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
-        file.map_err(StoreError::io("open", &path))
-    }
 }
 
 impl Keeper for Writer {
@@ -266,8 +257,8 @@ impl Keeper for Writer {
         self.store.history()
     }
 
-    fn suspect(&self) -> Option<VersionId> {
-        self.store.suspect()
+    fn is_suspect(&self, id: VersionId) -> bool {
+        self.store.is_suspect(id)
     }
 
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
@@ -285,7 +276,8 @@ impl Keeper for Writer {
 
     fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.store.root.join(record::FILE);
-        durable::replace(&self.store.root, record::FILE, &json(record)).map_err(StoreError::io("write", &path))
+        durable::replace(&self.store.root, record::FILE, &record::encode(record))
+            .map_err(StoreError::io("write", &path))
     }
 
     fn append(&self, event: &Event) {
@@ -322,9 +314,20 @@ impl Keeper for Writer {
         self.take_out(id)
     }
 
-    fn clear_suspect(&self) -> Result<(), StoreError> {
-        let path = self.store.root.join(SUSPECT);
-        self.suspect_file()?.set_len(0).map_err(StoreError::io("clear", &path))
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+        self.clear_mark(id)
+    }
+
+    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
+        let kept = self.store.root.join(record::DAMAGED);
+        let bytes = fs::read(self.store.root.join(record::FILE)).map_err(StoreError::io("read", &self.store.root))?;
+        durable::replace(&self.store.root, record::DAMAGED, &bytes).map_err(StoreError::io("write", &kept))?;
+        tracing::warn!(
+            "{}; it is kept as {}: whoever has changed it by hand does so again, without its last line (\"sum\")",
+            Chain(damage),
+            kept.display()
+        );
+        Ok(())
     }
 }
 
@@ -359,7 +362,8 @@ fn write_sealed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn json(value: &impl serde::Serialize) -> Vec<u8> {
+/// Indented, for people.
+pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
     bytes.push(b'\n');
     bytes

@@ -207,7 +207,7 @@ impl World for Act<'_> {
     }
 
     fn has(&self, id: VersionId) -> bool {
-        self.writer.store().has(id)
+        self.writer.store().has_whole(id)
     }
 
     fn is_empty(&self) -> Result<bool, SyncError> {

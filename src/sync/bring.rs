@@ -73,9 +73,10 @@ pub fn bring<W: Workshop>(
         return Err(SyncError::WrongDigest { name: arrival.title.to_owned(), found, demanded });
     }
     let id = proved.id;
-    let committed = shop.commit(&mut stage, record.active, &effort)?;
+    let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
+    let committed = shop.commit(&mut stage, &known, &effort)?;
     let before = record.clone();
-    let filed = file(shop, record, arrival, &proved, who, committed);
+    let filed = file(shop, record, arrival, &proved, who);
     if filed.is_err() {
         *record = before;
         if committed == Committed::New
@@ -107,11 +108,11 @@ fn file<W: Workshop>(
     arrival: &Arrival<'_>,
     proved: &Proved,
     who: &str,
-    committed: Committed,
 ) -> Result<Option<String>, SyncError> {
     let id = proved.id;
-    if committed != Committed::Known && shop.suspect() == Some(id) {
-        shop.clear_suspect()?;
+    // What was known has been compared, or proved.
+    if shop.is_suspect(id) {
+        shop.clear_suspect(id)?;
     }
     let time = show_unix(shop.now());
     shop.receive(
@@ -146,16 +147,17 @@ fn file<W: Workshop>(
     Ok(moved_label)
 }
 
-/// Last-Modified: a file that the active version has with the same content keeps its date, any other gets the date of
-/// the sealing.
-pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, active: Option<VersionId>) {
-    let before = active.and_then(|id| open::index(writer.store(), id).ok());
+/// Last-Modified: a file that one of the `known` versions has with the same content keeps its date, that of the first of
+/// them. Any other gets the date of the sealing, or a second before it that is no other content's: two versions may be
+/// sealed within one second, and a date must not lie ahead (RFC 9110, 8.8.2.1).
+pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, known: &[VersionId]) {
+    let before: Vec<_> = known.iter().filter_map(|&id| open::index(writer.store(), id).ok()).collect();
     for (path, entry) in &mut proven.files {
-        let same = before.as_ref().and_then(|index| {
-            let known = index.entry(index.find(path.as_bytes())?);
-            (known.content == entry.content).then_some(known.modified)
-        });
-        entry.modified = same.unwrap_or(sealed_at);
+        let at_path = || before.iter().filter_map(|index| Some(index.entry(index.find(path.as_bytes())?)));
+        entry.modified = at_path().find(|other| other.content == entry.content).map_or(sealed_at, |same| same.modified);
+        while at_path().any(|other| other.content != entry.content && other.modified == entry.modified) {
+            entry.modified -= 1;
+        }
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn decide<W: Workshop>(
         // What counts is looked up while nobody else decides: a pin that is set in between is not undone.
         let step = apply(&mut |record| {
             let intent = counted.insert((asker.in_force)());
-            step(record, intent, asker.force, verdict.take(), shop.now(), |id| shop.has(id))
+            step(record, intent, asker.force, verdict.take(), shop.now(), |id| shop.has_whole(id))
         })?;
         match (step, counted) {
             (Step::Done(decided), _) => return Ok(decided),

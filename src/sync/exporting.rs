@@ -70,7 +70,10 @@ impl<W: World> Sync<'_, W> {
             Begin::Start => self.start(wish, &source, BTreeMap::new())?,
             Begin::Probe => {
                 let said = self.probe(&source)?;
-                if !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
+                // What the source gave last has been lost: its content is asked for again, once nothing newer is there.
+                let newest = self.record.newest;
+                let is_lost = newest.is_some_and(|id| Some(id) == self.record.active && !self.world.has(id));
+                if !is_lost && !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
                     let report = self.settle_seeing("the probes say what they said before the last export")?;
                     let blind = said.is_empty().then(|| {
                         let after = show_duration(self.intent.max_age);

@@ -14,8 +14,13 @@ use crate::model::version::VersionId;
 use crate::site::broken::{Broken, broken};
 use crate::site::diff::pages;
 use crate::site::lookup::{Addresses, answers};
+use crate::site::rules::route::Budget;
 use crate::site::sealed::Sealed;
 use crate::store::record::Verdict;
+
+/// How much may be compared to look up the links of one version, in bytes: half a minute at worst. Links to what the site
+/// has cost next to nothing, so it is enough for a million of others beside a hundred rules with `*`.
+const MOST_COMPARED: u64 = 1 << 35;
 
 /// What a message shows of an address, in bytes.
 const SHOWN: usize = 60;
@@ -62,7 +67,7 @@ impl Gate {
     }
 
     /// Judges `version` beside the active one. The links of a version are counted once: `before` may know them. `stop` is
-    /// asked at each page; once it says yes there is no verdict.
+    /// asked at each page and link; once it says yes there is no verdict.
     pub fn judge(
         &self,
         version: &Sealed,
@@ -79,18 +84,25 @@ impl Gate {
             let known = before.filter(|verdict| verdict.addresses == addresses);
             let number = match active {
                 None => None,
-                Some(active) => Some(match known.and_then(|verdict| verdict.links.get(&active.id)) {
-                    Some(&number) => number,
-                    None => broken(active, &self.addresses, threads, stop)?.count,
-                }),
+                Some(active) => match known.and_then(|verdict| verdict.links.get(&active.id)) {
+                    Some(&number) => Some(number),
+                    // Without its number the next one is judged as if it were the first.
+                    None => Some(self.links(active, threads, stop)?).filter(|it| !it.is_cut).map(|it| it.count),
+                },
             };
-            let found = broken(version, &self.addresses, threads, stop)?;
+            let found = self.links(version, threads, stop)?;
             links.extend(active.map(|active| active.id).zip(number));
-            links.insert(version.id, found.count);
+            if !found.is_cut {
+                links.insert(version.id, found.count);
+            }
             refused.extend(too_many(&found, number, more));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
         Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now(), addresses, links })
+    }
+
+    fn links(&self, version: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Broken> {
+        broken(version, &self.addresses, threads, &Budget::new(MOST_COMPARED), stop)
     }
 
     fn judge_pages(&self, version: &Sealed, active: Option<&Sealed>) -> Vec<String> {
@@ -141,7 +153,12 @@ fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
 
 fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
     if found.count <= before.unwrap_or(0).saturating_add(more) {
-        return None;
+        // What is not known to be good is not let in.
+        return found.is_cut.then(|| {
+            "maxBrokenLinks: not all links could be looked up in reasonable time, because so many have to be held against so \
+             many rules with * or :name; have fewer of these in the bundle's _redirects or docs.json, or no maxBrokenLinks"
+                .to_owned()
+        });
     }
     let links = count(found.count, "broken link");
     let allowed = match before {
@@ -181,13 +198,16 @@ mod tests {
         assert!(close.contains("30.1 % fewer"), "{close}");
         assert_eq!(too_small(0, 0, 0), None);
         assert_eq!(too_small(0, 7, 100), None);
-        let found = |count| Broken { count, pages: 1, examples: vec![(b"a\n.html".to_vec(), vec![b'x'; 100])] };
+        let examples = vec![(b"a\n.html".to_vec(), vec![b'x'; 100])];
+        let found = |count| Broken { count, pages: 1, examples: examples.clone(), is_cut: false };
         assert_eq!(too_many(&found(8), Some(3), 5), None);
         assert_eq!(too_many(&found(5), None, 5), None);
         let more = too_many(&found(9), Some(3), 5).unwrap();
         assert!(more.starts_with("maxBrokenLinks: 9 broken links instead of 3; at most 5 more are allowed"), "{more}");
         assert!(more.contains("\"a\\n.html\"") && more.len() < 220, "{more}");
         assert!(too_many(&found(6), None, 5).unwrap().contains("6 broken links; at most 5 are allowed"));
+        let cut = too_many(&Broken { is_cut: true, ..found(8) }, Some(3), 5).unwrap();
+        assert!(cut.contains("not all links could be looked up"), "{cut}");
         assert_eq!(not_there(&[]), None);
         assert_eq!(not_there(&["/a", "/b"]).unwrap(), "require: 404 at \"/a\", \"/b\"");
         assert!(not_there(&["/a", "/b", "/c", "/d", "/e"]).unwrap().ends_with("\"/c\" and 2 more"));

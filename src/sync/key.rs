@@ -2,9 +2,15 @@
 
 use std::path::PathBuf;
 
+use zeroize::Zeroizing;
+
+use crate::base::regular;
 use crate::base::secret::Secret;
 
 use super::SyncError;
+
+/// No key is longer, in bytes, with whatever blanks stand around it.
+const LARGEST: u64 = 64 << 10;
 
 /// Where the key is: the first of these that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +48,13 @@ impl KeyPlace {
     pub fn read(&self) -> Result<Secret, SyncError> {
         let absent = |why: String| SyncError::Absent(why);
         let none = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
-        let text = match self {
+        // Wiped, as what comes of it is.
+        let text = Zeroizing::new(match self {
             KeyPlace::Given(key) => key.expose().to_owned(),
             KeyPlace::Nowhere => return Err(absent(none.to_owned())),
-            KeyPlace::File(path) | KeyPlace::Credential(path) => std::fs::read_to_string(path)
+            KeyPlace::File(path) | KeyPlace::Credential(path) => regular::read_text(path, LARGEST)
                 .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
-        };
+        });
         let key = text.trim();
         if key.is_empty() {
             return Err(absent(match self {

@@ -24,6 +24,7 @@ pub mod plan;
 pub mod room;
 pub mod run;
 pub mod schedule;
+pub mod scrub;
 pub mod settle;
 pub mod staged;
 pub mod watch;

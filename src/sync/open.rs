@@ -8,12 +8,14 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::base::chain::Chain;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::seal::{self, Effort};
 use crate::site::index::Index;
 use crate::site::mapping;
 use crate::site::sealed::Sealed;
+use crate::store::keeper::Keeper;
 use crate::store::writer::Writer;
 use crate::store::{IMAGE, INDEX, Store};
 
@@ -44,6 +46,17 @@ fn leased(path: &Path) -> io::Result<File> {
     if (held.dev(), held.ino()) == (named.dev(), named.ino()) { Ok(file) } else { leased(path) }
 }
 
+/// Opens a version that may have been found damaged: then it is proved first, and no longer doubted if it is whole.
+pub fn open_doubted(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
+    let is_doubted = writer.store().is_suspect(id);
+    let version = open(writer, id, effort, is_doubted)?;
+    if is_doubted && let Err(error) = writer.clear_suspect(id) {
+        // It is proved again at the next start, no more than that.
+        tracing::warn!("{}", Chain(&error));
+    }
+    Ok(version)
+}
+
 /// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`
 /// does so in any case.
 pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
@@ -61,12 +74,10 @@ pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> R
             }
             let metadata = file.metadata().map_err(failed)?;
             let sealed_at = unix_seconds(metadata.modified().map_err(failed)?);
-            let other = writer
-                .store()
-                .record()
-                .ok()
-                .and_then(|r| [r.active, r.previous].into_iter().flatten().find(|&v| v != id));
-            date_files(&mut proven, sealed_at, writer, other);
+            let record = writer.store().record().unwrap_or_default();
+            let known: Vec<VersionId> =
+                [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
+            date_files(&mut proven, sealed_at, writer, &known);
             let bytes = proven.index(metadata.len());
             // A cache: a store that cannot be written to serves all the same.
             if let Err(error) = writer.replace_index(id, &bytes) {

@@ -46,7 +46,7 @@ pub fn rollback<W: Workshop>(shop: &W, who: &str, effort: &Effort) -> Result<Cho
 
 /// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
 fn opened<W: Workshop>(shop: &W, id: VersionId, effort: &Effort) -> Result<W::Opened, SyncError> {
-    shop.open(id, effort, shop.suspect() == Some(id))
+    shop.open(id, effort)
 }
 
 fn hold_at<W: Workshop>(

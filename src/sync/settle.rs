@@ -46,10 +46,10 @@ pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     match keeper.record() {
         Ok(record) => Ok(record),
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
-            tracing::warn!("{}", Chain(&error));
+            // Also on a disk that is full there is a site to be served.
+            let kept = keeper.keep_damaged(&error);
             let record = remembered(keeper)?;
-            if let Err(error) = keeper.mend(&record) {
-                // Also on a disk that is full there is a site to be served.
+            if let Err(error) = kept.and_then(|()| keeper.mend(&record)) {
                 tracing::warn!("{}", Chain(&error));
             }
             Ok(record)

@@ -16,6 +16,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::base::regular;
 use crate::model::digest::Digest;
 
 /// A look without an event.
@@ -49,7 +50,7 @@ enum Print {
 fn print_of(path: &Path) -> Print {
     let Ok(metadata) = std::fs::metadata(path) else { return Print::Gone };
     if metadata.is_file() && metadata.len() <= SMALL {
-        return std::fs::read(path).map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
+        return regular::read(path, SMALL).map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
     }
     Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }

@@ -49,15 +49,10 @@ pub trait Workshop: Keeper {
     fn wanted(&self, path: &Path, ours: bool) -> Wanted;
     /// Proves a bundle and seals it aside.
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Self::Stage), SyncError>;
-    /// Makes it a version. Files that the version `beside` has as well keep their dates.
-    fn commit(
-        &self,
-        stage: &mut Self::Stage,
-        beside: Option<VersionId>,
-        effort: &Effort,
-    ) -> Result<Committed, SyncError>;
-    /// Opens a version; `in_full` proves it again.
-    fn open(&self, id: VersionId, effort: &Effort, in_full: bool) -> Result<Self::Opened, SyncError>;
+    /// Makes it a version. Files that the versions `beside` have as well keep their dates.
+    fn commit(&self, stage: &mut Self::Stage, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError>;
+    /// Opens a version; one that was found damaged is proved first.
+    fn open(&self, id: VersionId, effort: &Effort) -> Result<Self::Opened, SyncError>;
     /// Asks the gate about a version beside the active one; [`SyncError::Interrupted`] if `stop` says yes meanwhile.
     fn judge(
         &self,
@@ -107,7 +102,7 @@ impl Workshop for Writer {
         Ok((proved, Made { stage, sealing, leases: Vec::new() }))
     }
 
-    fn commit(&self, made: &mut Made, beside: Option<VersionId>, effort: &Effort) -> Result<Committed, SyncError> {
+    fn commit(&self, made: &mut Made, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError> {
         let Made { stage, sealing, leases } = made;
         let id = sealing.proven.id;
         let image = stage.dir().join(IMAGE);
@@ -128,8 +123,8 @@ impl Workshop for Writer {
         Ok(committed)
     }
 
-    fn open(&self, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
-        open::open(self, id, effort, in_full)
+    fn open(&self, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
+        open::open_doubted(self, id, effort)
     }
 
     fn judge(

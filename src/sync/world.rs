@@ -44,7 +44,7 @@ pub trait World {
     fn save(&mut self, record: &mut Record) -> Result<(), SyncError>;
     /// Adds a line to history.
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
-    /// Whether a version is in the store.
+    /// Whether a version is in the store, and nothing is known against it.
     fn has(&self, id: VersionId) -> bool;
     /// Whether no version is.
     fn is_empty(&self) -> Result<bool, SyncError>;

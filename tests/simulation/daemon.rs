@@ -121,7 +121,7 @@ impl Sim {
         let config = self.with(|s| s.daemon.config.clone());
         let Ok(stored) = self.versions() else { return Err(Ended) };
         for id in candidates(&record, &config, stored.iter().map(|version| version.id)) {
-            if let Ok(lease) = self.open(id, &config.effort, false) {
+            if let Ok(lease) = self.open(id, &config.effort) {
                 self.with(|s| s.daemon.shown = Some((id, lease)));
                 break;
             }
@@ -209,7 +209,7 @@ impl Sim {
             let shown = self.with(|s| s.daemon.shown.as_ref().map(|(id, _)| *id));
             let active = self.with(|s| s.disk.record.as_ref().and_then(|record| record.active));
             let due = active.filter(|&id| result.is_ok() && shown != Some(id));
-            let opened = due.and_then(|id| Some((id, self.open(id, &intent.effort, false).ok()?)));
+            let opened = due.and_then(|id| Some((id, self.open(id, &intent.effort).ok()?)));
             (result, opened)
         });
         self.tell(|| match &result {
@@ -291,7 +291,7 @@ impl Sim {
         let shown = self.with(|s| s.daemon.shown.as_ref().map(|(id, _)| *id));
         let Some(id) = record.active.filter(|&id| shown != Some(id)) else { return };
         let effort = self.with(|s| s.daemon.config.effort);
-        if let Ok(lease) = self.open(id, &effort, false) {
+        if let Ok(lease) = self.open(id, &effort) {
             let before = self.with(|s| s.daemon.shown.replace((id, lease)));
             drop(before);
         }

@@ -96,8 +96,8 @@ impl Keeper for Sim {
         Ok(self.with(|s| s.disk.history.clone()))
     }
 
-    fn suspect(&self) -> Option<VersionId> {
-        None
+    fn is_suspect(&self, _: VersionId) -> bool {
+        false
     }
 
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
@@ -188,7 +188,11 @@ impl Keeper for Sim {
         Ok(())
     }
 
-    fn clear_suspect(&self) -> Result<(), StoreError> {
+    fn clear_suspect(&self, _: VersionId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn keep_damaged(&self, _: &StoreError) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -228,7 +232,7 @@ impl Workshop for Sim {
         Ok((proved, Aside { content, lease: None }))
     }
 
-    fn commit(&self, aside: &mut Aside, _: Option<VersionId>, _: &Effort) -> Result<Committed, SyncError> {
+    fn commit(&self, aside: &mut Aside, _: &[VersionId], _: &Effort) -> Result<Committed, SyncError> {
         let id = id_of(aside.content);
         self.operation(|| format!("commit {}", id.short()));
         aside.lease = Some(self.lease(id));
@@ -246,7 +250,7 @@ impl Workshop for Sim {
         Ok(Committed::New)
     }
 
-    fn open(&self, id: VersionId, _: &Effort, _: bool) -> Result<Lease, SyncError> {
+    fn open(&self, id: VersionId, _: &Effort) -> Result<Lease, SyncError> {
         self.operation(|| format!("open {}", id.short()));
         if !self.has(id) {
             return Err(SyncError::Open { id, source: io::ErrorKind::NotFound.into() });
@@ -262,7 +266,7 @@ impl Workshop for Sim {
         _: Option<&Verdict>,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Verdict, SyncError> {
-        let _version = self.open(id, &intent.effort, false)?;
+        let _version = self.open(id, &intent.effort)?;
         for _ in 0..=self.below(3) {
             self.operation(|| format!("the gate reads {}", id.short()));
             self.pass(std::time::Duration::from_millis(500));

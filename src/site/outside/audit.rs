@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
-use crate::model::site_path::is_page;
 use crate::site::sealed::Sealed;
 
 use super::address::{Leads, Origin, leads};
@@ -104,9 +103,8 @@ pub fn audit(site: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) ->
     let mut audit = all.into_inner().unwrap_or_else(PoisonError::into_inner).audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
-    audit.pages = (0..site.index().len())
-        .filter(|&file| is_page(site.index().path(file)) && super::sort(site.index().path(file)).is_some())
-        .count() as u64;
+    audit.pages =
+        (0..site.index().len()).filter(|&file| super::sort(site.index().path(file)) == Some(Sort::Page)).count() as u64;
     order(&mut audit);
     Some(audit)
 }
@@ -222,6 +220,8 @@ impl Sink for Listener<'_> {
                     self.said.mentions.push(origin);
                 }
             }
+            Fact::Enters => self.base.enter(),
+            Fact::Leaves => self.base.leave(),
             Fact::ServiceWorker => self.said.service_worker = true,
             _ => {}
         }

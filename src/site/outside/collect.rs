@@ -1,12 +1,12 @@
 //! Takes what all files of a site say and keeps what policies are made of, in bounded memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::model::digest::Digest;
 
 use super::address::{Leads, Origin, leads};
-use super::csp::{NONE, Set, Site};
+use super::csp::{NONE, Policies, Set, Site};
 use super::{Fact, Kind, Sink, Sort};
 
 /// More digests on one page make a header that nobody takes.
@@ -15,7 +15,7 @@ const MOST_OF_PAGE: usize = 1200;
 const MOST_DIGESTS: usize = 1 << 20;
 /// Places in the lists of all pages, of 4 bytes each.
 const MOST_WORDS: usize = 8 << 20;
-/// Origins of a whole site.
+/// Origins of a whole site for one kind of thing; of more it is known only that they are many.
 const MOST_ORIGINS: usize = 256;
 
 /// Where relative addresses lead, for one file.
@@ -23,9 +23,25 @@ const MOST_ORIGINS: usize = 256;
 pub(super) struct Base {
     is_said: bool,
     origin: Option<Origin>,
+    /// The same for the page in which this one stands in an attribute.
+    outer: Option<Box<Base>>,
 }
 
 impl Base {
+    /// A page within begins. Until it says something else, it is relative to what the page around it is relative to.
+    pub(super) fn enter(&mut self) {
+        let inner = Base { is_said: false, origin: self.origin.clone(), outer: None };
+        let outer = std::mem::replace(self, inner);
+        self.outer = Some(Box::new(outer));
+    }
+
+    /// It has ended.
+    pub(super) fn leave(&mut self) {
+        if let Some(outer) = self.outer.take() {
+            *self = *outer;
+        }
+    }
+
     /// Where an address of the file leads; the first `base` counts from where it stands.
     pub(super) fn leads(&mut self, kind: Kind, text: &str) -> Leads {
         let mut to = leads(text);
@@ -45,11 +61,11 @@ impl Base {
 #[derive(Debug)]
 pub(super) struct Builder {
     known: HashMap<Digest, u32>,
-    pub(super) digests: Vec<Digest>,
+    digests: Vec<Digest>,
     sets: HashMap<Set, u32>,
-    pub(super) files: Vec<u32>,
+    files: Vec<u32>,
     words: usize,
-    pub(super) site: Site,
+    site: Site,
 }
 
 impl Builder {
@@ -58,11 +74,32 @@ impl Builder {
         Builder { known, digests, sets, files: vec![NONE; files], words: 0, site: Site::default() }
     }
 
-    /// The different sets, by their numbers.
-    pub(super) fn take_sets(&mut self) -> Vec<Set> {
-        let mut sets: Vec<(Set, u32)> = self.sets.drain().collect();
-        sets.sort_by_key(|(_, number)| *number);
-        sets.into_iter().map(|(set, _)| set).collect()
+    /// What was collected. Sets and digests are numbered by where they occur first, whichever thread was faster.
+    pub(super) fn policies(self) -> Policies {
+        let Builder { known, digests: found, sets: numbered, mut files, site, .. } = self;
+        let mut by_number: Vec<Option<Set>> = numbered.iter().map(|_| None).collect();
+        drop(known);
+        for (set, number) in numbered {
+            by_number[number as usize] = Some(set);
+        }
+        let (mut sets, mut digests) = (Vec::with_capacity(by_number.len()), Vec::with_capacity(found.len()));
+        let (mut set_places, mut digest_places) = (vec![NONE; by_number.len()], vec![NONE; found.len()]);
+        for file in files.iter_mut().filter(|file| **file != NONE) {
+            if let Some(mut set) = by_number[*file as usize].take() {
+                for number in set.scripts.iter_mut().chain(&mut set.styles) {
+                    let place = &mut digest_places[*number as usize];
+                    if *place == NONE {
+                        *place = digests.len() as u32;
+                        digests.push(found[*number as usize]);
+                    }
+                    *number = *place;
+                }
+                set_places[*file as usize] = sets.len() as u32;
+                sets.push(set);
+            }
+            *file = set_places[*file as usize];
+        }
+        Policies { files, sets, digests, site }
     }
 
     /// The numbers of digests; none once there are too many.
@@ -147,20 +184,22 @@ impl<'a> Collector<'a> {
         let mut all = self.builder.lock().unwrap_or_else(PoisonError::into_inner);
         let Site { origins, many, evaluates, wasm, data_scripts, data_styles } = self.site;
         let site = &mut all.site;
-        site.many |= many;
         site.evaluates |= evaluates;
         site.wasm |= wasm;
         site.data_scripts |= data_scripts;
         site.data_styles |= data_styles;
+        for kind in many {
+            collapse(site, kind);
+        }
         for (kind, origin) in origins {
-            note(&mut site.origins, &mut site.many, kind, origin);
+            note(site, kind, origin);
         }
     }
 
     fn address(&mut self, kind: Kind, text: &str) {
         match self.base.leads(kind, text) {
             Leads::Outside(origin) if kind != Kind::Hint && kind != Kind::Refresh => {
-                note(&mut self.site.origins, &mut self.site.many, kind, origin);
+                note(&mut self.site, kind, origin);
             }
             Leads::Data if kind == Kind::Script => self.site.data_scripts = true,
             Leads::Data if kind == Kind::Style => self.site.data_styles = true,
@@ -169,15 +208,20 @@ impl<'a> Collector<'a> {
     }
 }
 
-fn note(origins: &mut BTreeSet<(Kind, Origin)>, many: &mut bool, kind: Kind, origin: Origin) {
-    if origin.source().is_none() {
+/// Whatever order origins come in, and however many threads they come from, what is known in the end is the same.
+fn note(site: &mut Site, kind: Kind, origin: Origin) {
+    if origin.source().is_none() || site.many.contains(&kind) {
         return;
     }
-    if origins.len() < MOST_ORIGINS {
-        origins.insert((kind, origin));
-    } else {
-        *many |= !origins.contains(&(kind, origin));
+    if site.origins.insert((kind, origin)) && site.origins.iter().filter(|(one, _)| *one == kind).count() > MOST_ORIGINS
+    {
+        collapse(site, kind);
     }
+}
+
+fn collapse(site: &mut Site, kind: Kind) {
+    site.many.insert(kind);
+    site.origins.retain(|(one, _)| *one != kind);
 }
 
 impl Sink for Collector<'_> {
@@ -200,6 +244,8 @@ impl Sink for Collector<'_> {
             Fact::UnsureStyle => page.loose_style = true,
             Fact::Evaluates => self.site.evaluates = true,
             Fact::Wasm => self.site.wasm = true,
+            Fact::Enters => self.base.enter(),
+            Fact::Leaves => self.base.leave(),
             Fact::ServiceWorker | Fact::Mention(_) => {}
         }
     }
@@ -221,5 +267,44 @@ fn add(digests: &mut Vec<Digest>, digest: Digest, too_many: &mut bool) {
         digests.push(digest);
     } else {
         *too_many = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_whatever_order_threads_end_the_policies_are_the_same() {
+        const FILES: usize = 600;
+        let collected = |threads: usize, is_backwards: bool| {
+            let builder = Mutex::new(Builder::new(FILES));
+            let mut collectors: Vec<Collector<'_>> = (0..threads).map(|_| Collector::new(&builder)).collect();
+            for n in 0..FILES {
+                let file = if is_backwards { FILES - 1 - n } else { n };
+                let collector = &mut collectors[n % threads];
+                collector.tell(Fact::Script(Digest::of(b"of all")));
+                collector.tell(Fact::Script(Digest::of(&[(file / 2) as u8])));
+                collector.tell(Fact::Address(Kind::Image, &format!("https://i{file}.example/")));
+                collector.tell(Fact::Address(Kind::Media, &format!("https://m{}.example/", file % MOST_ORIGINS)));
+                if file % 100 == 0 {
+                    collector.tell(Fact::Address(Kind::Script, &format!("https://s{file}.example/")));
+                }
+                collector.end(file, Sort::Page);
+            }
+            if is_backwards {
+                collectors.reverse();
+            }
+            collectors.into_iter().for_each(Collector::finish);
+            builder.into_inner().unwrap().policies()
+        };
+        let one = collected(1, false);
+        assert_eq!(one.site.many, [Kind::Image].into());
+        assert_eq!(one.site.origins.iter().filter(|(kind, _)| *kind == Kind::Script).count(), 6);
+        assert_eq!(one.site.origins.len(), 6 + MOST_ORIGINS);
+        assert_eq!((one.files[0], one.files[599], one.digests[0]), (0, 43, Digest::of(b"of all")));
+        for (threads, is_backwards) in [(1, true), (3, false), (7, true)] {
+            assert_eq!(collected(threads, is_backwards), one, "{threads} {is_backwards}");
+        }
     }
 }

@@ -75,8 +75,8 @@ pub struct Rules {
 pub struct Site {
     /// Other origins and what for.
     pub origins: BTreeSet<(Kind, Origin)>,
-    /// Whether there are more of them than are told apart.
-    pub many: bool,
+    /// What they are too many for to be told apart; then none is kept.
+    pub many: BTreeSet<Kind>,
     /// Whether a script makes code of text.
     pub evaluates: bool,
     /// Whether a script runs WebAssembly.
@@ -138,10 +138,7 @@ pub fn compute(site: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) 
     let builder = Mutex::new(Builder::new(site.index().len()));
     let collectors = read_all(site, threads, stop, || Collector::new(&builder))?;
     collectors.into_iter().for_each(Collector::finish);
-    let mut builder = builder.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let sets = builder.take_sets();
-    let Builder { files, digests, site, .. } = builder;
-    Some(Policies { files, sets, digests, site })
+    Some(builder.into_inner().unwrap_or_else(PoisonError::into_inner).policies())
 }
 
 /// The policy while nothing is known of the site; only a preset that does not depend on it has one.
@@ -296,9 +293,11 @@ impl Frame {
 fn sources(site: &Site, kind: Kind) -> Vec<String> {
     let of = |kind: Kind| site.origins.iter().filter(move |(one, _)| *one == kind).map(|(_, origin)| origin);
     let mut found: BTreeSet<String> = of(kind).filter_map(Origin::source).map(str::to_owned).collect();
-    let runs_others = of(Kind::Script).next().is_some();
+    let runs_others = of(Kind::Script).next().is_some() || site.many.contains(&Kind::Script);
+    let mut is_many = site.many.contains(&kind);
     if matches!(kind, Kind::Font | Kind::Image) {
         // Style sheets of others bring fonts and images, mostly from where they are themselves.
+        is_many |= site.many.contains(&Kind::Style);
         for origin in of(Kind::Style) {
             found.extend(origin.source().map(str::to_owned));
             let companion = COMPANIONS.iter().find(|(host, _)| *host == origin.host());
@@ -306,7 +305,7 @@ fn sources(site: &Site, kind: Kind) -> Vec<String> {
         }
     }
     let length: usize = found.iter().map(|one| one.len() + 1).sum();
-    let is_vague = site.many && !found.is_empty() || length > SOURCES;
+    let is_vague = is_many || length > SOURCES;
     // What a script from elsewhere brings along cannot be read here. Which scripts run stays named.
     let is_brought = runs_others
         && matches!(kind, Kind::Style | Kind::Font | Kind::Image | Kind::Media | Kind::Frame | Kind::Connect);
@@ -318,6 +317,9 @@ fn sources(site: &Site, kind: Kind) -> Vec<String> {
         }
         if kind == Kind::Connect {
             found.insert("wss:".to_owned());
+            if is_vague {
+                found.insert("ws:".to_owned());
+            }
         }
     }
     found.into_iter().collect()
@@ -439,5 +441,18 @@ mod tests {
         let many: Vec<(Kind, &str)> = many.iter().map(|text| (Kind::Image, text.as_str())).collect();
         let policy = Frame::new(&RULES, &site(&many)).loose();
         assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http: https:");
+        let many = |kind: Kind| Site { many: [kind].into(), ..Site::default() };
+        let policy = Frame::new(&RULES, &many(Kind::Style)).loose();
+        assert_eq!(directive(&policy, "font-src"), "'self' data: blob: http: https:");
+        assert_eq!(
+            (directive(&policy, "connect-src"), directive(&policy, "frame-src")),
+            (String::new(), String::new())
+        );
+        let policy = Frame::new(&RULES, &many(Kind::Connect)).loose();
+        assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: http: https: ws: wss:");
+        assert!(!directive(&policy, "script-src").contains("http"), "{policy}");
+        let policy = Frame::new(&RULES, &many(Kind::Script)).loose();
+        assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: https: wss:");
+        assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' http: https:");
     }
 }

@@ -1,4 +1,7 @@
-//! What a style sheet fetches: imports, fonts, images.
+//! What a style sheet fetches: imports, fonts, images. Read token by token (CSS Syntax 3): `curl(` is no `url(`, `u\72l(`
+//! is one, and neither is in a comment or a string.
+
+use std::borrow::Cow;
 
 use super::{Fact, Kind};
 
@@ -7,86 +10,265 @@ const LONGEST: usize = 4096;
 
 /// Tells of each address in a style sheet, or in a `style` attribute.
 pub(super) fn read(css: &str, tell: &mut dyn FnMut(Fact<'_>)) {
-    let bytes = css.as_bytes();
-    let (mut at, mut depth) = (0, 0u32);
-    // The depth at which the block of an `@font-face` lies; what an `@import` names is a style.
-    let (mut font, mut is_import) = (None, false);
-    while let Some(&byte) = bytes.get(at) {
+    let mut reader = Reader { css, at: 0, open: Vec::new(), fonts: 0, rule: Rule::None, tell };
+    while reader.at < css.len() {
+        reader.token();
+    }
+}
+
+/// What is open: a byte each, as a hostile style may open millions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Block,
+    /// The block of an `@font-face`.
+    Font,
+    /// A function whose strings are addresses: `url`, `image-set`.
+    Addresses,
+    /// Other functions, parentheses, brackets.
+    Other,
+}
+
+/// The at-rule whose beginning is being read: what an address in it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rule {
+    None,
+    Import,
+    Font,
+    /// Its addresses are names and never fetched.
+    Names,
+}
+
+struct Reader<'a> {
+    css: &'a str,
+    at: usize,
+    open: Vec<Open>,
+    /// How many of what is open are blocks of fonts.
+    fonts: usize,
+    rule: Rule,
+    tell: &'a mut dyn FnMut(Fact<'_>),
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self, ahead: usize) -> Option<u8> {
+        self.css.as_bytes().get(self.at + ahead).copied()
+    }
+
+    /// Reads one token.
+    fn token(&mut self) {
+        let Some(byte) = self.peek(0) else { return };
         match byte {
-            b'/' if bytes.get(at + 1) == Some(&b'*') => {
-                at = css[at + 2..].find("*/").map_or(bytes.len(), |end| at + 2 + end + 2);
-                continue;
+            b'/' if self.peek(1) == Some(b'*') => {
+                let end = self.css[self.at + 2..].find("*/");
+                self.at = end.map_or(self.css.len(), |end| self.at + 2 + end + 2);
             }
-            b'"' | b'\'' => {
-                let end = string_end(bytes, at);
-                if is_import {
-                    told(css, at + 1, end, Kind::Style, tell);
-                    is_import = false;
-                }
-                at = end;
+            b'"' | b'\'' => self.string(),
+            b'@' => {
+                self.at += 1;
+                let name = self.name();
+                self.rule = match name.to_ascii_lowercase().as_str() {
+                    "import" => Rule::Import,
+                    "font-face" => Rule::Font,
+                    "namespace" | "document" | "-moz-document" => Rule::Names,
+                    _ => self.rule,
+                };
             }
-            b'@' if begins(bytes, at + 1, b"import") => is_import = true,
-            b'@' if begins(bytes, at + 1, b"font-face") => font = font.or(Some(depth)),
-            b'{' => depth += 1,
-            b'}' => {
-                depth = depth.saturating_sub(1);
-                if font.is_some_and(|outer| outer >= depth) {
-                    font = None;
-                }
+            // Neither `#url` nor `1url` is a name that could be a function's.
+            b'#' | b'0'..=b'9' => {
+                self.at += 1;
+                self.name();
             }
-            b';' => is_import = false,
-            b'u' | b'U' if begins(bytes, at, b"url(") => {
-                let mut start = at + 4;
-                while bytes.get(start).is_some_and(u8::is_ascii_whitespace) {
-                    start += 1;
+            _ if is_name(byte) || self.is_escape() => self.word(),
+            b'{' => {
+                let is_font = self.rule == Rule::Font;
+                self.push(if is_font { Open::Font } else { Open::Block });
+                self.rule = Rule::None;
+            }
+            b'(' | b'[' => self.push(Open::Other),
+            b')' | b']' => self.pop(&[Open::Addresses, Open::Other]),
+            b'}' => self.pop(&[Open::Block, Open::Font]),
+            b';' => {
+                self.rule = Rule::None;
+                self.at += 1;
+            }
+            _ => self.at += 1,
+        }
+    }
+
+    fn push(&mut self, open: Open) {
+        self.fonts += usize::from(open == Open::Font);
+        self.open.push(open);
+        self.at += 1;
+    }
+
+    /// Closes what is open last, if it is one of these.
+    fn pop(&mut self, these: &[Open]) {
+        if let Some(open) = self.open.pop_if(|open| these.contains(open)) {
+            self.fonts -= usize::from(open == Open::Font);
+        }
+        self.at += 1;
+    }
+
+    /// A name, which may be that of a function.
+    fn word(&mut self) {
+        let name = self.name();
+        if self.peek(0) != Some(b'(') {
+            return;
+        }
+        let is_url = name.eq_ignore_ascii_case("url");
+        let takes = ["url", "src", "image-set", "-webkit-image-set"].iter().any(|one| name.eq_ignore_ascii_case(one));
+        self.push(if takes { Open::Addresses } else { Open::Other });
+        if is_url {
+            let rest = self.css[self.at..].trim_start_matches(is_space);
+            if !rest.starts_with(['"', '\'']) {
+                self.at = self.css.len() - rest.len();
+                self.open.pop();
+                self.bare();
+            }
+        }
+    }
+
+    /// The address in `url(` without quotes, up to its parenthesis.
+    fn bare(&mut self) {
+        let start = self.at;
+        let mut is_good = true;
+        while let Some(byte) = self.peek(0) {
+            match byte {
+                b')' => break,
+                b'\\' => self.at += 1,
+                b'"' | b'\'' | b'(' => is_good = false,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        self.at = self.at.min(self.css.len());
+        let text = cut(self.css, start, self.at);
+        self.at += 1;
+        // With a quote or a parenthesis in it nothing is fetched, nor with white space in the middle.
+        let text = text.trim_matches(is_space);
+        if is_good && (text.contains('\\') || !text.contains(is_space)) {
+            self.tell(text);
+        }
+    }
+
+    fn string(&mut self) {
+        let quote = self.peek(0);
+        self.at += 1;
+        let start = self.at;
+        while let Some(byte) = self.peek(0) {
+            match byte {
+                b'\\' if self.css[self.at..].starts_with("\\\r\n") => self.at += 2,
+                b'\\' => self.at += 1,
+                // It was never closed; whatever it stands in is not valid.
+                b'\n' | b'\r' | b'\x0c' => return,
+                _ if Some(byte) == quote => break,
+                _ => {}
+            }
+            self.at += 1;
+        }
+        self.at = self.at.min(self.css.len());
+        let text = cut(self.css, start, self.at);
+        self.at += 1;
+        if self.rule == Rule::Import || self.open.last() == Some(&Open::Addresses) {
+            self.tell(text.trim());
+        }
+    }
+
+    fn tell(&mut self, written: &str) {
+        let kind = match self.rule {
+            Rule::Names => return,
+            Rule::Import => Kind::Style,
+            _ if self.fonts > 0 => Kind::Font,
+            _ => Kind::Image,
+        };
+        if self.rule == Rule::Import {
+            // The conditions that follow name nothing that is fetched.
+            self.rule = Rule::None;
+        }
+        if !written.is_empty() {
+            (self.tell)(Fact::Address(kind, &unescaped(written)));
+        }
+    }
+
+    /// Takes the letters of a name, escapes taken out; there may be none.
+    fn name(&mut self) -> Cow<'a, str> {
+        let start = self.at;
+        loop {
+            if self.peek(0).is_some_and(is_name) {
+                self.at += 1;
+            } else if self.is_escape() {
+                // What is skipped may be the first byte of a longer character; the others are letters of names.
+                self.at += 2;
+                let is_hex = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_hexdigit());
+                if is_hex(self.css.as_bytes().get(self.at - 1).copied()) {
+                    (0..5).for_each(|_| self.at += usize::from(is_hex(self.peek(0))));
+                    self.at += usize::from(self.peek(0).is_some_and(|b| is_space(char::from(b))));
                 }
-                let quoted = matches!(bytes.get(start), Some(b'"' | b'\''));
-                let end = if quoted {
-                    string_end(bytes, start)
+            } else {
+                break;
+            }
+        }
+        self.at = self.at.min(self.css.len());
+        // No name that means something here is longer, however it is written.
+        unescaped(self.css.get(start..self.at).filter(|text| text.len() <= 256).unwrap_or_default())
+    }
+
+    fn is_escape(&self) -> bool {
+        self.peek(0) == Some(b'\\') && self.peek(1).is_some_and(|b| !matches!(b, b'\n' | b'\r' | b'\x0c'))
+    }
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte >= 0x80
+}
+
+fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c')
+}
+
+/// A part of the text, of which no more is kept than an address can have. A hostile text may end within what an escape
+/// has skipped.
+fn cut(css: &str, start: usize, end: usize) -> &str {
+    let end = if end.saturating_sub(start) > LONGEST { css.floor_char_boundary(start + LONGEST) } else { end };
+    css.get(start..end).unwrap_or_default()
+}
+
+/// Text with its escapes taken out (CSS Syntax 3, 4.3.7).
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            out.push(letter);
+            continue;
+        }
+        let mut number: Option<u32> = None;
+        for _ in 0..6 {
+            let Some(digit) = letters.next_if(char::is_ascii_hexdigit) else { break };
+            number = Some(number.unwrap_or(0) * 16 + digit.to_digit(16).unwrap_or(0));
+        }
+        match number {
+            Some(number) => {
+                out.push(char::from_u32(number).filter(|c| *c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER));
+                if letters.next_if_eq(&'\r').is_some() {
+                    letters.next_if_eq(&'\n');
                 } else {
-                    bytes[start..].iter().position(|&b| b == b')').map_or(bytes.len(), |end| start + end)
-                };
-                let kind = match (is_import, font) {
-                    (true, _) => Kind::Style,
-                    (_, Some(_)) => Kind::Font,
-                    _ => Kind::Image,
-                };
-                told(css, start + usize::from(quoted), end, kind, tell);
-                is_import = false;
-                at = end;
+                    letters.next_if(|c| is_space(*c));
+                }
             }
-            _ => {}
+            None => match letters.next() {
+                // A line that goes on.
+                Some('\r') => {
+                    letters.next_if_eq(&'\n');
+                }
+                Some('\n' | '\x0c') | None => {}
+                Some(letter) => out.push(letter),
+            },
         }
-        at += 1;
     }
-}
-
-/// Where the string that begins at `at` ends: at its quote, or at the end of its line.
-fn string_end(bytes: &[u8], at: usize) -> usize {
-    let mut end = at + 1;
-    while let Some(&byte) = bytes.get(end) {
-        match byte {
-            b'\\' => end += 1,
-            b'\n' => return end,
-            _ if byte == bytes[at] => return end,
-            _ => {}
-        }
-        end += 1;
-    }
-    bytes.len()
-}
-
-fn begins(bytes: &[u8], at: usize, word: &[u8]) -> bool {
-    bytes.get(at..at + word.len()).is_some_and(|here| here.eq_ignore_ascii_case(word))
-}
-
-fn told(css: &str, start: usize, end: usize, kind: Kind, tell: &mut dyn FnMut(Fact<'_>)) {
-    // Quotes and parentheses are ASCII, but a hostile text may end within what an escape has skipped.
-    let end = end.min(css.len());
-    let cut = if end.saturating_sub(start) > LONGEST { css.floor_char_boundary(start + LONGEST) } else { end };
-    if let Some(text) = css.get(start..cut).map(str::trim).filter(|text| !text.is_empty()) {
-        tell(Fact::Address(kind, text));
-    }
+    Cow::Owned(out)
 }
 
 #[cfg(test)]
@@ -126,10 +308,57 @@ mod tests {
     }
 
     #[test]
+    fn names_end_where_css_ends_them() {
+        let css = r#"a { x: curl(no), #url(no), 1url(no), -url(no), url (no), éurl(no); y: 2 url(a), 1.5 url(b)url(c) }
+            @namespace x url(no); @namespace "no"; @-moz-document url(no) { d { x: url(d) } }
+            @imports "no"; @\69mport/**/"e"; @import/* "no" */'f' layer(x) supports(src: "no") "no"; g { h: url(g) }"#;
+        let expected = ["image a", "image b", "image c", "image d", "style e", "style f", "image g"];
+        assert_eq!(found(css), expected);
+    }
+
+    #[test]
+    fn strings_are_addresses_in_the_functions_that_take_them() {
+        let css = r#"a { x: image-set("a" 1x, url(b) 2x type("no"), 'c' type('no')), format("no") "no";
+            y: -WEBKIT-image-set( /* "no" */ "d" 1x); z: url("e" "f"); content: "no" } @font-face { src: src("g") }"#;
+        let expected = ["image a", "image b", "image c", "image d", "image e", "image f", "font g"];
+        assert_eq!(found(css), expected);
+    }
+
+    #[test]
+    fn escapes_stand_for_what_they_stand_for() {
+        let css = "a { x: u\\72l(a\\29 b\\)c), \\000075 rl('d\\\ne\\27'), \\75\\72\\6C\n( f ), url(\\61\\0\\110000 g), url(\\é) }";
+        assert_eq!(found(css), ["image a)b)c", "image de'", "image f", "image a\u{fffd}\u{fffd}g", "image é"]);
+    }
+
+    #[test]
     fn broken_styles_end_where_they_end() {
-        for css in ["url(", "url(\"", "@import", "/*", "\"\\", "url('a\\", "}}}}url(x)", "@import \"a\\é"] {
+        for css in [
+            "url(",
+            "url(\"",
+            "@import",
+            "/*",
+            "\"\\",
+            "url('a\\",
+            "}}}}url(x)",
+            "@import \"a\\é",
+            "\\",
+            "url(\\",
+            "@\\",
+            "#",
+            "url(a\\é",
+            "\\é(",
+            "/",
+            "@",
+            "@é",
+            "url(é\\",
+        ] {
             found(css);
         }
-        assert_eq!(found(&"url(".repeat(1 << 20)).len(), 1);
+        // Nothing of that is fetched.
+        assert_eq!(found(&"url(".repeat(1 << 20)), Vec::<String>::new());
+        assert_eq!(found("a { x: url(a b), url(a\"b), url(\"a\n) } c { d: url(e) }"), ["image e"]);
+        for css in ["image-set(", "(", "{", "url(\"a\" ", "\\", "@font-face{", "é\\"] {
+            found(&css.repeat(1 << 18));
+        }
     }
 }

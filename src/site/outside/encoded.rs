@@ -12,7 +12,9 @@ use super::csp::{NONE, Policies, Set, Site};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// Raised whenever the layout, or what is read out of pages, changes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 3;
+/// The first bit of a site's flags that says of which kind there are too many origins.
+const MANY: u32 = 8;
 
 /// What is wrong with a file; the remedy is always to compute it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,14 +56,15 @@ pub fn encode(policies: &Policies, id: VersionId) -> Vec<u8> {
 }
 
 fn site_flags(site: &Site) -> u32 {
-    flags([site.many, site.evaluates, site.wasm, site.data_scripts, site.data_styles])
+    let many = KINDS.map(|kind| site.many.contains(&kind));
+    flags([site.evaluates, site.wasm, site.data_scripts, site.data_styles]) | flags(many) << MANY
 }
 
 fn set_flags(set: &Set) -> u32 {
     flags([set.runs, set.has_handlers, set.has_style_attributes, set.loose_script, set.loose_style])
 }
 
-fn flags(all: [bool; 5]) -> u32 {
+fn flags<const N: usize>(all: [bool; N]) -> u32 {
     all.iter().enumerate().map(|(bit, &is)| u32::from(is) << bit).sum()
 }
 
@@ -109,11 +112,11 @@ pub fn decode(bytes: &[u8], id: VersionId, files: usize) -> Result<Policies, Fau
         });
     }
     let mut site = Site {
-        many: bit(of_site, 0),
-        evaluates: bit(of_site, 1),
-        wasm: bit(of_site, 2),
-        data_scripts: bit(of_site, 3),
-        data_styles: bit(of_site, 4),
+        many: KINDS.iter().zip(MANY..).filter(|&(_, n)| bit(of_site, n)).map(|(&kind, _)| kind).collect(),
+        evaluates: bit(of_site, 0),
+        wasm: bit(of_site, 1),
+        data_scripts: bit(of_site, 2),
+        data_styles: bit(of_site, 3),
         ..Site::default()
     };
     for _ in 0..origin_count {
@@ -154,7 +157,8 @@ mod tests {
     fn what_is_written_is_read_and_any_other_byte_is_noticed() {
         let id = VersionId(Digest::of(b"version"));
         let set = Set { scripts: [0, 1].into(), styles: [1].into(), has_handlers: true, ..Set::default() };
-        let site = Site { origins: [(Kind::Hint, Origin::known("//a.example"))].into(), wasm: true, ..Site::default() };
+        let (origins, many) = ([(Kind::Hint, Origin::known("//a.example"))].into(), [Kind::Script, Kind::Hint].into());
+        let site = Site { origins, many, wasm: true, ..Site::default() };
         let digests = vec![Digest::of(b"a"), Digest::of(b"b")];
         let policies = Policies { files: vec![0, NONE, 1], sets: vec![set, Set::default()], digests, site };
         let bytes = encode(&policies, id);

@@ -1,32 +1,40 @@
-//! What a site needs from elsewhere: every page, style, script, drawing and manifest of a sealed version is read, and
-//! each address in it that a browser would fetch is told with what it is for. The content security policy ([`csp`]) and
-//! `bundle audit` ([`audit`]) are made of that.
+//! What a site needs from elsewhere: every page, style, script, drawing, manifest and document in XML of a sealed version
+//! is read, and each address in it that a browser would fetch is told with what it is for. The content security policy
+//! ([`csp`]) and `bundle audit` ([`audit`]) are made of that.
 //!
-//! Files may be hostile: one page costs its reader [`page::MEMORY`], of a style or script the first [`TEXT`] bytes are
-//! read, and what is kept of a whole site is bounded by who keeps it.
+//! Files may be hostile: one page costs its reader [`page::MEMORY`], of anything else the first [`TEXT`] bytes are read,
+//! and what is kept of a whole site is bounded by who keeps it.
 
 pub mod address;
 pub mod audit;
 mod collect;
 pub mod csp;
 mod css;
+mod element;
 mod encoded;
+mod inline;
+mod map;
 pub mod page;
+mod references;
 mod script;
+mod xml;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::codec::inflate::Inflate;
 use crate::model::digest::Digest;
-use crate::model::site_path::{extension, file_name, is_hidden, is_page};
+use crate::model::site_path::{file_name, is_hidden};
 
 use super::broken::pieces;
 use super::index::Entry;
 use super::lookup::RESERVED;
 use super::sealed::Sealed;
+use super::types::{is_script, is_xml, media_type};
 
-/// Bytes of one style, script or manifest that are looked through.
+/// Bytes of one style, script, manifest or document in XML that are looked through.
 const TEXT: usize = 8 << 20;
+/// Bytes of such a document that are read at a time.
+const PIECE: usize = 64 << 10;
 
 /// What something is fetched for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,6 +138,10 @@ pub enum Fact<'a> {
     ServiceWorker,
     /// A script names an address, and it cannot be told what for.
     Mention(&'a str),
+    /// A page within the page begins: what it says of its base is not the page's.
+    Enters,
+    /// That page has ended.
+    Leaves,
 }
 
 /// What a file is read as.
@@ -137,6 +149,8 @@ pub enum Fact<'a> {
 pub enum Sort {
     /// HTML.
     Page,
+    /// XML that a browser shows as a document, if it holds what pages hold.
+    Document,
     /// An image that may hold what pages hold.
     Drawing,
     /// CSS.
@@ -147,20 +161,19 @@ pub enum Sort {
     Manifest,
 }
 
-/// What a served file is read as, if it is read.
+/// What a served file is read as, if it is read: what browsers take it for by its media type.
 pub fn sort(path: &[u8]) -> Option<Sort> {
     if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED) {
         return None;
     }
-    if is_page(path) {
-        return Some(Sort::Page);
-    }
-    match extension(path)?.as_str() {
-        "svg" => Some(Sort::Drawing),
-        "css" => Some(Sort::Style),
-        "js" | "mjs" | "cjs" => Some(Sort::Script),
-        "webmanifest" => Some(Sort::Manifest),
-        "json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
+    match media_type(path)?.as_str() {
+        "text/html" => Some(Sort::Page),
+        "image/svg+xml" => Some(Sort::Drawing),
+        "text/css" => Some(Sort::Style),
+        "application/manifest+json" => Some(Sort::Manifest),
+        "application/json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
+        other if is_xml(other) => Some(Sort::Document),
+        other if is_script(other) => Some(Sort::Script),
         _ => None,
     }
 }
@@ -220,9 +233,16 @@ fn read(
     let entry = site.entry(file);
     let tell = &mut |fact: Fact<'_>| sink.tell(fact);
     match sort {
-        Sort::Page | Sort::Drawing => {
+        Sort::Page => {
             let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
                 pieces(site, &entry, inflate, &mut |piece| !stop() && take(piece));
+            };
+            page::read(&mut feed, tell);
+        }
+        Sort::Document | Sort::Drawing => {
+            let html = xml::as_html(&text(site, &entry, inflate), sort == Sort::Drawing);
+            let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+                let _ = html.as_bytes().chunks(PIECE).all(|piece| !stop() && take(piece));
             };
             page::read(&mut feed, tell);
         }

@@ -9,11 +9,12 @@ use std::cell::RefCell;
 use lol_html::html_content::{Element, TextChunk, TextType};
 use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 
-use crate::model::digest::{Digest, Hasher};
+use crate::model::digest::Digest;
 
 use super::address::{Leads, is_idle, leads};
-use super::{Fact, Kind, css, script};
-use crate::site::links::{candidates, refresh, unescaped};
+use super::inline::{Normal, exact, runs};
+use super::references::resolved;
+use super::{Fact, Kind, css, map, script};
 
 /// What one page may cost its reader, in bytes.
 pub const MEMORY: usize = 16 << 20;
@@ -21,6 +22,7 @@ pub const MEMORY: usize = 16 << 20;
 const TEXT: usize = 1 << 20;
 /// Pages within attributes of pages within attributes: no further.
 const DEPTH: u32 = 3;
+const SVG: &str = "http://www.w3.org/2000/svg";
 
 /// Gives a page in pieces, until its taker has enough.
 pub(super) type Feed<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> bool) + 'a;
@@ -31,7 +33,7 @@ pub(super) fn read(feed: &mut Feed<'_>, tell: &mut dyn FnMut(Fact<'_>)) {
 }
 
 fn nested(feed: &mut Feed<'_>, depth: u32, tell: &mut dyn FnMut(Fact<'_>)) {
-    let reader = RefCell::new(Reader { tell, open: None, media: false, depth });
+    let reader = RefCell::new(Reader { tell, open: None, last: What::Nothing, media: false, depth });
     let mut is_whole = true;
     {
         let settings = Settings::new()
@@ -64,12 +66,15 @@ fn nested(feed: &mut Feed<'_>, depth: u32, tell: &mut dyn FnMut(Fact<'_>)) {
     }
 }
 
-struct Reader<'t> {
-    tell: &'t mut dyn FnMut(Fact<'_>),
+/// Reads one page, or a page within it.
+pub(super) struct Reader<'t> {
+    pub(super) tell: &'t mut dyn FnMut(Fact<'_>),
     /// The element whose text is being read.
     open: Option<Open>,
+    /// What the last of these was, of whose text there may be more behind a comment.
+    last: What,
     /// Whether the last of these was sound or film, and not a picture: whose sources follow.
-    media: bool,
+    pub(super) media: bool,
     depth: u32,
 }
 
@@ -85,6 +90,8 @@ struct Open {
 enum What {
     /// A script that stands in the page and runs.
     Script,
+    /// Where modules are, and what may be fetched ahead: named like a script.
+    Map(map::Map),
     /// One from a file, or data in a script's clothes.
     Nothing,
     Style,
@@ -116,13 +123,17 @@ impl Reader<'_> {
     }
 
     fn begin(&mut self, what: What) {
+        self.last = what;
         self.open = Some(Open { what, digest: Normal::default(), text: String::new(), is_unsure: false });
     }
 
     fn script(&mut self, element: &Element<'_, '_>) {
-        let source = ["src", "href", "xlink:href"].into_iter().find_map(|name| element.get_attribute(name));
-        let says = |name: &str| element.get_attribute(name);
-        let runs = runs(says("type").as_deref(), says("language").as_deref());
+        // In HTML `href` says nothing, in SVG `src` does not.
+        let names: &[&str] = if element.namespace_uri() == SVG { &["href", "xlink:href"] } else { &["src"] };
+        let source = names.iter().find_map(|name| element.get_attribute(name));
+        let says = |name: &str| element.get_attribute(name).map(|text| resolved(&text).0.into_owned());
+        let kind = says("type");
+        let runs = runs(kind.as_deref(), says("language").as_deref());
         if let Some(source) = source {
             if runs {
                 (self.tell)(Fact::Runs);
@@ -130,30 +141,39 @@ impl Reader<'_> {
             self.address(Kind::Script, &source);
             self.begin(What::Nothing);
         } else {
-            self.begin(if runs { What::Script } else { What::Nothing });
+            let map = kind.as_deref().and_then(map::Map::of).map(What::Map);
+            self.begin(if runs { map.unwrap_or(What::Script) } else { What::Nothing });
         }
     }
 
     fn attribute(&mut self, is_style: bool, value: &str) {
         let Some(text) = exact(value) else {
             (self.tell)(if is_style { Fact::UnsureStyle } else { Fact::Unsure });
+            // What it fetches can still be told.
+            self.code(is_style, &resolved(value).0);
             return;
         };
-        let mut digest = Normal::default();
-        digest.update(&text);
-        let digest = digest.take();
+        let digest = Digest::of(text.as_bytes());
+        (self.tell)(if is_style { Fact::StyleAttribute(digest) } else { Fact::Handler(digest) });
+        self.code(is_style, &text);
+    }
+
+    fn code(&mut self, is_style: bool, text: &str) {
         if is_style {
-            (self.tell)(Fact::StyleAttribute(digest));
-            css::read(&text, self.tell);
+            css::read(text, self.tell);
         } else {
-            (self.tell)(Fact::Handler(digest));
+            script::read(text, self.tell);
         }
     }
 
-    fn address(&mut self, kind: Kind, written: &str) {
+    /// Tells of an address as it is written in an attribute.
+    pub(super) fn address(&mut self, kind: Kind, written: &str) {
         // The name of a character that is not known here does not stand in an origin.
-        let text = unescaped(written);
-        let text = text.as_deref().unwrap_or(written);
+        self.told(kind, &resolved(written).0);
+    }
+
+    /// Tells of an address, or of the code that stands in it.
+    pub(super) fn told(&mut self, kind: Kind, text: &str) {
         if leads(text) == Leads::Code {
             if !is_idle(text) {
                 (self.tell)(Fact::CodeInAddress);
@@ -163,116 +183,16 @@ impl Reader<'_> {
         }
     }
 
-    fn addresses(&mut self, tag: &str, element: &Element<'_, '_>) {
-        let value = |name: &str| element.get_attribute(name);
-        let source = if self.media { Kind::Media } else { Kind::Image };
-        let mut one = |kind: Kind, name: &str| {
-            if let Some(text) = value(name) {
-                self.address(kind, &text);
-            }
-        };
-        match tag {
-            // Readers follow links themselves: only code in them counts.
-            "a" | "area" => {
-                if let Some(text) = value("href").filter(|text| text.trim_start().len() > 10)
-                    && leads(&unescaped(&text).unwrap_or_default()) == Leads::Code
-                {
-                    one(Kind::Refresh, "href");
-                }
-            }
-            "base" => one(Kind::Base, "href"),
-            "img" => {
-                one(Kind::Image, "src");
-                self.set(element, "srcset");
-            }
-            "video" | "audio" => {
-                one(Kind::Media, "src");
-                one(Kind::Image, "poster");
-            }
-            "source" => {
-                one(source, "src");
-                self.set(element, "srcset");
-            }
-            "track" => one(Kind::Media, "src"),
-            "iframe" | "frame" => {
-                one(Kind::Frame, "src");
-                if let Some(text) = value("srcdoc") {
-                    self.document(&text);
-                }
-            }
-            "embed" => one(Kind::Object, "src"),
-            "object" => one(Kind::Object, "data"),
-            "form" => one(Kind::Form, "action"),
-            "button" => one(Kind::Form, "formaction"),
-            "input" => {
-                one(Kind::Form, "formaction");
-                one(Kind::Image, "src");
-            }
-            "body" | "table" | "td" | "th" => one(Kind::Image, "background"),
-            "image" | "feimage" | "use" => {
-                one(Kind::Image, "href");
-                one(Kind::Image, "xlink:href");
-            }
-            "meta" => {
-                if value("http-equiv").is_some_and(|name| name.eq_ignore_ascii_case("refresh"))
-                    && let Some(text) = value("content").as_deref().and_then(refresh)
-                {
-                    self.address(Kind::Refresh, text);
-                }
-            }
-            "link" => self.link(element),
-            _ => {}
+    /// A page in an attribute has the policy of the page around it, but may be relative to something else.
+    pub(super) fn document(&mut self, written: &str) {
+        let text = exact(written);
+        if text.is_none() || self.depth == 0 {
+            (self.tell)(Fact::Unsure);
         }
-    }
-
-    fn link(&mut self, element: &Element<'_, '_>) {
-        let words = element.get_attribute("rel").unwrap_or_default().to_ascii_lowercase();
-        let has = |word: &str| words.split_ascii_whitespace().any(|one| one == word);
-        let destination = element.get_attribute("as").unwrap_or_default().to_ascii_lowercase();
-        let kind = if has("stylesheet") {
-            Kind::Style
-        } else if has("modulepreload") {
-            Kind::Script
-        } else if has("preload") {
-            match destination.as_str() {
-                "script" => Kind::Script,
-                "style" => Kind::Style,
-                "font" => Kind::Font,
-                "image" => Kind::Image,
-                "audio" | "video" | "track" => Kind::Media,
-                "document" | "embed" | "object" => Kind::Frame,
-                "worker" => Kind::Worker,
-                _ => Kind::Connect,
-            }
-        } else if has("icon") || has("apple-touch-icon") || has("apple-touch-icon-precomposed") || has("mask-icon") {
-            Kind::Image
-        } else if has("manifest") {
-            Kind::Manifest
-        } else if has("preconnect") || has("dns-prefetch") || has("prefetch") || has("prerender") {
-            Kind::Hint
-        } else {
-            return;
-        };
-        if let Some(text) = element.get_attribute("href") {
-            self.address(kind, &text);
-        }
-        if kind == Kind::Image {
-            self.set(element, "imagesrcset");
-        }
-    }
-
-    fn set(&mut self, element: &Element<'_, '_>, name: &str) {
-        let Some(written) = element.get_attribute(name) else { return };
-        let set = unescaped(&written);
-        let tell = &mut *self.tell;
-        candidates(set.as_deref().unwrap_or(&written), |text| tell(Fact::Address(Kind::Image, text)));
-    }
-
-    /// A page in an attribute has the policy of the page around it.
-    fn document(&mut self, written: &str) {
-        match exact(written) {
-            Some(text) if self.depth > 0 => self.fragment(&text),
-            _ => (self.tell)(Fact::Unsure),
+        if self.depth > 0 {
+            (self.tell)(Fact::Enters);
+            self.fragment(&text.unwrap_or_else(|| resolved(written).0.into_owned()));
+            (self.tell)(Fact::Leaves);
         }
     }
 
@@ -284,12 +204,21 @@ impl Reader<'_> {
     }
 
     fn text(&mut self, chunk: &TextChunk<'_>) {
-        let Some(open) = &mut self.open else { return };
         let text = chunk.as_str();
         // In SVG these elements are like any other: their text has references, and may be in several parts.
-        open.is_unsure |=
-            chunk.text_type() == TextType::Data && text.contains('&') || chunk.text_type() == TextType::CDataSection;
-        if matches!(open.what, What::Script | What::Style) {
+        let is_data = matches!(chunk.text_type(), TextType::Data | TextType::CDataSection);
+        let Some(open) = &mut self.open else {
+            if is_data && !text.is_empty() {
+                match self.last {
+                    What::Script | What::Map(_) => (self.tell)(Fact::Unsure),
+                    What::Style => (self.tell)(Fact::UnsureStyle),
+                    What::Nothing | What::NoScript => {}
+                }
+            }
+            return;
+        };
+        open.is_unsure |= is_data && text.contains('&') || chunk.text_type() == TextType::CDataSection;
+        if matches!(open.what, What::Script | What::Map(_) | What::Style) {
             open.digest.update(text);
         }
         if open.what != What::Nothing && open.text.len() < TEXT {
@@ -312,6 +241,10 @@ impl Reader<'_> {
                 (self.tell)(if open.is_unsure { Fact::Unsure } else { Fact::Script(open.digest.take()) });
                 script::read(&open.text, self.tell);
             }
+            What::Map(map) => {
+                (self.tell)(if open.is_unsure { Fact::Unsure } else { Fact::Script(open.digest.take()) });
+                map::read(map, &open.text, self.tell);
+            }
             What::Style => {
                 (self.tell)(if open.is_unsure { Fact::UnsureStyle } else { Fact::Style(open.digest.take()) });
                 css::read(&open.text, self.tell);
@@ -319,83 +252,6 @@ impl Reader<'_> {
             What::NoScript if self.depth > 0 => self.fragment(&open.text),
             What::NoScript | What::Nothing => {}
         }
-    }
-}
-
-/// Whether a `script` of this type runs, or decides how others do; anything else is data.
-fn runs(kind: Option<&str>, language: Option<&str>) -> bool {
-    const TYPES: [&str; 17] = [
-        "text/javascript",
-        "application/javascript",
-        "module",
-        "importmap",
-        "speculationrules",
-        "application/ecmascript",
-        "application/x-ecmascript",
-        "application/x-javascript",
-        "text/ecmascript",
-        "text/javascript1.0",
-        "text/javascript1.1",
-        "text/javascript1.2",
-        "text/javascript1.3",
-        "text/javascript1.4",
-        "text/javascript1.5",
-        "text/jscript",
-        "text/livescript",
-    ];
-    let of = |kind: &str| {
-        let kind = kind.trim_matches(|c: char| c.is_ascii_whitespace()).to_ascii_lowercase();
-        TYPES.contains(&kind.as_str()) || kind == "text/x-javascript" || kind == "text/x-ecmascript"
-    };
-    match (kind, language) {
-        (Some(""), _) | (None, None | Some("")) => true,
-        (Some(kind), _) => of(kind),
-        (None, Some(language)) => of(&format!("text/{language}")),
-    }
-}
-
-/// An attribute's text with its character references taken out, where it is certain what they stand for. A reference
-/// without its semicolon is one only sometimes; then, and for names that are not known here, there is nothing.
-fn exact(text: &str) -> Option<String> {
-    for (at, _) in text.match_indices('&') {
-        let rest = &text.as_bytes()[at + 1..];
-        let is_reference = rest.first().is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'#');
-        let len = rest.iter().take(32).take_while(|b| b.is_ascii_alphanumeric() || **b == b'#').count();
-        if is_reference && rest.get(len) != Some(&b';') {
-            return None;
-        }
-    }
-    unescaped(text).map(std::borrow::Cow::into_owned)
-}
-
-/// A digest of text as HTML hands it on.
-#[derive(Debug, Default)]
-struct Normal {
-    hasher: Hasher,
-    after_return: bool,
-}
-
-impl Normal {
-    fn update(&mut self, text: &str) {
-        if !self.after_return && !text.bytes().any(|b| matches!(b, b'\r' | 0)) {
-            self.hasher.update(text.as_bytes());
-            return;
-        }
-        let mut out = Vec::with_capacity(text.len());
-        for byte in text.bytes() {
-            match byte {
-                b'\n' if self.after_return => {}
-                b'\r' => out.push(b'\n'),
-                0 => out.extend_from_slice("\u{fffd}".as_bytes()),
-                other => out.push(other),
-            }
-            self.after_return = byte == b'\r';
-        }
-        self.hasher.update(&out);
-    }
-
-    fn take(&mut self) -> Digest {
-        self.hasher.take()
     }
 }
 
@@ -486,10 +342,10 @@ mod tests {
     #[test]
     fn pages_in_attributes_are_read_and_doubts_are_told() {
         let html = "<iframe srcdoc=\"<script>in()</script>&lt;img src='https://i.example/'>\"></iframe>";
-        assert_eq!(found(html, 99), [format!("script {}", short("in()")), "image https://i.example/".to_owned()]);
+        let script = format!("script {}", short("in()"));
+        assert_eq!(found(html, 99), ["Enters", &script, "image https://i.example/", "Leaves"]);
         for html in [
-            "<p onclick='a(&auml;)'>",
-            "<p onclick='a(&lt1)'>",
+            "<p onclick='a(&notin;)'>",
             "<svg><script>a &amp; b</script></svg>",
             "<svg><script><![CDATA[a]]></script></svg>",
         ] {
@@ -500,7 +356,20 @@ mod tests {
         for _ in 0..10 {
             deep = format!("<iframe srcdoc=\"{}\"></iframe>", deep.replace('&', "&amp;").replace('"', "&quot;"));
         }
-        assert_eq!(found(&deep, 1 << 20), ["Unsure"]);
+        assert_eq!(found(&deep, 1 << 20), ["Enters", "Enters", "Enters", "Unsure", "Leaves", "Leaves", "Leaves"]);
+    }
+
+    #[test]
+    fn what_comments_cut_into_parts_is_doubted_and_nothing_else_is() {
+        let style = "<svg><style>a<![CDATA[b]]></style></svg><script>c</script>";
+        assert_eq!(
+            found(style, 99),
+            [format!("style {}", short("a")), "UnsureStyle".to_owned(), format!("script {}", short("c"))]
+        );
+        for html in ["<svg><script>a<!-- x -->b</script></svg>", "<svg><script>a<b/>c</script></svg>"] {
+            assert_eq!(found(html, 99), [format!("script {}", short("a")), "Unsure".to_owned()], "{html}");
+        }
+        assert_eq!(found("<svg><script href=x.js>a<!-- x -->b</script>c</svg>", 99), ["Runs", "script x.js"]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a script asks for, as far as it says so in so many words: an address as text in the place where a browser's own
 //! functions take one. What it puts together of parts, or takes from elsewhere, cannot be told.
 
+use std::ops::Range;
+
 use super::{Fact, Kind};
 
 /// What stands before an address tells what it is for; further back nobody looks, in bytes.
@@ -19,7 +21,6 @@ const CALLS: &[(&str, Kind)] = &[
     (".open('GET',", Kind::Connect),
     (".open(\"POST\",", Kind::Connect),
     (".open('POST',", Kind::Connect),
-    ("importScripts(", Kind::Script),
     ("import(", Kind::Script),
     ("import", Kind::Script),
     ("from", Kind::Script),
@@ -29,15 +30,18 @@ const CALLS: &[(&str, Kind)] = &[
 /// Tells of each address with a host in a script.
 pub(super) fn read(script: &str, tell: &mut dyn FnMut(Fact<'_>)) {
     let makes_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
+    let mut lists = lists(script).into_iter().peekable();
     for (at, _) in script.match_indices("//") {
+        while lists.next_if(|list| list.end <= at).is_some() {}
         if let Some((text, start)) = address(script, at) {
-            match purpose(&script.as_bytes()[..start], makes_scripts) {
+            let is_listed = lists.peek().is_some_and(|list| list.contains(&start));
+            match if is_listed { Some(Kind::Script) } else { purpose(&script.as_bytes()[..start], makes_scripts) } {
                 Some(kind) => tell(Fact::Address(kind, text)),
                 None => tell(Fact::Mention(text)),
             }
         }
     }
-    if calls(script, "eval(") || calls(script, "Function(") {
+    if calls(script, "eval") || calls(script, "Function") {
         tell(Fact::Evaluates);
     }
     if script.contains("WebAssembly") {
@@ -65,6 +69,32 @@ fn address(script: &str, at: usize) -> Option<(&str, usize)> {
     (good && is_whole).then(|| (&script[start..at + 2 + len], quote))
 }
 
+/// Where the texts stand that `importScripts` is called with: it takes any number of them.
+fn lists(script: &str) -> Vec<Range<usize>> {
+    const CALL: &str = "importScripts";
+    let bytes = script.as_bytes();
+    let mut lists: Vec<Range<usize>> = Vec::new();
+    for (at, _) in script.match_indices(CALL) {
+        let is_own = at.checked_sub(1).is_some_and(|before| is_name(bytes[before]));
+        // What stands in a list is no call: each byte is looked at once.
+        if is_own || lists.last().is_some_and(|list| at < list.end) {
+            continue;
+        }
+        let space = |at: usize| at + bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        let start = space(at + CALL.len());
+        let mut end = start;
+        // The parenthesis, then the commas.
+        while matches!((bytes.get(end), end == start), (Some(b'('), true) | (Some(b','), false)) {
+            let quote = space(end + 1);
+            let Some(b'"' | b'\'' | b'`') = bytes.get(quote) else { break };
+            let len = bytes[quote + 1..].iter().position(|b| *b == bytes[quote]);
+            end = space(len.map_or(bytes.len(), |len| quote + 1 + len + 1));
+        }
+        lists.push(start..end);
+    }
+    lists
+}
+
 /// What the text whose quote stands behind `before` is for.
 fn purpose(before: &[u8], makes_scripts: bool) -> Option<Kind> {
     let near = &before[before.len().saturating_sub(BEFORE)..];
@@ -89,15 +119,30 @@ fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Whether a function of this name is called with something: not as the end of a longer name, nor as somebody's method.
-/// How libraries find the global object is left out: they try it last, and live without it.
-fn calls(script: &str, call: &str) -> bool {
+/// Whether a global function of this name is called with something, also as `(0,eval)(x)`, which makes code of the whole
+/// page. How libraries find the global object is left out: they try it last, and live without it.
+fn calls(script: &str, name: &str) -> bool {
+    const CALL: [&str; 3] = ["(", ")(", "?.("];
     const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
-    let before = |at: usize| at.checked_sub(1).map(|at| script.as_bytes()[at]);
-    script.match_indices(call).any(|(at, _)| {
-        let is_own = before(at).is_some_and(|b| is_name(b) || b == b'.');
-        !is_own && !IDLE.iter().any(|idle| script[at + call.len()..].starts_with(idle))
+    script.match_indices(name).any(|(at, _)| {
+        let rest = &script[at + name.len()..];
+        let given = CALL.iter().find_map(|call| rest.strip_prefix(call));
+        given.is_some_and(|given| !IDLE.iter().any(|idle| given.starts_with(idle)))
+            && is_global(&script.as_bytes()[..at])
     })
+}
+
+/// Whether the name behind `before` is a global one: not the end of a longer name, nor a member of anything but the global
+/// object.
+fn is_global(mut before: &[u8]) -> bool {
+    const GLOBALS: [&[u8]; 6] = [b"window", b"self", b"globalThis", b"top", b"parent", b"frames"];
+    // As long as the chain is; each of its names is one of these.
+    while let Some(object) = before.strip_suffix(b".") {
+        let object = object.strip_suffix(b"?").unwrap_or(object);
+        let Some(rest) = GLOBALS.iter().find_map(|global| object.strip_suffix(*global)) else { return false };
+        before = rest;
+    }
+    !before.last().is_some_and(|b| is_name(*b))
 }
 
 fn is_name(byte: u8) -> bool {
@@ -149,11 +194,58 @@ mod tests {
     }
 
     #[test]
+    fn import_scripts_takes_any_number_of_addresses() {
+        let script = r#"importScripts("https://a.example/a.js" , '/own.js',`//b.example/b.js`, x, "https://no.example/");
+            reimportScripts("https://no.example/"); self.importScripts('//c.example/' + x); importScripts('//d.example/"#;
+        assert_eq!(
+            found(script),
+            [
+                "script https://a.example",
+                "script //b.example",
+                "? https://no.example",
+                "? https://no.example",
+                "script //c.example",
+                "script //d.example",
+            ]
+        );
+        for script in ["importScripts", "importScripts(", "importScripts('", "importScripts('a',", "importScripts('a' "]
+        {
+            assert_eq!(found(script), Vec::<String>::new());
+        }
+        found(&"importScripts('a','importScripts(".repeat(1 << 18));
+    }
+
+    #[test]
     fn code_made_of_text_is_noticed_and_methods_of_that_name_are_not() {
         assert_eq!(found("eval('1')"), ["Evaluates"]);
         assert_eq!(found("var f=new Function('a','return a')"), ["Evaluates"]);
         assert_eq!(found("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
         assert_eq!(found("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
+        for script in [
+            "(0,eval)(x)",
+            "(0, eval)('1')",
+            "window.eval(x)",
+            "new globalThis.Function('a', b)",
+            "a=self.eval(x)",
+            "window.top?.eval(x)",
+            "parent.frames.eval(x)",
+            "eval?.(x)",
+            "(1,window.Function)(x)",
+        ] {
+            assert_eq!(found(script), ["Evaluates"], "{script}");
+        }
+        for script in [
+            "(0,a.eval)(x)",
+            "myself.eval(x)",
+            "a.self.eval(x)",
+            "(0,Function)('return this')",
+            "window.Function(\"return this\")()",
+            "mywindow.top.eval(x)",
+            "evaluate(x), (a, medieval)(x)",
+        ] {
+            assert_eq!(found(script), Vec::<String>::new(), "{script}");
+        }
+        found(&"window.".repeat(1 << 18));
         assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
         assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
     }

@@ -3,18 +3,26 @@
 //! A rule about one address is followed to its end. One about many is followed for an example, with a word in the place
 //! of what varies that no site has; whether its targets are there is judged by what the site has below the part of the
 //! destination that is fixed. Nothing is reported of which that leaves a doubt.
+//!
+//! Each rule is held against those before it, which a bundle can make as slow as it likes: how much is compared in all is
+//! bounded, and what was not looked at for that is told.
+
+use std::collections::HashMap;
 
 use crate::base::chain::Name;
 use crate::site::lookup::{Files, Found, Slashes, resolve};
 
 use super::pattern::Captures;
-use super::route::{Ask, End, Route, end, follow, route};
+use super::route::{Ask, Budget, End, Route, end_within, follow, route_within};
 use super::{Action, Rule};
 
 /// Stands for whatever a part may be; U+10FFFF is no character, and in no address of a site.
 const ANYTHING: &str = "\u{10ffff}";
 /// The same, when one differs from the other.
 const ANYTHING_ELSE: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
+
+/// How much is compared, in bytes: seconds at worst, and enough for as many ordinary rules as count.
+const MOST_COMPARED: u64 = 1 << 32;
 
 /// So many addresses of a loop are told.
 const STEPS: usize = 6;
@@ -62,9 +70,46 @@ pub struct Finding {
     pub what: String,
 }
 
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// In the order of the rules.
+    pub findings: Vec<Finding>,
+    /// How many rules at the end were not looked at, because it would have taken too long.
+    pub unchecked: usize,
+}
+
+/// Rules that come first, as numbers in the list of all.
+#[derive(Default)]
+struct Earlier<'a> {
+    exact: HashMap<&'a [u8], Vec<usize>>,
+    patterns: Vec<usize>,
+}
+
+impl<'a> Earlier<'a> {
+    fn add(&mut self, number: usize, rule: &'a Rule) {
+        match rule.pattern.exact() {
+            Some(address) => self.exact.entry(address).or_default().push(number),
+            None => self.patterns.push(number),
+        }
+    }
+
+    /// Those that may answer in a rule's stead, in their order. A rule about one address never does for one about many.
+    fn candidates(&self, rule: &Rule) -> impl Iterator<Item = usize> {
+        let exact = rule.pattern.exact().and_then(|address| self.exact.get(address));
+        let mut exact = exact.into_iter().flatten().copied().peekable();
+        let mut patterns = self.patterns.iter().copied().peekable();
+        std::iter::from_fn(move || match (exact.peek(), patterns.peek()) {
+            (Some(one), Some(other)) if one > other => patterns.next(),
+            (Some(_), _) => exact.next(),
+            (None, _) => patterns.next(),
+        })
+    }
+}
+
 /// Looks through the operator's rules and the site's. `below` says whether the site has a file below a decoded address,
 /// which has its leading slash and ends with one.
-pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) -> Vec<Finding> {
+pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) -> Checked {
     let mut findings = Vec::new();
     for rules in [ask.rules, site.rules()] {
         findings.extend(rules.faults.iter().map(|fault| Finding {
@@ -76,8 +121,14 @@ pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) ->
         }));
     }
     let all: Vec<&Rule> = ask.rules.list().iter().chain(site.rules().list()).collect();
-    for (number, rule) in all.iter().enumerate() {
-        let found = shadowed(site, ask, &all[..number], rule).or_else(|| led(site, ask, rule, below));
+    let (mut earlier, budget) = (Earlier::default(), Budget::new(MOST_COMPARED));
+    for (number, &rule) in all.iter().enumerate() {
+        let look = Look { site, ask, budget: &budget };
+        let found = look.shadowed(&all, &earlier, rule).or_else(|| look.led(rule, below));
+        if budget.is_spent() {
+            return Checked { findings, unchecked: all.len() - number };
+        }
+        earlier.add(number, rule);
         findings.extend(found.map(|(kind, what)| Finding {
             place: rule.place.to_string(),
             kind,
@@ -86,63 +137,81 @@ pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) ->
             what,
         }));
     }
-    findings
+    Checked { findings, unchecked: 0 }
 }
 
-/// Whether something always answers before this rule is asked.
-fn shadowed(site: &impl Files, ask: &Ask<'_>, before: &[&Rule], rule: &Rule) -> Option<(Kind, String)> {
-    if let (Some(address), false) = (rule.pattern.exact(), rule.force)
-        && resolve(site, &address[1..], ask.slashes) != Found::Nothing
-    {
-        let how = "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
-        return Some((Kind::Shadowed, format!("the site has a page or file there, which is served; {how}")));
-    }
-    let examples = [ANYTHING, ANYTHING_ELSE, ""].map(|word| rule.pattern.example(word));
-    let covers = |earlier: &&&Rule| {
-        (earlier.force || !rule.force)
-            && examples.iter().filter(|example| rule.pattern.matches(example).is_some()).all(|example| {
-                earlier.pattern.matches(example).is_some_and(|captures| applies(site, ask, earlier, &captures, example))
-            })
-    };
-    let earlier = before.iter().find(covers)?;
-    Some((Kind::Shadowed, format!("{} ({}) comes first", earlier.place, earlier.source)))
+/// What a rule is looked at with.
+struct Look<'a, F> {
+    site: &'a F,
+    ask: &'a Ask<'a>,
+    budget: &'a Budget,
 }
 
-/// Whether a rule leads anywhere for an address that it is about.
-fn applies(site: &impl Files, ask: &Ask<'_>, rule: &Rule, captures: &Captures<'_>, address: &[u8]) -> bool {
-    follow(site, ask, address, None, rule, captures).is_some()
-}
-
-/// Where a rule leads, if that is a trouble.
-fn led(site: &impl Files, ask: &Ask<'_>, rule: &Rule, below: &dyn Fn(&[u8]) -> bool) -> Option<(Kind, String)> {
-    let example = rule.pattern.example(ANYTHING);
-    let captures = rule.pattern.matches(&example)?;
-    let to = rule.target.address(&captures);
-    if let Action::Rewrite(_) = rule.action {
-        let is_missing = match rule.target.fixed() {
-            None => !matches!(resolve(site, &to[1..], Slashes::Serve), Found::File(_)),
-            Some(fixed) => !below(&fixed),
+impl<F: Files> Look<'_, F> {
+    /// Whether something always answers before this rule is asked.
+    fn shadowed(&self, all: &[&Rule], before: &Earlier<'_>, rule: &Rule) -> Option<(Kind, String)> {
+        if let (Some(address), false) = (rule.pattern.exact(), rule.force)
+            && resolve(self.site, &address[1..], self.ask.slashes) != Found::Nothing
+        {
+            let how =
+                "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
+            return Some((Kind::Shadowed, format!("the site has a page or file there, which is served; {how}")));
+        }
+        let mut examples = [ANYTHING, ANYTHING_ELSE, ""].map(|word| rule.pattern.example(word)).to_vec();
+        examples.retain(|example| rule.pattern.matches(example).is_some());
+        examples.dedup();
+        let covers = |earlier: &Rule| {
+            (earlier.force || !rule.force)
+                && examples.iter().all(|example| {
+                    self.budget.compare(1, example);
+                    earlier.pattern.matches(example).is_some_and(|captures| self.applies(earlier, &captures, example))
+                })
         };
-        return is_missing.then(|| dead(rule, &to));
+        let candidates = before.candidates(rule).take_while(|_| !self.budget.is_spent());
+        let earlier = candidates.map(|number| all[number]).find(|earlier| covers(earlier))?;
+        Some((Kind::Shadowed, format!("{} ({}) comes first", earlier.place, earlier.source)))
     }
-    if rule.target.is_elsewhere() {
-        return None;
+
+    /// Whether a rule leads anywhere for an address that it is about.
+    fn applies(&self, rule: &Rule, captures: &Captures<'_>, address: &[u8]) -> bool {
+        self.budget.follow();
+        follow(self.site, self.ask, address, None, rule, captures).is_some()
     }
-    if !applies(site, ask, rule, &captures, &example) {
-        return Some((Kind::Never, "it leads to the address that it is about".to_owned()));
-    }
-    // What rules make of the address it leads to, beginning with this one.
-    let query = None;
-    match end(site, ask, &to, query) {
-        End::File | End::Elsewhere => None,
-        End::Loop(way) => Some((Kind::Loop, told(&example, &way))),
-        End::Dead(_) => {
-            let is_dead = match rule.target.fixed() {
-                None => true,
-                // Another rule may know addresses there.
-                Some(fixed) => !below(&fixed) && route(site, ask, &to, query) == Route::Nothing,
+
+    /// Where a rule leads, if that is a trouble.
+    fn led(&self, rule: &Rule, below: &dyn Fn(&[u8]) -> bool) -> Option<(Kind, String)> {
+        let Look { site, ask, budget } = *self;
+        let example = rule.pattern.example(ANYTHING);
+        let captures = rule.pattern.matches(&example)?;
+        let to = rule.target.address(&captures);
+        if let Action::Rewrite(_) = rule.action {
+            let is_missing = match rule.target.fixed() {
+                None => !matches!(resolve(site, &to[1..], Slashes::Serve), Found::File(_)),
+                Some(fixed) => !below(&fixed),
             };
-            is_dead.then(|| dead(rule, &to))
+            return is_missing.then(|| dead(rule, &to));
+        }
+        if rule.target.is_elsewhere() {
+            return None;
+        }
+        if !self.applies(rule, &captures, &example) {
+            return Some((Kind::Never, "it leads to the address that it is about".to_owned()));
+        }
+        // What rules make of the address it leads to, beginning with this one.
+        let query = None;
+        match end_within(site, ask, &to, query, Some(budget)) {
+            End::File | End::Elsewhere => None,
+            End::Loop(way) => Some((Kind::Loop, told(&example, &way))),
+            End::Dead(_) => {
+                let is_dead = match rule.target.fixed() {
+                    None => true,
+                    // Another rule may know addresses there.
+                    Some(fixed) => {
+                        !below(&fixed) && route_within(site, ask, &to, query, Some(budget)) == Route::Nothing
+                    }
+                };
+                is_dead.then(|| dead(rule, &to))
+            }
         }
     }
 }

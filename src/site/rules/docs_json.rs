@@ -46,8 +46,12 @@ pub fn redirects(text: &str, name: &str, must: bool, draft: &mut Draft) {
     match list {
         Err(error) => draft.fault(name.to_owned(), format!("its redirects are not understood: {error}")),
         Ok(list) => {
+            let before = draft.found;
             for (number, item) in list.iter().enumerate() {
                 let place = format!("{name}: redirects[{number}]");
+                if draft.gives_up(before, &place) {
+                    break;
+                }
                 draft.add(place.clone(), redirect(item, place));
             }
         }
@@ -90,6 +94,15 @@ mod tests {
         assert_eq!(rules, [("/b".to_owned(), 308)]);
         assert_eq!(faults.len(), 3, "{faults:?}");
         assert!(faults[0].starts_with("docs.json: redirects[0]: missing field `destination`"), "{faults:?}");
+    }
+
+    #[test]
+    fn a_file_of_mistakes_is_not_read_to_its_end() {
+        let wrong = "7,".repeat(3_000);
+        let text = format!("{{\"redirects\": [{wrong} {{\"source\": \"/a\", \"destination\": \"/b\"}}]}}");
+        let (rules, faults) = read(&text, false);
+        assert_eq!((rules.len(), faults.len()), (0, 1_001));
+        assert!(faults[1_000].starts_with("docs.json: redirects[1000]: there are more than 1000"), "{}", faults[1_000]);
     }
 
     #[test]

@@ -2,17 +2,20 @@
 //!
 //! Several rules about one address add up: what they say of one field is joined by commas, as the hosts of static sites
 //! do it. What the operator says of a field replaces what the bundle says of it, and both replace docwharf's own. What
-//! frames an answer, names its bytes or says when it was made belongs to the server, and no rule changes it.
+//! frames an answer, names its bytes or says when it was made belongs to the server, and no rule changes it. A bundle is
+//! data from somebody else: what concerns more than its pages, what sends readers or word of them elsewhere, and what
+//! would undo what the operator has said ([`Ground`]) is not its to set.
 
 use http::header::{
     ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
     CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY,
-    CONTENT_TYPE, DATE, ETAG, EXPIRES, HOST, LAST_MODIFIED, LINK, LOCATION, PROXY_AUTHENTICATE, RETRY_AFTER,
+    CONTENT_TYPE, DATE, ETAG, EXPIRES, HOST, LAST_MODIFIED, LINK, LOCATION, PROXY_AUTHENTICATE, REFRESH, RETRY_AFTER,
     SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY, WWW_AUTHENTICATE,
     X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::ground::{Ground, without_reports};
 use super::pattern::Pattern;
 
 /// The most patterns of one source of rules.
@@ -47,10 +50,16 @@ const OURS: [HeaderName; 22] = [
     UPGRADE,
     WWW_AUTHENTICATE,
 ];
-/// What concerns the whole host, or everybody behind one cache: the operator's alone.
-const OPERATORS: [HeaderName; 4] = [
+/// What concerns the whole host, or everybody behind one cache, or sends readers or word of them elsewhere: the operator's
+/// alone.
+const OPERATORS: [HeaderName; 9] = [
     HeaderName::from_static("alt-svc"),
     HeaderName::from_static("clear-site-data"),
+    HeaderName::from_static("nel"),
+    REFRESH,
+    HeaderName::from_static("report-to"),
+    HeaderName::from_static("reporting-endpoints"),
+    HeaderName::from_static("service-worker-allowed"),
     SET_COOKIE,
     STRICT_TRANSPORT_SECURITY,
 ];
@@ -119,10 +128,32 @@ impl Fields {
         if name == X_CONTENT_TYPE_OPTIONS {
             return if value == "nosniff" { Ok(()) } else { Err(format!("{name} is nosniff everywhere")) };
         }
-        if owner == Owner::Bundle && OPERATORS.contains(&name) {
-            return Err(format!("{name} concerns more than this site: only the configuration sets it"));
+        if owner == Owner::Bundle {
+            return self.set_by_bundle(block, name, value);
         }
         self.add(block, name.as_str().len() + value.len(), Deed::Set(name, value))
+    }
+
+    /// What is left of what a bundle says is taken, and what is not is told.
+    fn set_by_bundle(&mut self, block: usize, name: HeaderName, value: HeaderValue) -> Result<(), String> {
+        if OPERATORS.contains(&name) {
+            return Err(format!("{name} concerns more than the pages of this site: only the configuration sets it"));
+        }
+        let text = value.to_str().unwrap_or_default();
+        // What browsers do not know, they take for leave.
+        if name == X_FRAME_OPTIONS && !["DENY", "SAMEORIGIN"].iter().any(|known| text.eq_ignore_ascii_case(known)) {
+            return Err(format!("{name} is DENY or SAMEORIGIN"));
+        }
+        let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(&name);
+        let Some(rest) = without_reports(text).filter(|_| is_policy) else {
+            return self.add(block, name.as_str().len() + value.len(), Deed::Set(name, value));
+        };
+        let told =
+            format!("only the configuration says where reports of {name} go: report-uri and report-to do not count");
+        if let (Ok(rest), false) = (HeaderValue::from_str(&rest), rest.is_empty()) {
+            self.add(block, name.as_str().len() + rest.len(), Deed::Set(name, rest))?;
+        }
+        Err(told)
     }
 
     /// Takes a field away that rules before this one have set; the operator also takes away docwharf's own.
@@ -146,13 +177,23 @@ impl Fields {
         Ok(())
     }
 
-    /// Puts what goes along with a decoded address, with its leading slash, into an answer.
-    pub fn apply(&self, address: &[u8], owner: Owner, status: StatusCode, headers: &mut HeaderMap) {
+    /// The media types that rules name for a decoded address, with its leading slash.
+    pub fn types<'a>(&'a self, address: &[u8]) -> impl Iterator<Item = &'a str> {
+        let named = |block: &'a Block| block.deeds.iter().filter_map(media_type);
+        let about = move |block: &&'a Block| named(block).next().is_some() && block.pattern.matches(address).is_some();
+        self.blocks.iter().filter(about).flat_map(named)
+    }
+
+    /// Puts what goes along with a decoded address, with its leading slash, into an answer. `ground` is what a bundle
+    /// leaves alone; without, it is the operator who speaks.
+    pub fn apply(&self, address: &[u8], ground: Option<Ground>, status: StatusCode, headers: &mut HeaderMap) {
+        let owner = if ground.is_some() { Owner::Bundle } else { Owner::Operator };
         // In the order in which they are to be told: (name, values).
         let mut said: Vec<(&HeaderName, Vec<&HeaderValue>)> = Vec::new();
         for block in self.blocks.iter().filter(|block| block.pattern.matches(address).is_some()) {
             for deed in &block.deeds {
                 match deed {
+                    Deed::Set(name, value) if ground.is_some_and(|ground| !ground.leaves(name, value)) => {}
                     Deed::Set(name, value) => match said.iter_mut().find(|(known, _)| *known == name) {
                         Some((_, values)) => values.push(value),
                         None => said.push((name, vec![value])),
@@ -174,6 +215,14 @@ impl Fields {
             }
             put(headers, name, &values, owner);
         }
+    }
+}
+
+/// What a deed says of the media type.
+fn media_type(deed: &Deed) -> Option<&str> {
+    match deed {
+        Deed::Set(name, value) if *name == CONTENT_TYPE => value.to_str().ok(),
+        _ => None,
     }
 }
 
@@ -247,7 +296,8 @@ mod tests {
         for (name, value) in before {
             headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
-        draft.fields.apply(address.as_bytes(), owner, StatusCode::from_u16(status).unwrap(), &mut headers);
+        let ground = (owner == Owner::Bundle).then(Ground::default);
+        draft.fields.apply(address.as_bytes(), ground, StatusCode::from_u16(status).unwrap(), &mut headers);
         let mut told: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         told.sort();
@@ -332,7 +382,17 @@ mod tests {
             assert!(fields.set(block, name, "1", Owner::Operator).is_err(), "{name}");
             assert!(fields.remove(block, name).is_err(), "{name}");
         }
-        for name in ["Set-Cookie", "Strict-Transport-Security", "Alt-Svc", "Clear-Site-Data"] {
+        for name in [
+            "Set-Cookie",
+            "Strict-Transport-Security",
+            "Alt-Svc",
+            "Clear-Site-Data",
+            "NEL",
+            "Refresh",
+            "Report-To",
+            "Reporting-Endpoints",
+            "Service-Worker-Allowed",
+        ] {
             assert!(fields.set(block, name, "1", Owner::Bundle).is_err(), "{name}");
             assert!(fields.set(block, name, "1", Owner::Operator).is_ok(), "{name}");
         }
@@ -353,7 +413,7 @@ mod tests {
         hosting::headers(&text, hosting::HEADERS, &mut draft);
         assert!(!draft.faults.is_empty());
         let mut headers = HeaderMap::new();
-        draft.fields.apply(b"/", Owner::Bundle, StatusCode::OK, &mut headers);
+        draft.fields.apply(b"/", Some(Ground::default()), StatusCode::OK, &mut headers);
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         assert!(bytes <= MOST_BYTES && headers.len() == MOST_BLOCKS.min(headers.len()), "{bytes}");
     }

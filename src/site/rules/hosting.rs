@@ -15,10 +15,14 @@ const STATUS: u16 = 301;
 
 /// Reads the lines of a `_redirects`: `source destination [status][!]`. `name` is what the file is called.
 pub fn redirects(text: &str, name: &str, draft: &mut Draft) {
+    let before = draft.found;
     for (number, line) in (1..).zip(lines(text)) {
         let line = line.split_once(" #").map_or(line, |(before, _)| before).trim();
         if !line.is_empty() && !line.starts_with('#') {
             let place = format!("{name}:{number}");
+            if draft.gives_up(before, &place) {
+                break;
+            }
             draft.add(place.clone(), redirect(line, place));
         }
     }
@@ -60,12 +64,16 @@ fn redirect(line: &str, place: String) -> Result<Rule, String> {
 pub fn headers(text: &str, name: &str, draft: &mut Draft) {
     // What comes below a pattern that is not understood is left out with it.
     let mut block: Option<usize> = None;
+    let before = draft.found;
     for (number, line) in (1..).zip(lines(text)) {
         let trimmed = line.trim();
         if trimmed.is_empty() || trimmed.starts_with('#') {
             continue;
         }
         let place = format!("{name}:{number}");
+        if draft.gives_up(before, &place) {
+            break;
+        }
         if line.len() > LONGEST_LINE {
             draft.fault(place, format!("the line is longer than {LONGEST_LINE} bytes"));
             continue;

@@ -8,6 +8,7 @@
 pub mod check;
 pub mod docs_json;
 pub mod fields;
+pub mod ground;
 pub mod hosting;
 pub mod pattern;
 pub mod route;
@@ -26,7 +27,7 @@ use target::Target;
 pub const MOST_RULES: usize = 10_000;
 /// The most that are about more than one address.
 pub const MOST_PATTERNS: usize = 1_000;
-/// The most faults that are kept.
+/// The most faults that are kept, and the most after which a file is read any further.
 const MOST_FAULTS: usize = 1_000;
 
 /// What is done where a rule applies.
@@ -123,6 +124,8 @@ pub struct Draft {
     pub faults: Vec<Fault>,
     patterns: usize,
     exact: usize,
+    /// Faults that were found, kept or not.
+    found: usize,
 }
 
 impl Draft {
@@ -148,9 +151,22 @@ impl Draft {
 
     /// Notes what is wrong.
     pub fn fault(&mut self, place: String, what: String) {
+        self.found += 1;
         if self.faults.len() < MOST_FAULTS {
             self.faults.push(Fault { place, what });
         }
+    }
+
+    /// Whether a file which began when `before` faults had been found has so many that it is none of ours: what stands
+    /// behind them is not worth the time. That is noted, whatever else was.
+    fn gives_up(&mut self, before: usize, place: &str) -> bool {
+        let is_over = self.found - before >= MOST_FAULTS;
+        if is_over {
+            let what =
+                format!("there are more than {MOST_FAULTS} mistakes before this: it and what follows do not count");
+            self.faults.push(Fault { place: place.to_owned(), what });
+        }
+        is_over
     }
 }
 
@@ -205,6 +221,11 @@ impl Rules {
     /// Redirects and rewrites, in the order in which they are asked.
     pub fn list(&self) -> &[Rule] {
         &self.list
+    }
+
+    /// How many of those that are asked are about more than one address (see [`Rules::first`]).
+    pub fn patterns(&self, has: bool) -> usize {
+        if has { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
     /// The first rule about a decoded address, with its leading slash, of which `take` makes something. Where the site

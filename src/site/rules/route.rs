@@ -6,12 +6,14 @@
 //! The first rule counts that leads anywhere but to the address itself; a rewrite to a file that is not there leads
 //! nowhere. Then the site's files.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use percent_encoding::{percent_decode_str, percent_encode};
 
 use crate::site::lookup::{Files, Found, RESERVED, Slashes, resolve};
 
 use super::pattern::Captures;
-use super::target::IN_PATH;
+use super::target::{IN_PATH, encoded};
 use super::{Action, Rule, Rules};
 
 /// Rules are not asked for longer addresses, in bytes: a thousand patterns that take over a long one would keep a thread
@@ -46,14 +48,74 @@ pub struct Ask<'a> {
     pub rules: &'a Rules,
 }
 
+/// How much may be compared where many rules are looked at one after the other. About bytes, each of which takes less than
+/// a nanosecond. Threads share it.
+#[derive(Debug)]
+pub struct Budget {
+    most: u64,
+    spent: AtomicU64,
+}
+
+impl Budget {
+    /// What following a rule costs, in bytes compared.
+    const FOLLOWED: usize = 16 << 10;
+
+    /// So many bytes.
+    pub fn new(bytes: u64) -> Budget {
+        Budget { most: bytes, spent: AtomicU64::new(0) }
+    }
+
+    /// Whether nothing is left: what is found from now on is not to be believed.
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) >= self.most
+    }
+
+    /// So many patterns are held against an address.
+    pub fn compare(&self, patterns: usize, address: &[u8]) {
+        self.spend(patterns.saturating_mul(address.len() + 32));
+    }
+
+    /// One of them is followed.
+    pub(super) fn follow(&self) {
+        self.spend(Budget::FOLLOWED);
+    }
+
+    fn spend(&self, bytes: usize) {
+        // Whoever spends looks whether anything is left: it never comes near to what a u64 holds.
+        self.spent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
 /// Follows a decoded address of the site, with its leading slash, one step.
 pub fn route(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> Route {
+    route_within(site, ask, address, query, None)
+}
+
+/// The same, where somebody counts what it costs.
+pub(super) fn route_within(
+    site: &impl Files,
+    ask: &Ask<'_>,
+    address: &[u8],
+    query: Option<&str>,
+    budget: Option<&Budget>,
+) -> Route {
     let found = resolve(site, &address[1..], ask.slashes);
+    // As it goes into an address of ours, or is compared with one.
+    let query = query.map(encoded);
+    let query = query.as_deref();
     let has = found != Found::Nothing;
     // Addresses of our own have no rules, and a `.` or `..` that is taken over could climb out of where a rule leads.
     if may_move(address) {
         for rules in [ask.rules, site.rules()] {
-            let moved = rules.first(address, has, |rule, captures| follow(site, ask, address, query, rule, &captures));
+            if let Some(budget) = budget {
+                budget.compare(rules.patterns(has), address);
+            }
+            let moved = rules.first(address, has, |rule, captures| {
+                if let Some(budget) = budget {
+                    budget.follow();
+                }
+                follow(site, ask, address, query, rule, &captures)
+            });
             if let Some(moved) = moved {
                 return moved;
             }
@@ -110,10 +172,10 @@ fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&st
     to_query.unwrap_or_default() == query.unwrap_or_default() && percent_decode_str(path).eq(address.iter().copied())
 }
 
-/// An address with the query of the request.
+/// An address with the query of the request, encoded as far as it has to be.
 pub fn with_query(path: String, query: Option<&str>) -> String {
     match query {
-        Some(query) => format!("{path}?{query}"),
+        Some(query) => format!("{path}?{}", encoded(query)),
         None => path,
     }
 }
@@ -131,12 +193,20 @@ pub enum End {
     Loop(Vec<Vec<u8>>),
 }
 
-/// Follows a decoded address of the site, with its leading slash, to its end.
-pub fn end(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> End {
+/// Follows a decoded address of the site, with its leading slash, to its end, which is not to be believed once the budget
+/// is spent.
+pub fn end_within(
+    site: &impl Files,
+    ask: &Ask<'_>,
+    address: &[u8],
+    query: Option<&str>,
+    budget: Option<&Budget>,
+) -> End {
     let mut way: Vec<(Vec<u8>, Option<String>)> = Vec::new();
     let mut at = (address.to_vec(), query.map(str::to_owned));
     loop {
-        let location = match route(site, ask, &at.0, at.1.as_deref()) {
+        let location = match route_within(site, ask, &at.0, at.1.as_deref(), budget) {
+            _ if budget.is_some_and(Budget::is_spent) => return End::File,
             Route::File(_) | Route::Instead(_, 200) => return End::File,
             Route::Nothing | Route::Instead(..) => return End::Dead(at.0),
             Route::Moved(_, location) | Route::Home(location) => location,

@@ -3,6 +3,8 @@
 //! What a reader sent never decides which host a redirect goes to: another host stands in the rule itself, whole, and
 //! everything that is put in is encoded, behind the host. A redirect within the site begins with one slash.
 
+use std::borrow::Cow;
+
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode, percent_encode, utf8_percent_encode};
 use url::Url;
 
@@ -33,6 +35,23 @@ const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// What a rule's own text may not have as it is; a `%` in it is an encoding already.
 const AS_WRITTEN: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+
+/// What a query that somebody has sent may not have as it is in an address of ours: all but `pchar`, `/` and `?` (RFC 3986
+/// section 3.4). A `%` is kept where it begins an encoding; see [`encoded`].
+const NOT_IN_QUERY: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// A longer `Location`, in bytes, is not sent.
 const LONGEST_LOCATION: usize = 16 << 10;
@@ -119,7 +138,7 @@ impl Target {
     }
 
     /// The value of `Location` on a site that begins at `base_path`. The query of the request goes along, but for
-    /// parameters that the destination has of its own.
+    /// parameters that the destination has of its own; it is [`encoded`] already.
     pub fn location(&self, captures: &Captures<'_>, base_path: &str, query: Option<&str>) -> Option<String> {
         let mut location = match &self.origin {
             Some(origin) => origin.to_string(),
@@ -174,13 +193,34 @@ fn fill(out: &mut String, pieces: &[Piece], captures: &Captures<'_>, set: &'stat
     }
 }
 
+/// A query as it may stand in an address: what has no place there is encoded, what is encoded stays as it is.
+pub fn encoded(query: &str) -> Cow<'_, str> {
+    let is_wrong = |at: usize| {
+        let hex = |at: usize| query.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
+        !(hex(at + 1) && hex(at + 2))
+    };
+    if !query.bytes().enumerate().any(|(at, byte)| byte == b'%' && is_wrong(at)) {
+        return utf8_percent_encode(query, NOT_IN_QUERY).into();
+    }
+    let mut out = String::with_capacity(query.len() + 16);
+    let mut begin = 0;
+    for (at, _) in query.match_indices('%').filter(|&(at, _)| is_wrong(at)) {
+        out.extend(utf8_percent_encode(&query[begin..at], NOT_IN_QUERY));
+        out.push_str("%25");
+        begin = at + 1;
+    }
+    out.extend(utf8_percent_encode(&query[begin..], NOT_IN_QUERY));
+    out.into()
+}
+
 /// Splits at the first `at`; what follows it is `None` if it is not there.
 fn split(text: &str, at: char) -> (&str, Option<&str>) {
     text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
-/// The names of a query's parameters.
+/// The names of a query's parameters, as they are in one that was sent.
 fn names_of(query: &str) -> Vec<Box<str>> {
+    let query = &*encoded(query);
     let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
     parameters.map(|parameter| parameter.split('=').next().unwrap_or_default().into()).collect()
 }
@@ -353,6 +393,22 @@ mod tests {
             ("https://x.example/b?x=2#c", "y=3", "https://x.example/b?x=2&y=3#c"),
         ] {
             assert_eq!(led("/a", destination, "/a", Some(query)).as_deref(), Some(expected), "{destination} {query}");
+        }
+    }
+
+    #[test]
+    fn of_a_query_only_what_has_no_place_in_one_is_encoded() {
+        let good = "a=1&b=/?:@-._~!$&'()*+,;=%41%zz%".replace("%zz%", "");
+        assert!(matches!(encoded(&good), Cow::Borrowed(same) if same == good));
+        for (query, expected) in [
+            ("\"<>\\^`{|}", "%22%3C%3E%5C%5E%60%7B%7C%7D"),
+            ("a[]=é", "a%5B%5D=%C3%A9"),
+            ("100%&%zz%4&%C3%a9", "100%25&%25zz%254&%C3%a9"),
+            ("%", "%25"),
+            ("é%é|%22", "%C3%A9%25%C3%A9%7C%22"),
+        ] {
+            assert_eq!(encoded(query), expected, "{query}");
+            assert_eq!(encoded(expected), expected);
         }
     }
 

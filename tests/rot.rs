@@ -1,0 +1,316 @@
+//! What a disk loses or changes behind our back is found, told of, and not served for long.
+
+#![allow(missing_docs)]
+
+mod support;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+use support::zip::{deflated, zip};
+use support::{Daemon, docwharf, end, folder, http, until};
+
+struct Host {
+    dir: tempfile::TempDir,
+}
+
+impl Host {
+    /// With the versions `one` and `two` in its store, the second active; the source is not looked at.
+    fn new() -> Host {
+        let host = Host { dir: folder() };
+        host.configure("enabled = false");
+        for name in ["one", "two"] {
+            std::fs::write(host.path(name), bundle(name)).unwrap();
+            host.import(name);
+        }
+        host
+    }
+
+    fn configure(&self, export: &str) {
+        let text = format!(
+            "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[staticExport]\nbundleUrl = \"bundle.zip\"\n{export}\n"
+        );
+        std::fs::write(self.path("c.toml"), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = docwharf();
+        command.args(arguments).arg("--config").arg(self.path("c.toml"));
+        command
+    }
+
+    fn import(&self, name: &str) {
+        end(&mut self.command(&["import", self.path(name).to_str().unwrap()])).expect(0);
+    }
+
+    fn run(&self) -> Daemon {
+        let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path("log")).unwrap();
+        Daemon::start(self.command(&["run"]).stderr(Stdio::from(log)))
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn status(&self) -> Value {
+        end(&mut self.command(&["status", "--json"])).expect(0).json()
+    }
+
+    /// The daemon dies as in a power cut, once it has noted that it runs.
+    fn cut_off(&self, daemon: Daemon) {
+        let book = || std::fs::read_to_string(self.path("store/scrub.json")).unwrap_or_default();
+        until("the daemon notes that it runs", || book().contains("running\": \""));
+        drop(daemon);
+    }
+
+    /// How often history tells of this.
+    fn told(&self, what: &str) -> usize {
+        let history = std::fs::read_to_string(self.path("store/history.jsonl")).unwrap();
+        history.lines().filter(|line| line.contains(&format!("\"what\":\"{what}\""))).count()
+    }
+
+    fn file(&self, id: &str, name: &str) -> PathBuf {
+        self.path("store/versions").join(id).join(name)
+    }
+}
+
+fn bundle(name: &str) -> Vec<u8> {
+    let long = format!("a line of {name}\n").repeat(20_000);
+    zip(&[deflated("index.html", &format!("version {name}")), deflated("long.html", &long)])
+}
+
+/// Changes one bit where it is least expected: the file keeps its length and its times.
+fn flip(path: &Path, at: u64) {
+    use std::os::unix::fs::FileExt;
+    let times = std::fs::metadata(path).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+    file.set_modified(times.modified().unwrap()).unwrap();
+}
+
+/// As if nobody had read it for so long.
+fn age(path: &Path, days: u64) {
+    let file = std::fs::File::open(path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_hours(24 * days)).unwrap();
+}
+
+/// Within the compressed data of the first page.
+const IN_A_PAGE: u64 = 45;
+
+fn id(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("not an id: {value}")).to_owned()
+}
+
+fn is_served(daemon: &Daemon, name: &str) -> bool {
+    http::get(&daemon.address, "/").text() == format!("version {name}")
+}
+
+#[test]
+fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over() {
+    let host = Host::new();
+    let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
+    host.cut_off(host.run());
+    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
+    let mut daemon = host.run();
+    until("the version before takes over", || is_served(&daemon, "one"));
+    let status = host.status();
+    assert_eq!((&status["active"], &status["damaged"]), (&json!(two), &json!(two)), "{status}");
+    assert_eq!(status["damagedVersions"], json!([two]));
+    assert_eq!(status["daemon"]["served"], json!(one));
+    let text = end(&mut host.command(&["status"])).expect(0).stdout;
+    assert!(text.contains("damaged") && text.contains("import its bundle again"), "{text}");
+    assert!(host.log().contains("is damaged") && host.log().contains("is served until it is mended"), "{}", host.log());
+    let history = end(&mut host.command(&["history"])).expect(0).stdout;
+    assert!(history.contains("damaged") && history.contains("fell back"), "{history}");
+    // A restart does not trust it either.
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    let daemon = host.run();
+    assert!(is_served(&daemon, "one"), "{}", host.log());
+    // Its bundle mends it.
+    host.import("two");
+    until("the mended version is served", || is_served(&daemon, "two"));
+    assert_eq!(host.status()["damaged"], Value::Null);
+    end(&mut host.command(&["store", "verify"])).expect(0);
+}
+
+#[test]
+fn what_the_source_still_has_is_brought_again_without_anybody() {
+    let host = Host::new();
+    std::fs::copy(host.path("two"), host.path("bundle.zip")).unwrap();
+    host.configure("");
+    end(&mut host.command(&["sync"])).expect(0);
+    let two = id(&host.status()["active"]);
+    let image = host.file(&two, "site.zip");
+    let good = std::fs::read(&image).unwrap();
+    flip(&image, IN_A_PAGE);
+    age(&image, 8);
+    let daemon = host.run();
+    until("it is found and mended", || host.log().contains("is damaged") && host.status()["damaged"] == Value::Null);
+    until("it is served again", || host.status()["daemon"]["served"] == json!(two));
+    assert!(is_served(&daemon, "two"));
+    assert_eq!(std::fs::read(&image).unwrap(), good);
+}
+
+#[test]
+fn a_version_has_its_turn_after_a_week_and_not_before() {
+    let host = Host::new();
+    let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
+    let day = |status: &Value| status["activeProved"].as_str().map(|time| time[..10].to_owned());
+    age(&host.file(&two, "site.zip"), 6);
+    let six_days_ago = day(&host.status());
+    // The other one is due and damaged, so its turn is seen to end; by then the active one would have had its own.
+    flip(&host.file(&one, "site.zip"), IN_A_PAGE);
+    age(&host.file(&one, "site.zip"), 8);
+    let mut daemon = host.run();
+    until("the older one is found", || host.status()["damaged"] == json!(one));
+    assert_eq!(day(&host.status()), six_days_ago, "not due yet");
+    assert!(is_served(&daemon, "two"), "nobody is sent anywhere for a version that is not served");
+    let refused = end(&mut host.command(&["rollback"]));
+    assert!(refused.code == Some(8) && refused.stderr.contains("damaged"), "{refused:?}");
+    daemon.signal("TERM");
+    daemon.wait(Duration::from_secs(10));
+    age(&host.file(&two, "site.zip"), 7);
+    let _daemon = host.run();
+    until("its turn has come", || day(&host.status()) > six_days_ago);
+}
+
+#[test]
+fn a_damaged_index_costs_nothing_but_a_warning() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let index = host.file(&two, "index");
+    let good = std::fs::read(&index).unwrap();
+    host.cut_off(host.run());
+    // Not looked at by a start: of a version that is not served.
+    let one = id(&host.status()["previous"]);
+    flip(&host.file(&one, "index"), 80);
+    let daemon = host.run();
+    until("it is made again", || host.log().contains("it is made again"));
+    until("it is whole", || {
+        end(&mut host.command(&["store", "verify", "--json"])).json()["versions"]
+            .as_array()
+            .is_some_and(|versions| versions.iter().all(|version| version["verdict"] == "ok"))
+    });
+    assert_eq!(host.status()["damaged"], Value::Null);
+    assert_eq!(std::fs::read(&index).unwrap(), good);
+    assert!(is_served(&daemon, "two"));
+}
+
+#[test]
+fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
+    let host = Host { dir: folder() };
+    host.configure("enabled = false");
+    std::fs::write(host.path("one"), bundle("one")).unwrap();
+    host.import("one");
+    let one = id(&host.status()["active"]);
+    let long = std::fs::metadata(host.file(&one, "site.zip")).unwrap().len();
+    flip(&host.file(&one, "site.zip"), long / 2);
+    age(&host.file(&one, "site.zip"), 8);
+    let daemon = host.run();
+    until("it is found", || host.status()["damaged"] == json!(one));
+    until("it is told", || host.log().contains("there is no other to serve"));
+    assert!(is_served(&daemon, "one"));
+    let checked = end(&mut host.command(&["doctor", "--offline"]));
+    assert!(checked.stdout.contains("was damaged in the store"), "{}", checked.stdout);
+    // Once it is mended, what is served is the mended one.
+    host.import("one");
+    let whole = "a line of one\n".repeat(20_000);
+    until("the mended version is served", || http::get(&daemon.address, "/long").text() == whole);
+    assert_eq!(host.status()["damaged"], Value::Null);
+    assert_eq!(host.told("damaged"), 1, "it is told once, however long it lasts");
+}
+
+#[test]
+fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let daemon = host.run();
+    until("the daemon notes that it runs", || host.path("store/scrub.json").exists());
+    // A disk that fails takes no more writes either.
+    std::fs::remove_file(host.path("store/suspect")).unwrap();
+    std::fs::create_dir(host.path("store/suspect")).unwrap();
+    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
+    let _ = http::get(&daemon.address, "/");
+    until("the version before takes over", || is_served(&daemon, "one"));
+    assert!(host.log().contains("cannot"), "{}", host.log());
+    // Nor does a look at the source take it up again.
+    host.import("one");
+    assert!(is_served(&daemon, "one"), "{}", host.log());
+    assert_eq!(host.told("damaged"), 1);
+}
+
+#[test]
+fn never_means_never() {
+    let host = Host::new();
+    let text = std::fs::read_to_string(host.path("c.toml")).unwrap();
+    std::fs::write(host.path("c.toml"), text.replace("[server]", "scrub = \"0s\"\n[server]")).unwrap();
+    let two = id(&host.status()["active"]);
+    age(&host.file(&two, "site.zip"), 30);
+    let mut daemon = host.run();
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert!(!host.path("store/scrub.json").exists());
+}
+
+/// POSIX: access beyond the end of a mapped file raises SIGBUS.
+#[test]
+fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_serves_the_version_before() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let image = host.file(&two, "site.zip");
+    let mut daemon = host.run();
+    assert!(is_served(&daemon, "two"));
+    std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
+    // Whatever becomes of this request.
+    let mut reader = http::connect(&daemon.address);
+    let _ = reader.write_all(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(8), "{}", host.log());
+    assert!(host.log().contains("the disk lost part of its file"), "{}", host.log());
+    assert_eq!(host.status()["damaged"], json!(two));
+    let daemon = host.run();
+    assert!(is_served(&daemon, "one"), "{}", host.log());
+    until("the agent tells what it serves", || host.status()["daemon"]["served"] == host.status()["previous"]);
+}
+
+#[test]
+fn no_bit_of_the_record_can_change_what_it_says() {
+    let host = Host::new();
+    end(&mut host.command(&["import", host.path("one").to_str().unwrap(), "--label", "stable"])).expect(0);
+    let path = host.path("store/state.json");
+    let good = std::fs::read(&path).unwrap();
+    let said = |host: &Host| end(&mut host.command(&["versions", "--json"]));
+    let before = said(&host).expect(0).stdout;
+    // A prime step: it meets every kind of byte.
+    for bit in (0..good.len() * 8).step_by(61) {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &bytes).unwrap();
+        let now = said(&host);
+        match now.code {
+            Some(8) => assert!(now.stderr.contains("state.json is damaged"), "bit {bit}: {}", now.stderr),
+            code => assert_eq!((code, &now.stdout), (Some(0), &before), "bit {bit}"),
+        }
+    }
+    // And it is made again from what versions, receipts and history tell.
+    let mut bytes = good.clone();
+    let at = good.windows(6).position(|six| six == b"stable").unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let daemon = host.run();
+    assert!(is_served(&daemon, "one"));
+    assert!(host.log().contains("checksum"), "{}", host.log());
+    assert_eq!(host.status()["activeLabels"], json!(["stable"]));
+}
