@@ -104,8 +104,10 @@ pub(super) fn settle(
     }
     let decided = decided?;
     tell_history(writer, asker.who, &decided);
-    if brought.is_some() {
-        prune(writer, record, intent, asker.who);
+    // Also when nothing came: whoever was killed between accepting a version and pruning has left that to this look.
+    let removed = prune(writer, record, intent, asker.who);
+    if brought.is_some() || removed {
+        room::warn_if_over(writer.store(), &intent.allowance);
     }
     let refused_now = matches!(decided, Decided::Refused(_, _, true));
     let outcome = match (found, outcome(decided, record.active)) {
@@ -132,16 +134,19 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
     }
 }
 
-/// Failing to prune is no failure of the sync: it is tried again after the next one.
-fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) {
+/// Whether something went. Failing to prune is no failure of the sync: it is tried again by the next one.
+fn prune(writer: &Writer, record: &Record, intent: &Intent, who: &str) -> bool {
     match writer.prune(record, &intent.allowance) {
         Ok(removed) => {
-            for version in removed {
+            for version in &removed {
                 writer.note(who, "pruned", Some(version.id), None);
             }
-            room::warn_if_over(writer.store(), &intent.allowance);
+            !removed.is_empty()
         }
-        Err(error) => tracing::warn!("{}", Chain(&error)),
+        Err(error) => {
+            tracing::warn!("{}", Chain(&error));
+            false
+        }
     }
 }
 
