@@ -192,7 +192,20 @@ impl<'a> World<'a> {
         world
     }
 
-    /// The same, where something else is to be put in the disk's place first.
+    /// Plays the scenario until `step` is reached.
+    #[track_caller]
+    pub fn reaching(scenario: &'a Scenario, step: &Step, then: Then<'_>) -> (World<'a>, Ran) {
+        for _ in 0..3 {
+            let world = World::new(scenario);
+            let ran = world.play(Some((step, then)));
+            if ran.reached {
+                return (world, ran);
+            }
+        }
+        panic!("{}: {step} is never reached", scenario.name);
+    }
+
+    /// The same as `new`, where something else is to be put in the disk's place first.
     pub fn without_disk(scenario: &'a Scenario) -> World<'a> {
         let dir = quick_folder();
         for entry in std::fs::read_dir(scenario.template.dir.path()).expect("a folder") {
@@ -284,7 +297,6 @@ impl<'a> World<'a> {
         if self.scenario.publishes {
             assert_eq!(self.published(at), after.active, "{at}: after the next time");
         }
-        self.ok(at, &owned(&["store", "verify"]));
         self.nothing_is_left_over(at);
         let served = served.unwrap_or_else(|| "nothing".to_owned());
         if truth.held { served + ", held" } else { served }
@@ -387,7 +399,6 @@ impl<'a> World<'a> {
             let is_whole = serde_json::from_str::<Value>(line).is_ok();
             assert!(is_whole || line.bytes().all(|byte| byte == 0), "{at}: torn history: {line:?}");
         }
-        self.ok(at, &owned(&["history"]));
     }
 }
 
@@ -509,10 +520,15 @@ impl Scenario {
     /// Its steps that change something, in order. Of the many writes to one file the first, the one in the middle and
     /// the last.
     pub fn steps(&self) -> Vec<Step> {
-        let world = World::new(self);
-        let ran = world.play(None);
-        assert_eq!(ran.code, Some(0), "{}: {ran:?}", self.name);
-        let steps: Vec<Step> = ran.steps.into_iter().filter(|(_, refused)| !refused).map(|(step, _)| step).collect();
+        let play = || -> Vec<Step> {
+            let world = World::new(self);
+            let ran = world.play(None);
+            assert_eq!(ran.code, Some(0), "{}: {ran:?}", self.name);
+            ran.steps.into_iter().filter(|(_, refused)| !refused).map(|(step, _)| step).collect()
+        };
+        // A record is written once more if the second of the clock changes in between.
+        let (mut steps, others) = (play(), play());
+        steps.retain(|step| others.contains(step));
         let writes = |path: &str| steps.iter().filter(|step| step.call == "write" && step.path == path).count();
         let wanted = |step: &&Step| {
             let last = writes(&step.path).saturating_sub(1);
