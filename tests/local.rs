@@ -227,7 +227,7 @@ fn shifted(text: &str, year: &str) -> String {
 fn shift(store: &Path, year: &str) {
     let mut shifts = 0;
     for (name, bytes) in read_tree(store) {
-        if !name.ends_with(".json") && !name.ends_with(".jsonl") {
+        if !matches!(Path::new(&name).extension().and_then(|ending| ending.to_str()), Some("json" | "jsonl")) {
             continue;
         }
         let text = String::from_utf8(bytes).unwrap();
