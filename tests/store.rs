@@ -167,6 +167,20 @@ fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
 }
 
 #[test]
+fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it() {
+    let dir = folder();
+    let writer = writer(dir.path());
+    for torn in [&[0; 300][..], &[0xff; 300], b"\xc3\x28 no text"] {
+        let path = dir.path().join("history.jsonl");
+        let mut bytes = std::fs::read(&path).unwrap_or_default();
+        bytes.extend_from_slice(torn);
+        std::fs::write(&path, bytes).unwrap();
+        writer.note("me", "held", None, None);
+    }
+    assert_eq!(writer.store().history().unwrap().len(), 3);
+}
+
+#[test]
 fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
     use std::os::unix::fs::PermissionsExt;
     let dir = folder();

@@ -45,22 +45,21 @@ impl Display for OneLine<'_> {
 }
 
 fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let mut length = 0;
+    let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if length >= LONGEST {
-            return f.write_char('…');
-        }
         if is_plain(c) {
-            length += 1;
-            f.write_char(c)?;
+            line.push(c);
         } else {
-            for c in c.escape_default() {
-                length += 1;
-                f.write_char(c)?;
-            }
+            line.extend(c.escape_default());
         }
     }
-    Ok(())
+    let length = line.chars().count();
+    if length <= LONGEST {
+        return f.write_str(&line);
+    }
+    // What is long is a path or a name. What was being done stands before it; why it failed and what helps, behind it.
+    let at = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(at, _)| at);
+    write!(f, "{}…{}", &line[..at(LONGEST / 2)], &line[at(length - LONGEST / 2)..])
 }
 
 /// Not a control character, a line separator or a character that turns the direction of writing around.
@@ -111,6 +110,15 @@ mod tests {
     #[test]
     fn control_characters_and_quotes_in_a_name_are_escaped() {
         assert_eq!(Name(b"a\n\"\x1b[31m\xff").to_string(), "\"a\\n\\\"\\u{1b}[31m\\xff\"");
+    }
+
+    #[test]
+    fn a_long_line_loses_its_middle_and_neither_what_was_done_nor_why_it_failed() {
+        let long = format!("cannot make {}\n: File name too long", "/ä".repeat(3000));
+        let line = OneLine(&long).to_string();
+        assert!(line.starts_with("cannot make /ä/ä") && line.ends_with("/ä\\n: File name too long"), "{line}");
+        assert_eq!(line.chars().count(), LONGEST + 1);
+        assert_eq!(OneLine(&"x".repeat(LONGEST)).to_string(), "x".repeat(LONGEST));
     }
 
     #[test]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use crate::base::runtime;
 use crate::model::units::{count, show_size};
 use crate::sync::act::{Doing, Means};
 
@@ -23,8 +23,7 @@ pub(super) fn attended<T: Send + 'static>(
     work: impl FnOnce(&Means) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let start = Failure::local("cannot start");
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime: Runtime = builder.worker_threads(1).enable_all().build().map_err(start)?;
+    let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
     let doing = Arc::new(Doing::default());
     let runs = runtime.handle().clone();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::watch;
 
+use crate::base::runtime;
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
 use crate::daemon::{self, Hangup, Start};
@@ -156,7 +157,7 @@ fn serve_origin(
     stopped: watch::Receiver<bool>,
 ) -> Result<std::thread::JoinHandle<()>, Failure> {
     let start = Failure::local("cannot start the origin");
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(start)?;
+    let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let serving = move || {
         if let Err(error) = runtime.block_on(origin::serve(origin, listeners, stopped)) {
             tracing::error!("the origin stopped: {error}");

@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal};
 use clap::Args;
 use serde_json::json;
 
+use crate::base::runtime;
 use crate::doctor::{Check, Verdict, examine};
 
 use super::{Context, Failure, wants_colour};
@@ -19,7 +20,7 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
         let runtime = runtime.map_err(Failure::local("cannot start"))?;
         let checks = examine(&context.sources(), self.offline, runtime.handle());
         // A name that is still being looked up must not keep us.

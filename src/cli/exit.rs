@@ -96,6 +96,7 @@ impl Failure {
                 DaemonError::Bind { .. }
                 | DaemonError::Passed { .. }
                 | DaemonError::Log { .. }
+                | DaemonError::TooFewFiles(_)
                 | DaemonError::Start(_) => 8,
                 DaemonError::Died(_) => 1,
             },

@@ -10,6 +10,7 @@ use crate::admin::status::Status;
 use crate::admin::verbs::perform;
 use crate::admin::wire::{Order, Reply, Told, Verb};
 use crate::base::chain::OneLine;
+use crate::base::runtime;
 use crate::store::StoreError;
 use crate::store::writer::Writer;
 use crate::sync::act::{Doing, Means};
@@ -34,7 +35,7 @@ pub(super) enum Hand {
 
 /// Waits for an answer of a daemon.
 pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime::build(&mut tokio::runtime::Builder::new_current_thread());
     Ok(runtime.map_err(Failure::local("cannot start"))?.block_on(answer))
 }
 

@@ -26,7 +26,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::origin::Origin;
-use crate::serve::listener::{self, Answer, Listener};
+use crate::serve::listener::{self, Answer, Listener, RESERVED_DESCRIPTORS};
 use crate::serve::log::{Log, LogSettings};
 use crate::serve::pair::{Files, Pair, PairError};
 use crate::serve::tls::Tls;
@@ -85,6 +85,9 @@ pub enum DaemonError {
     /// The runtime or a signal handler cannot be had.
     #[error("cannot start serving")]
     Start(#[source] io::Error),
+    /// With fewer open files than this it could neither read its store nor answer anybody.
+    #[error("cannot start serving: a process may have only {0} files open here, and {least} are needed; raise LimitNOFILE= of the unit, or ulimit -n", least = RESERVED_DESCRIPTORS)]
+    TooFewFiles(u64),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -137,7 +140,11 @@ pub fn open_log(settings: Option<&LogSettings>) -> Result<Option<Arc<Log>>, Daem
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(DaemonError::Start)
+    let files = listener::files_allowed();
+    if files < RESERVED_DESCRIPTORS {
+        return Err(DaemonError::TooFewFiles(files));
+    }
+    crate::base::runtime::build(&mut tokio::runtime::Builder::new_multi_thread()).map_err(DaemonError::Start)
 }
 
 /// Prints where the site is, one line an address, once the sockets answer.

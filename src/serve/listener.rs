@@ -54,7 +54,7 @@ const FIELD_BYTES: u32 = 64 * 1024;
 /// a bound every client that stalls costs megabytes of the kernel's memory (Linux: `tcp_wmem`), and the time to copy them.
 const UNSENT_BYTES: u32 = 256 * 1024;
 /// Descriptors kept back for files, sockets of our own and the like.
-const RESERVED_DESCRIPTORS: u64 = 64;
+pub const RESERVED_DESCRIPTORS: u64 = 64;
 
 /// Opens a listening socket. A port in use is an error, not a reason to wait.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
@@ -111,13 +111,17 @@ impl Listener {
     }
 }
 
-/// As many connections as descriptors allow, having raised the soft limit to the hard one.
-fn most_connections() -> usize {
+/// How many files, sockets among them, this process may have open, having raised the soft limit to the hard one.
+pub fn files_allowed() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    allowed.saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// As many connections as descriptors allow.
+fn most_connections() -> usize {
+    files_allowed().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
 /// Who answers the requests of all connections.

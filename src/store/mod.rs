@@ -256,7 +256,7 @@ impl Store {
         receipts
     }
 
-    /// History, oldest first; a torn last line is dropped.
+    /// History, oldest first; a torn line is dropped.
     pub fn history(&self) -> Result<Vec<Event>, StoreError> {
         let path = self.root.join(writer::HISTORY);
         let file = match File::open(&path) {
@@ -266,8 +266,9 @@ impl Store {
                 return Err(StoreError::Io { doing: "read", path, source });
             }
         };
-        let lines = BufReader::new(file).lines().map_while(Result::ok);
-        Ok(lines.filter_map(|line| serde_json::from_str(&line).ok()).collect())
+        // By bytes: what a power cut makes of a line need not be text, and must not hide those behind it.
+        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+        Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()).collect())
     }
 
     /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.

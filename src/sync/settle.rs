@@ -114,8 +114,10 @@ pub fn settle<W: Workshop>(
     let decided = decided?;
     let intent = &(asker.in_force)();
     tell_history(shop, asker.who, &decided);
-    if brought.is_some() {
-        prune(shop, record, intent, asker.who);
+    // Also when nothing came: whoever was killed between accepting a version and pruning has left that to this look.
+    let removed = prune(shop, record, intent, asker.who);
+    if brought.is_some() || removed {
+        room::warn_if_over(shop, &intent.allowance);
     }
     let refused_now = matches!(decided, Decided::Refused(_, _, true));
     let outcome = match (found, outcome(decided, record.active)) {
@@ -142,16 +144,19 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
     }
 }
 
-/// Failing to prune is no failure of the sync: it is tried again after the next one.
-fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) {
+/// Whether something went. Failing to prune is no failure of the sync: it is tried again by the next one.
+fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) -> bool {
     match keeper.prune(record, &intent.allowance) {
         Ok(removed) => {
-            for version in removed {
+            for version in &removed {
                 keeper.note(who, "pruned", Some(version.id), None);
             }
-            room::warn_if_over(keeper, &intent.allowance);
+            !removed.is_empty()
         }
-        Err(error) => tracing::warn!("{}", Chain(&error)),
+        Err(error) => {
+            tracing::warn!("{}", Chain(&error));
+            false
+        }
     }
 }
 
