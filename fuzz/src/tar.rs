@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read};
 
+use docwharf::bundle::Kind;
+
 use super::archive::{Tree, agree, judge, plain};
 use super::make_tar::{self as make, Entry};
 use super::recipe::Recipe;
@@ -13,7 +15,7 @@ pub fn bytes(data: &[u8]) {
     let Ok(accepted) = judge(data) else { return };
     let Some(decoded) = decode(data, accepted.kind) else { return };
     compare(&accepted.files, &decoded);
-    sealed(&accepted.files, &accepted.image);
+    sealed(&accepted);
 }
 
 fn compare(ours: &Tree, decoded: &[u8]) {
@@ -25,10 +27,10 @@ fn compare(ours: &Tree, decoded: &[u8]) {
 }
 
 /// The tar within, by decoders that are not docwharf's; none for a ZIP.
-fn decode(data: &[u8], kind: &str) -> Option<Vec<u8>> {
+fn decode(data: &[u8], kind: Kind) -> Option<Vec<u8>> {
     match kind {
-        "tar" => Some(data.to_vec()),
-        "tar.gz" => {
+        Kind::Tar => Some(data.to_vec()),
+        Kind::TarGz => {
             let (mut rest, mut all) = (data, Vec::new());
             // Zeros behind the last member are padding, as for gzip(1).
             while rest.iter().any(|&b| b != 0) {
@@ -38,7 +40,7 @@ fn decode(data: &[u8], kind: &str) -> Option<Vec<u8>> {
             }
             Some(all)
         }
-        "tar.zst" => Some(zstd::stream::decode_all(data).expect("zstd reads it")),
+        Kind::TarZst => Some(zstd::stream::decode_all(data).expect("zstd reads it")),
         _ => None,
     }
 }
@@ -57,8 +59,9 @@ fn independent(data: &[u8]) -> Result<Tree, Other> {
     let mut files = Tree::new();
     let refuses = |error: std::io::Error| {
         let why = error.to_string();
-        // It sums bytes without a sign only, and takes an empty number for none.
+        // It sums bytes without a sign only, takes an empty number for none, and ends a PAX record at any line feed.
         let known = [
+            ("malformed pax extension", "a line feed in a PAX record"),
             ("archive header checksum mismatch", "checksums of signed bytes"),
             ("numeric field was not a number", "a number that is empty"),
             ("two pax extensions entries describing the same member", "several PAX headers before one entry"),
@@ -155,7 +158,7 @@ pub fn built(data: &[u8]) {
         Ok(accepted) => {
             let decoded = decode(&bytes, accepted.kind).expect("a tar");
             compare(&accepted.files, &decoded);
-            sealed(&accepted.files, &accepted.image);
+            sealed(&accepted);
             if !built.lies {
                 agree(&accepted.files, &built.files, "the description");
             }

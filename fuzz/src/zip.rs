@@ -2,25 +2,28 @@
 
 use std::io::{Cursor, Read};
 
-use super::archive::{Tree, agree, judge, plain};
+use docwharf::bundle::Kind;
+
+use super::archive::{Accepted, Tree, agree, judge, plain};
 use super::make_zip::{self as make, Archive, Header, Raw, extra};
 use super::recipe::Recipe;
 
 /// An archive as it is.
 pub fn bytes(data: &[u8]) {
     let Ok(accepted) = judge(data) else { return };
-    if accepted.kind != "zip" {
+    if accepted.kind != Kind::Zip {
         return;
     }
     agree(&accepted.files, &independent(data), "the zip crate");
-    sealed(&accepted.files, &accepted.image);
+    sealed(&accepted);
 }
 
 /// The image is a ZIP for everybody, too.
-pub fn sealed(files: &Tree, image: &[u8]) {
+pub fn sealed(accepted: &Accepted) {
     // Names that are not UTF-8 are marked in a field of our own, which others do not know.
-    if files.keys().all(|name| std::str::from_utf8(name).is_ok()) {
-        agree(files, &independent(image), "the zip crate in the image");
+    let is_plain = accepted.files.keys().all(|name| std::str::from_utf8(name).is_ok());
+    if let Some(image) = accepted.image.as_ref().filter(|_| is_plain) {
+        agree(&accepted.files, &independent(image), "the zip crate in the image");
     }
 }
 
@@ -109,7 +112,7 @@ pub fn built(data: &[u8]) {
     match judge(&bytes) {
         Ok(accepted) => {
             agree(&accepted.files, &independent(&bytes), "the zip crate");
-            sealed(&accepted.files, &accepted.image);
+            sealed(&accepted);
             if !built.lies {
                 agree(&accepted.files, &built.files, "the description");
             }
