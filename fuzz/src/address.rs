@@ -2,6 +2,7 @@
 //! address.
 
 use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -129,9 +130,9 @@ fn address(recipe: &mut Recipe<'_>, base: &str) -> String {
         for byte in recipe.one_of(&WORDS).bytes() {
             let spell = recipe.below(8);
             match byte {
-                b'?' | b'%' | b' ' | 0x80.. => address.push_str(&format!("%{byte:02X}")),
-                _ if spell == 1 => address.push_str(&format!("%{byte:02x}")),
-                _ if spell == 2 => address.push_str(&format!("%25{byte:02x}")),
+                b'?' | b'%' | b' ' | 0x80.. => _ = write!(address, "%{byte:02X}"),
+                _ if spell == 1 => _ = write!(address, "%{byte:02x}"),
+                _ if spell == 2 => _ = write!(address, "%25{byte:02x}"),
                 _ => address.push(char::from(byte)),
             }
         }

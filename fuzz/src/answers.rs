@@ -1,6 +1,8 @@
 //! Answers of the management API: what they must hold is found whatever stands beside it, and no secret of ours comes out
 //! of them again.
 
+use std::fmt::Write;
+
 use docwharf::api::analytics;
 use docwharf::api::export::{Step, next};
 use docwharf::api::preview;
@@ -105,8 +107,8 @@ fn described(recipe: &mut Recipe<'_>) -> (Option<String>, Vec<u8>) {
             (Some(c @ ('"' | '\\' | '/')), 0) => json.extend(['\\', c]),
             (Some('\n'), 0) => json.push_str("\\n"),
             (Some(c), 1) if !c.is_control() && !['"', '\\', '\u{feff}'].contains(&c) => json.push(c),
-            (_, 2) => json.push_str(&format!("\\u{unit:04X}")),
-            _ => json.push_str(&format!("\\u{unit:04x}")),
+            (_, 2) => _ = write!(json, "\\u{unit:04X}"),
+            _ => _ = write!(json, "\\u{unit:04x}"),
         }
     }
     let beside =

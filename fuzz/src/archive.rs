@@ -42,7 +42,7 @@ pub struct Accepted {
 /// The verdict on an archive; a refusal as it is told.
 pub fn judge(bytes: &[u8]) -> Result<Accepted, String> {
     let alone = read_alone(bytes);
-    if !THOROUGH.load(Ordering::Relaxed) && crc32fast::hash(bytes) % 16 != 0 {
+    if !THOROUGH.load(Ordering::Relaxed) && !crc32fast::hash(bytes).is_multiple_of(16) {
         return alone;
     }
     match (alone, go_through(bytes)) {
@@ -118,8 +118,8 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     let effort = Effort { threads: 1, ..Effort::new(LIMITS) };
     let meter = Meter::default();
 
-    let proved = verify(&bundle, &effort, &meter).map_err(refusal);
-    let sealed = seal(&bundle, &Space::Dir(space.clone()), &effort, &meter).map_err(refusal);
+    let proved = verify(&bundle, &effort, &meter).map_err(|error| refusal(&error));
+    let sealed = seal(&bundle, &Space::Dir(space.clone()), &effort, &meter).map_err(|error| refusal(&error));
     let (proven, sealing) = match (proved, sealed) {
         (Ok(proven), Ok(sealing)) => (proven, sealing),
         (Err(why), Err(_)) => {
@@ -148,10 +148,10 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     Ok((files, image))
 }
 
-fn refusal(error: SealError) -> String {
-    assert!(matches!(error, SealError::Refused { .. }), "not refused, but failed: {}", Chain(&error));
+fn refusal(error: &SealError) -> String {
+    assert!(matches!(error, SealError::Refused { .. }), "not refused, but failed: {}", Chain(error));
     // Without the name of the temporary file.
-    let told = Chain(&error).to_string();
+    let told = Chain(error).to_string();
     told.split_once(": ").map_or(told.clone(), |(_, why)| why.to_owned())
 }
 

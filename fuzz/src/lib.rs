@@ -26,8 +26,11 @@ mod make_tar;
 #[path = "../../tests/support/zip.rs"]
 mod make_zip;
 
+/// Panics unless what must hold does.
+pub type Check = fn(&[u8]);
+
 /// Every target: the name of its fuzz target and of its corpus, and its function.
-pub const TARGETS: &[(&str, fn(&[u8]))] = &[
+pub const TARGETS: &[(&str, Check)] = &[
     ("zip", zip::bytes),
     ("zip_built", zip::built),
     ("tar", tar::bytes),

@@ -65,8 +65,7 @@ fn independent(data: &[u8]) -> Result<Tree, Other> {
             ("archive header checksum mismatch", "checksums of signed bytes"),
             ("numeric field was not a number", "a number that is empty"),
             ("two pax extensions entries describing the same member", "several PAX headers before one entry"),
-            ("two long name entries describing the same member", "several names before one entry"),
-            ("two long name entries describing the same member", "several link names before one entry"),
+            ("two long name entries describing the same member", "several names or link names before one entry"),
         ];
         match known.iter().find(|(said, _)| why.contains(said)) {
             Some((_, what)) => Other::Knows(what),
@@ -245,7 +244,7 @@ impl Built {
                 entry
             }
             9 => {
-                before.push(make::entry("././@LongLink", recipe.one_of(&[b'K', b'L']), recipe.bytes(30)));
+                before.push(make::entry("././@LongLink", recipe.one_of(b"KL"), recipe.bytes(30)));
                 entry
             }
             10 => {

@@ -122,7 +122,7 @@ pub fn built(data: &[u8]) {
 }
 
 pub fn make_text(len: usize) -> Vec<u8> {
-    (0..len).map(|at| b"<p>Section says that follows.</p>\n"[at % 33] ^ u8::from(at % 97 == 0)).collect()
+    (0..len).map(|at| b"<p>Section says that follows.</p>\n"[at % 33] ^ u8::from(at.is_multiple_of(97))).collect()
 }
 
 struct Built {
@@ -227,10 +227,10 @@ fn is_legal(name: &[u8]) -> bool {
     let path = plain(name);
     let is_folder = name.ends_with(b"/");
     let drive = |name: &[u8]| name.len() > 1 && name[0].is_ascii_alphabetic() && name[1] == b':';
-    !(name.is_empty() || name.contains(&0) || drive(name) || drive(&path))
-        && ![b'/', b'\\'].contains(&name[0])
-        && (is_folder || !path.is_empty())
-        && name.split(|b| [b'/', b'\\'].contains(b)).all(|component| component != b"..")
+    if name.is_empty() || name.contains(&0) || [b'/', b'\\'].contains(&name[0]) || drive(name) || drive(&path) {
+        return false;
+    }
+    (is_folder || !path.is_empty()) && name.split(|b| [b'/', b'\\'].contains(b)).all(|component| component != b"..")
 }
 
 /// A page that a reader can reach, in a layout without wrappers; where there is a doubt, none.
