@@ -220,6 +220,23 @@ fn a_sealed_image_proves_again_though_its_tar_had_backslashes() {
     }
 }
 
+#[test]
+fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
+    // Read as an image, the name would be its bytes; in what was received it is CP437, and the mark means nothing.
+    for name in [&b"caf\x82.html"[..], b"plain.html"] {
+        let marked = zip::Raw::of(&zip::Member { name: name.to_vec(), content: b"x".to_vec(), deflate: true });
+        let marked = marked.both(|header| header.extra = zip::extra(0x7764, &[]));
+        let page = zip::deflated("index.html", "<!doctype html><title>Home</title>");
+        let (dir, file) = laid_down(&zip::archive(&[page]).with(marked).bytes());
+        let effort = Effort::new(Limits::default());
+        let space = Space::Dir(dir.path().to_owned());
+        let sealing = seal(&file, &space, &effort, &Meter::default()).expect("a received mark is no fault");
+        let again = docwharf::seal::verify_image(&dir.path().join(docwharf::seal::IMAGE), &effort);
+        let again = again.expect("the image is good");
+        assert_eq!(again.id, sealing.proven.id, "{}", String::from_utf8_lossy(name));
+    }
+}
+
 /// Verify and unpack agree: both take it, or both refuse it.
 #[track_caller]
 fn assert_one_verdict(archive: &[u8]) {

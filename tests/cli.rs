@@ -192,3 +192,25 @@ fn status_history_and_rollback_work_beside_a_broken_configuration() {
     std::fs::write(&config, "[sync\n").unwrap();
     command(&["status"]).expect(2);
 }
+
+#[test]
+fn what_config_show_prints_is_a_configuration_whatever_the_values_hold() {
+    let dir = folder();
+    let show = |text: &str| {
+        let file = dir.path().join("docwharf.toml");
+        std::fs::write(&file, text).expect("files can be written");
+        end(docwharf().args(["config", "show", "--config"]).arg(file)).expect(0).stdout
+    };
+    // TOML wants the delete character escaped, JSON does not.
+    let shown = show(
+        "[store]\npath = \"/a\\u007f\\n\\\"\\u00e9\"\n\
+         [[server.headers]]\nsource = \"/*\"\nvalues = { X-A = \"b\" }\n",
+    );
+    let values = |shown: &str| -> Vec<String> {
+        shown.lines().map(|line| line.split("  #").next().unwrap_or_default().trim_end().to_owned()).collect()
+    };
+    assert!(values(&shown).contains(&"path = \"/a\\u007f\\n\\\"\u{e9}\"".to_owned()), "{shown}");
+    // Where a value is not set, its key is a comment.
+    let again = show(&shown);
+    assert_eq!(values(&shown), values(&again));
+}

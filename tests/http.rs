@@ -187,6 +187,14 @@ fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_q
 }
 
 #[test]
+fn a_redirect_is_ascii_whatever_the_query_is_written_with() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("dir/index.html", "<p>dir")], &["--slashes", "redirect"]);
+    let answer = get(&daemon.address, "/dir?q=\u{e9}&r=%C3%A9+\u{1f600}");
+    assert_eq!(answer.status, 307);
+    assert_eq!(answer.header("location"), Some("/dir/?q=%C3%A9&r=%C3%A9+%F0%9F%98%80"));
+}
+
+#[test]
 fn without_a_word_from_the_operator_the_site_decides_about_slashes() {
     let pages = [("index.html", "<p>home"), ("x/index.html", "<p>x"), ("y.html", "<p>y")];
     for (extra, targets, status) in [

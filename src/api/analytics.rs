@@ -53,7 +53,7 @@ pub struct Page {
 }
 
 /// Reads one page. A field that is missing or odd costs itself, never its row.
-pub(super) fn page(answer: &Answer) -> Result<Page, String> {
+pub fn page(answer: &Answer) -> Result<Page, String> {
     let searches = answer.raw("searches").ok_or_else(|| "it has no searches".to_owned())?;
     let rows: Option<Vec<Box<RawValue>>> =
         serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;

@@ -24,7 +24,7 @@ pub struct Preview {
 const LONGEST_URL: usize = 8 * 1024;
 
 /// Reads what starting a preview gives. An address is written as a browser would send it, so that it is safe to print.
-pub(super) fn started(answer: &Answer) -> Preview {
+pub fn started(answer: &Answer) -> Preview {
     let said = match answer.get("previewUrl") {
         Some(Value::String(text)) => url::Url::parse(&text).ok(),
         _ => None,
@@ -118,7 +118,7 @@ impl Deployment {
 }
 
 /// Reads the state of a deployment.
-pub(super) fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
+pub fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
     let said = |name| hint(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
     Ok(Deployment {
         status: text(answer, "status")?,

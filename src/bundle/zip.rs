@@ -54,6 +54,8 @@ pub struct Member {
     pub coded: u64,
     /// Size of the content.
     pub size: u64,
+    /// Whether it has the private field of our own images ([`RAW_NAME`]).
+    pub is_marked: bool,
     pub(super) flags: u16,
     /// Where its local header stands.
     pub(super) header: u64,
@@ -393,8 +395,8 @@ fn member(record: &[u8], name_len: usize, extra_len: usize, ours: bool) -> Resul
     if method == Method::Stored && size != coded {
         return Err(fault(Fault::WrongSize));
     }
-    let crc = u32_at(record, 16);
-    Ok(Member { name: name.into(), path, folder, method, crc, coded, size, flags, header })
+    let (crc, is_marked) = (u32_at(record, 16), extras.raw_name);
+    Ok(Member { name: name.into(), path, folder, method, crc, coded, size, is_marked, flags, header })
 }
 
 /// The file type in the upper half of the external attributes, where Unix writers put the mode.

@@ -3,6 +3,7 @@
 use toml::de::{DeTable, DeValue};
 
 use super::raw::{Raw, Value, Written, nearest, shape};
+use super::show::in_quotes;
 use super::{Place, Problem};
 
 /// A list: its name, and the keys of a row. A key that ends with `.*` is a table of whatever names.
@@ -102,7 +103,7 @@ impl List {
 pub(super) fn toml_key(key: &str) -> String {
     let is_bare = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     match key.split_once('.') {
-        Some((above, name)) if !is_bare(name) => format!("{above}.{}", serde_json::Value::from(name)),
+        Some((above, name)) if !is_bare(name) => format!("{above}.{}", in_quotes(name)),
         _ => key.to_owned(),
     }
 }

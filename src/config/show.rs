@@ -68,8 +68,12 @@ fn quoted(name: &str, text: &str) -> String {
         (true, Err(_), Some((before, _))) => format!("{before}?***"),
         _ => text.to_owned(),
     };
-    // JSON's basic strings are TOML's.
-    json!(masked).to_string()
+    in_quotes(&masked)
+}
+
+/// A basic string of TOML. JSON's are the same, but that TOML wants the one control character escaped that JSON does not.
+pub(super) fn in_quotes(text: &str) -> String {
+    json!(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// As TOML, each value with its origin in a comment.

@@ -19,8 +19,12 @@ use super::{Effort, Gathered, Meter};
 /// Text below this size may lie uncompressed.
 const SMALL_TEXT: u64 = 1024;
 
-/// Whether a ZIP is worth keeping as it is: stored text over 1 KiB is under 5 % of it.
+/// Whether a ZIP can be kept as it is, and is worth it: stored text over 1 KiB is under 5 % of it.
 pub(super) fn fits(zip: &Zip) -> bool {
+    // As an image it would be read by this field, which means nothing in what was received: its names would be others.
+    if zip.members.iter().any(|m| m.is_marked) {
+        return false;
+    }
     let stored: u64 = zip
         .members
         .iter()

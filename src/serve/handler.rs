@@ -10,7 +10,7 @@ use http::header::{
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use percent_encoding::{percent_decode, percent_encode};
+use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
 
 use crate::codec::gzip;
 use crate::model::digest::hex;
@@ -83,7 +83,9 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let Some(version) = version else {
         return reply::no_version(head);
     };
-    let query = request.uri().query();
+    // It goes along with redirects, and a field is ASCII (RFC 9110, 5.5) where a request line may hold any UTF-8.
+    let query: Option<Cow<'_, str>> = request.uri().query().map(|query| utf8_percent_encode(query, CONTROLS).into());
+    let query = query.as_deref();
     let base_path = &site.settings.base_path;
     let address = match place(base_path, &decoded) {
         // With the slash that ends the base path: rules speak of addresses of the site.

@@ -27,7 +27,11 @@ function start(args, env = {}) {
     child.stdout.on('data', (data) => {
       out += data;
       const url = out.match(/http:\/\/\S+/);
-      if (url) resolve({ url: url[0], stop: () => child.kill('SIGTERM') });
+      const stop = () => new Promise((stopped) => {
+        child.once('exit', stopped);
+        child.kill('SIGTERM');
+      });
+      if (url) resolve({ url: url[0], stop });
     });
     child.on('exit', (code) => reject(new Error(`docwharf ${args.join(' ')} ended with ${code}`)));
   });
@@ -114,7 +118,7 @@ async function walk(browser, base, html, shot) {
         const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'docwharf-walk-'));
         const server = await serve(path.join(corpus, site, archive), dir);
         const { pages, images, styles, problems } = await walk(browser, server.url, path.join(corpus, site, 'html'), path.join(screens, `${site}-${archive}-${mode}`));
-        server.stop();
+        await server.stop();
         fs.rmSync(dir, { recursive: true, force: true });
         const good = problems.length === 0 && pages >= PAGES && styles > 0;
         console.log(`${good ? 'ok' : 'FAILED'} ${site} ${archive} ${mode}: ${pages} pages, ${styles} style sheets, ${images} images`);

@@ -1,0 +1,51 @@
+//! What fuzzing has found worth keeping, replayed: each file of `fuzz/corpus` through the target that it belongs to.
+
+#[path = "../fuzz/src/lib.rs"]
+mod fuzz;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    entries.map(|entry| entry.expect("an entry can be read").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
+    fuzz::be_thorough();
+    let mut wrong = Vec::new();
+    for (target, check) in fuzz::TARGETS {
+        let corpus = root().join("corpus").join(target);
+        let kept = names(&corpus);
+        assert!(kept.len() >= 10, "{target} has a corpus of {} files", kept.len());
+        for name in kept {
+            let data = fs::read(corpus.join(&name)).expect("a file of the corpus can be read");
+            // The panic says what is wrong; this, with what.
+            if catch_unwind(|| check(&data)).is_err() {
+                wrong.push(format!("{target}/{name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_target_is_run_by_fuzzing_and_replayed_here() {
+    let here: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
+    let run = names(&root().join("fuzz_targets"));
+    assert_eq!(run.iter().map(|name| name.trim_end_matches(".rs").to_owned()).collect::<BTreeSet<_>>(), here);
+    assert_eq!(names(&root().join("corpus")), here);
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
+    for target in &here {
+        assert!(manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")), "{target} is not in fuzz/Cargo.toml");
+        let text = fs::read_to_string(root().join(format!("fuzz_targets/{target}.rs"))).expect("a target can be read");
+        assert!(text.contains(&format!("check(\"{target}\", data)")), "{target} runs another one");
+    }
+}
