@@ -710,3 +710,19 @@ fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
         assert_eq!(said("/"), format!("{private}no-cache"));
     }
 }
+
+#[test]
+fn a_refusal_does_not_tell_which_hosts_a_site_needs() {
+    for preset in ["report", "connected", "airgap"] {
+        let host = host().set("access.allow", "[\"127.0.0.2\"]").set("server.csp", text(preset));
+        host.put("bundle.zip", zip(&[deflated("index.html", "<script src=https://inside.example/x.js></script>")]));
+        let daemon = served(&host);
+        let field = if preset == "report" { "content-security-policy-report-only" } else { "content-security-policy" };
+        until("the policy is known", || {
+            let answer = asks(ELSEWHERE, &daemon.address, "GET", "/", &[]);
+            preset == "airgap" || answer.header(field).is_some_and(|policy| policy.contains("inside.example"))
+        });
+        let refused = get(&daemon.address, "/");
+        assert_eq!((refused.status, refused.header(field)), (403, None), "{preset}");
+    }
+}

@@ -99,10 +99,16 @@ fn flip(path: &Path, at: u64) {
     file.set_modified(times.modified().unwrap()).unwrap();
 }
 
-/// As if nobody had read it for so long.
-fn age(path: &Path, days: u64) {
-    let file = std::fs::File::open(path).unwrap();
-    file.set_modified(SystemTime::now() - Duration::from_hours(24 * days)).unwrap();
+/// As if it had come so long ago, and nobody had read it since.
+fn age(host: &Host, id: &str, days: u64) {
+    let then = SystemTime::now() - Duration::from_hours(24 * days);
+    let then = docwharf::model::units::show_time(then);
+    for receipt in std::fs::read_dir(host.path("store/receipts").join(id)).unwrap() {
+        let path = receipt.unwrap().path();
+        let mut told: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        told["time"] = json!(then);
+        std::fs::write(&path, told.to_string()).unwrap();
+    }
 }
 
 /// Within the compressed data of the first page.
@@ -143,6 +149,7 @@ fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over(
     until("the mended version is served", || is_served(&daemon, "two"));
     assert_eq!(host.status()["damaged"], Value::Null);
     end(&mut host.command(&["store", "verify"])).expect(0);
+    assert!(host.told("damaged") == 1 && host.told("fell back") == 2, "found once, and fallen back at the restart");
 }
 
 #[test]
@@ -155,7 +162,7 @@ fn what_the_source_still_has_is_brought_again_without_anybody() {
     let image = host.file(&two, "site.zip");
     let good = std::fs::read(&image).unwrap();
     flip(&image, IN_A_PAGE);
-    age(&image, 8);
+    age(&host, &two, 8);
     let daemon = host.run();
     until("it is found and mended", || host.log().contains("is damaged") && host.status()["damaged"] == Value::Null);
     until("it is served again", || host.status()["daemon"]["served"] == json!(two));
@@ -168,11 +175,11 @@ fn a_version_has_its_turn_after_a_week_and_not_before() {
     let host = Host::new();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
     let day = |status: &Value| status["activeProved"].as_str().map(|time| time[..10].to_owned());
-    age(&host.file(&two, "site.zip"), 6);
+    age(&host, &two, 6);
     let six_days_ago = day(&host.status());
     // The other one is due and damaged, so its turn is seen to end; by then the active one would have had its own.
     flip(&host.file(&one, "site.zip"), IN_A_PAGE);
-    age(&host.file(&one, "site.zip"), 8);
+    age(&host, &one, 8);
     let mut daemon = host.run();
     until("the older one is found", || host.status()["damaged"] == json!(one));
     assert_eq!(day(&host.status()), six_days_ago, "not due yet");
@@ -181,7 +188,7 @@ fn a_version_has_its_turn_after_a_week_and_not_before() {
     assert!(refused.code == Some(8) && refused.stderr.contains("damaged"), "{refused:?}");
     daemon.signal("TERM");
     daemon.wait(Duration::from_secs(10));
-    age(&host.file(&two, "site.zip"), 7);
+    age(&host, &two, 7);
     let _daemon = host.run();
     until("its turn has come", || day(&host.status()) > six_days_ago);
 }
@@ -217,7 +224,7 @@ fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
     let one = id(&host.status()["active"]);
     let long = std::fs::metadata(host.file(&one, "site.zip")).unwrap().len();
     flip(&host.file(&one, "site.zip"), long / 2);
-    age(&host.file(&one, "site.zip"), 8);
+    age(&host, &one, 8);
     let daemon = host.run();
     until("it is found", || host.status()["damaged"] == json!(one));
     until("it is told", || host.log().contains("there is no other to serve"));
@@ -229,7 +236,7 @@ fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
     let whole = "a line of one\n".repeat(20_000);
     until("the mended version is served", || http::get(&daemon.address, "/long").text() == whole);
     assert_eq!(host.status()["damaged"], Value::Null);
-    assert_eq!(host.told("damaged"), 1, "it is told once, however long it lasts");
+    assert_eq!((host.told("damaged"), host.told("mended")), (1, 1), "each is told once, however long it lasts");
 }
 
 #[test]
@@ -252,12 +259,31 @@ fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
 }
 
 #[test]
+fn what_the_file_system_says_of_an_image_is_no_proof() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let before = host.status()["activeProved"].clone();
+    let image = std::fs::File::open(host.file(&two, "site.zip")).unwrap();
+    image.set_modified(SystemTime::now() + Duration::from_hours(1000)).unwrap();
+    assert_eq!(host.status()["activeProved"], before);
+}
+
+#[test]
+fn a_disk_is_not_read_all_the_time() {
+    let host = Host::new();
+    let text = std::fs::read_to_string(host.path("c.toml")).unwrap();
+    std::fs::write(host.path("c.toml"), text.replace("[server]", "scrub = \"20s\"\n[server]")).unwrap();
+    let ended = end(&mut host.command(&["config", "check"])).expect(2);
+    assert!(ended.stderr.contains("store.scrub") && ended.stderr.contains("at least 10m"), "{}", ended.stderr);
+}
+
+#[test]
 fn never_means_never() {
     let host = Host::new();
     let text = std::fs::read_to_string(host.path("c.toml")).unwrap();
     std::fs::write(host.path("c.toml"), text.replace("[server]", "scrub = \"0s\"\n[server]")).unwrap();
     let two = id(&host.status()["active"]);
-    age(&host.file(&two, "site.zip"), 30);
+    age(&host, &two, 30);
     let mut daemon = host.run();
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::units::parse_duration;
 use crate::store::space::Allowance;
 
 use super::checker::Checker;
@@ -12,9 +13,16 @@ const KEEP: usize = 3;
 /// A version is proved again after so long.
 const SCRUB: Duration = Duration::from_hours(7 * 24);
 
+/// Reading faster than this would be all that the disk does.
+const SHORTEST: Duration = Duration::from_mins(10);
+
 /// None: never.
 pub(super) fn scrub(checker: &mut Checker<'_>) -> Option<Duration> {
-    Some(checker.duration("store.scrub", Duration::ZERO).unwrap_or(SCRUB)).filter(|every| !every.is_zero())
+    let every = checker.parsed("store.scrub", |text| match parse_duration(text)? {
+        every if every.is_zero() || every >= SHORTEST => Ok(every),
+        _ => Err("at least 10m is needed, or 0s for never".to_owned()),
+    });
+    Some(every.unwrap_or(SCRUB)).filter(|every| !every.is_zero())
 }
 
 pub(super) fn check(checker: &mut Checker<'_>) -> Allowance {

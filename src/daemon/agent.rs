@@ -61,6 +61,8 @@ pub(super) struct Agent {
     pub(super) shown: Option<VersionId>,
     /// Whether that is damaged, and to be opened anew once it is mended.
     pub(super) is_stale: bool,
+    /// The version that is damaged, until it is served again.
+    pub(super) lost: Option<VersionId>,
     /// When the source is looked at next, and why.
     pub(super) agenda: Agenda,
     pub(super) watch: Watch,
@@ -147,6 +149,7 @@ impl Agent {
             publisher,
             shown,
             is_stale: false,
+            lost: None,
             agenda: Agenda::new(Instant::now()),
             watch,
             inbox,

@@ -12,6 +12,7 @@ use crate::admin::wire::{Order, Reply, Told, Verb};
 use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
 use crate::site::sealed::Sealed;
+use crate::store::keeper::Keeper;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::staged::staged;
@@ -172,6 +173,11 @@ impl Agent {
         self.site.show(version);
         self.shown = Some(id);
         self.is_stale = false;
+        if self.lost == Some(id) {
+            self.lost = None;
+            tracing::info!("version {} is whole again and served", id.short());
+            self.writer.note("docwharf run", "mended", Some(id), None);
+        }
         // Whoever is told that it is served may ask at once.
         self.live.tell(|now| now.served = Some(id));
     }

@@ -154,6 +154,7 @@ impl Agent {
         }
         let instead = self.next_best(id).await;
         let short = id.short();
+        self.lost = Some(id);
         if let Some((other, version)) = instead {
             let other_short = other.short();
             tracing::error!(

@@ -1,7 +1,7 @@
 //! What goes along with every answer, whatever it is.
 
 use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS};
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use crate::model::version::VersionId;
 use crate::site::outside::csp;
@@ -107,7 +107,10 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
-    police(site, version, request, response);
+    // A refusal tells those who may not read nothing, neither which hosts the site needs. It has no scripts.
+    if response.status() != StatusCode::FORBIDDEN {
+        police(site, version, request, response);
+    }
     insist_on_tls(site, request, response.headers_mut());
     keep_private(site, response.headers_mut());
     // Last, because whoever writes a rule knows what is there.

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::base::durable;
-use crate::model::units::{now, parse_time, unix_seconds};
+use crate::model::units::{now, parse_time};
 use crate::model::version::VersionId;
 
 use super::writer::{Writer, json};
@@ -87,11 +87,10 @@ impl Store {
     pub fn proved(&self) -> BTreeMap<VersionId, i64> {
         let book = self.book();
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
-            let id = version.id;
-            let sealed = fs::metadata(self.version_dir(id).join(IMAGE)).and_then(|metadata| metadata.modified());
-            let read = book.proved.get(&id).and_then(|time| parse_time(time));
-            // A version that was mended is younger than what the book knows.
-            (id, sealed.ok().map(unix_seconds).max(read).unwrap_or(0))
+            // Each arrival was a proof; what the file system says of the image is not: whatever damages it may set that.
+            let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
+            let read = book.proved.get(&version.id).and_then(|time| parse_time(time));
+            (version.id, arrived.max(read).unwrap_or(0))
         });
         times.collect()
     }

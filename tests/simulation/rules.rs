@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     pub(crate) ordered: bool,
     /// A write of the record has failed since the work under way began.
     pub(crate) write_failed: bool,
-    /// How the last sync ended could not be written down.
+    /// How a sync ended could not be written down, and none has gone well since.
     pub(crate) unrecorded: bool,
     /// History has lost a line.
     pub(crate) untold: bool,
@@ -68,7 +68,7 @@ impl Rules {
     pub(crate) fn excuse(&mut self) {
         self.quiet.clear();
         self.patience = Duration::ZERO;
-        self.failures = 0;
+        (self.failures, self.unrecorded) = (0, false);
     }
 
     /// What is counted by the wall's clock may be over sooner: the waiting of a process that comes back, and that of
@@ -80,10 +80,11 @@ impl Rules {
 
     /// How a sync has ended.
     pub(crate) fn ended(&mut self, result: &Result<Report, SyncError>, now: Duration, interval: Duration) {
-        self.unrecorded = self.write_failed;
+        // Until one goes well: what was written down later counts from what was written down before.
+        self.unrecorded |= self.write_failed;
         match result {
             Ok(Report { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
-            Ok(_) => self.failures = 0,
+            Ok(_) => (self.failures, self.unrecorded) = (0, self.write_failed),
             Err(error) => {
                 self.failures += 1;
                 let at_least = backoff::after(self.failures).min(interval).mul_f64(0.9);
@@ -312,7 +313,9 @@ impl Sim {
                 s.rules.excuse();
             }
             s.rules.unsure |= s.rules.ordered;
-            (std::mem::take(&mut s.rules.ordered), s.rules.will)
+            // What could not be synced was not promised: it may be there until the power goes, and not afterwards.
+            let is_open = std::mem::take(&mut s.rules.ordered) || s.rules.write_failed;
+            (is_open, s.rules.will)
         });
         // What was being typed has been done or not.
         let now = self.with(|s| s.will());

@@ -91,7 +91,8 @@ const SITES: [&str; 4] = ["eldest", "old", "newer", "other"];
 impl Scenario {
     /// `prepare` brings about what is there before.
     fn new(name: &'static str, host: Host, upstream: Option<Upstream>, prepare: &[&[&str]], doing: Doing) -> Scenario {
-        let host = host.set("store.path", text("disk/store"));
+        // What is read again beside serving would come in between at any moment.
+        let host = host.set("store.path", text("disk/store")).set("store.scrub", text("0s"));
         std::fs::create_dir_all(host.path("disk/store")).expect("a folder");
         let mut ids = BTreeMap::new();
         for name in SITES {

@@ -325,7 +325,8 @@ mod tests {
                 assert!(width(line) <= least, "{} columns of {columns}: {line}", width(line));
             }
         }
-        assert!(draw(&report, None, false).contains(&"x".repeat(900)));
+        // Elsewhere what is longest loses its middle.
+        assert!(draw(&report, None, false).contains(&"x".repeat(450)));
     }
 
     #[test]
