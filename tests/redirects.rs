@@ -457,7 +457,11 @@ fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_s
         ("csp = \"airgap\"\n", &[("link", Some(INSIDE))]),
         (
             "[access]\nallow = [\"127.0.0.0/8\"]\n",
-            &[("cache-control", Some("private, no-cache")), ("cdn-cache-control", None), ("access-control-allow-origin", None)],
+            &[
+                ("cache-control", Some("private, no-cache")),
+                ("cdn-cache-control", None),
+                ("access-control-allow-origin", None),
+            ],
         ),
         (
             "frames = \"any\"\n[access]\nallow = [\"127.0.0.0/8\"]\n[[server.headers]]\nsource = \"/*\"\n\

@@ -145,11 +145,14 @@ impl Keeper for Sim {
             self.crash();
         }
         if self.happens(self.with(|s| s.faults.disk)) {
-            self.with(|s| s.rules.write_failed = true);
+            self.with(|s| (s.rules.write_failed, s.rules.unsynced) = (true, true));
             // In its place, but nobody knows for how long.
             return Err(self.store_error("sync the record", io::Error::other("EIO")));
         }
-        self.with(|s| s.disk.sync_record());
+        self.with(|s| {
+            s.rules.unsynced = false;
+            s.disk.sync_record();
+        });
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Rules {
     pub(crate) write_failed: bool,
     /// How a sync ended could not be written down, and none has gone well since.
     pub(crate) unrecorded: bool,
+    /// The record that is there has not been synced, and nobody was promised anything.
+    pub(crate) unsynced: bool,
     /// History has lost a line.
     pub(crate) untold: bool,
     /// The process died while an order was being carried out.
@@ -314,7 +316,8 @@ impl Sim {
             }
             s.rules.unsure |= s.rules.ordered;
             // What could not be synced was not promised: it may be there until the power goes, and not afterwards.
-            let is_open = std::mem::take(&mut s.rules.ordered) || s.rules.write_failed;
+            let is_unsynced = std::mem::take(&mut s.rules.unsynced);
+            let is_open = std::mem::take(&mut s.rules.ordered) || is_unsynced;
             (is_open, s.rules.will)
         });
         // What was being typed has been done or not.
