@@ -41,7 +41,7 @@ pub struct Status {
     /// All of those.
     #[serde(default)]
     pub damaged_versions: Vec<VersionId>,
-    /// When every byte of the active version was read last and found good, or when it was sealed.
+    /// When every byte of the active version was read last and found good, or when it arrived last.
     #[serde(default)]
     pub active_proved: Option<String>,
     /// Who stopped automatic activation.

@@ -78,7 +78,7 @@ impl Store {
         self.has(id) && !self.is_suspect(id)
     }
 
-    /// When a version was proved last, in seconds since 1970: by reading it again, or when it was sealed.
+    /// When a version was proved last, in seconds since 1970: by reading it again, or when it arrived last.
     pub fn proved_at(&self, id: VersionId) -> Option<i64> {
         self.proved().get(&id).copied()
     }
