@@ -669,3 +669,28 @@ fn what_docwharf_itself_calls_versions_is_no_label() {
         assert!(ended.stderr.contains("what docwharf itself calls versions"), "{}", ended.stderr);
     }
 }
+
+#[test]
+fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_again_from_it() {
+    use std::io::Write;
+    let host = Host::new("");
+    for text in ["one", "two"] {
+        host.put(&site(text));
+        host.ok(&["sync"]);
+    }
+    host.ok(&["rollback"]);
+    let held = host.status();
+    let path = host.path("store/history.jsonl");
+    let line = r#"{"time":"2026-11-21T10:00:00Z","who":"x","what":"refused","note":"not a bundle"}"#;
+    let many = usize::try_from(docwharf::store::history::MOST).unwrap() / line.len();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(format!("{line}\n").repeat(many).as_bytes()).unwrap();
+    host.put(&site("three"));
+    host.ok(&["sync"]);
+    assert!(std::fs::metadata(&path).unwrap().len() < docwharf::store::history::MOST, "it is cut");
+    std::fs::write(host.path("store/state.json"), "{").unwrap();
+    host.ok(&["sync"]);
+    let again = host.status();
+    assert_eq!(again["active"]["id"], held["active"]["id"]);
+    assert!(again["hold"].is_object(), "the hold has outlived history and record: {again}");
+}

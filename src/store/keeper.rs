@@ -10,6 +10,9 @@ use super::record::Record;
 use super::space::{Allowance, Taken, Wanted, held_by_then, surplus};
 use super::{Event, Receipt, StoreError, Stored};
 
+/// What, of which version, and further words: see [`Event`].
+pub type Told = (&'static str, Option<VersionId>, Option<String>);
+
 /// Effects, each of which is done as a whole or not at all, and what follows from them.
 pub trait Keeper {
     /// Seconds since 1970.
@@ -73,6 +76,30 @@ pub trait Keeper {
             }
             Ok(result)
         })
+    }
+
+    /// What a person changes in the record, and the line of history that tells of it, if there is one to write. It is
+    /// written also when the change is in place and only could not be made durable: a record that is lost afterwards is
+    /// made again from history.
+    fn change_and_tell<T>(
+        &self,
+        who: &str,
+        change: impl FnOnce(&mut Record) -> T,
+        tell: impl FnOnce(&T) -> Option<Told>,
+    ) -> Result<T, StoreError> {
+        let mut wanted = None;
+        let mut told = None;
+        let changed = self.change(|record| {
+            let result = change(record);
+            told = tell(&result);
+            wanted = Some(record.clone());
+            result
+        });
+        let is_in_place = changed.is_ok() || self.record().is_ok_and(|record| Some(record) == wanted);
+        if let Some((what, version, note)) = told.filter(|_| is_in_place) {
+            self.note(who, what, version, note);
+        }
+        changed
     }
 
     /// Writes the record that a sync carries along, having taken over what a person has decided meanwhile.

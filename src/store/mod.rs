@@ -21,6 +21,7 @@
 
 pub mod asked;
 pub mod derived;
+pub mod history;
 pub mod keeper;
 mod owner;
 pub mod prune;
@@ -30,8 +31,7 @@ pub mod rot;
 pub mod space;
 pub mod writer;
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
+pub use history::Event;
 use record::Record;
 
 /// Why the store did not do what was asked.
@@ -140,24 +141,6 @@ pub struct Receipt {
     pub sent_bytes: Option<u64>,
 }
 
-/// One line of history.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Event {
-    /// When, RFC 3339.
-    pub time: String,
-    /// Who.
-    pub who: String,
-    /// What: `imported`, `activated`, `rolled back`, `held`, `released`, `refused`, `pruned`.
-    pub what: String,
-    /// Which version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<VersionId>,
-    /// Further words: a label, a reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub note: Option<String>,
-}
-
 /// A version as it lies in the store.
 #[derive(Debug, Clone)]
 pub struct Stored {
@@ -254,21 +237,6 @@ impl Store {
             entries.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok()).collect();
         receipts.sort_by(|a, b| a.time.cmp(&b.time));
         receipts
-    }
-
-    /// History, oldest first; a torn line is dropped.
-    pub fn history(&self) -> Result<Vec<Event>, StoreError> {
-        let path = self.root.join(writer::HISTORY);
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(source) => {
-                return Err(StoreError::Io { doing: "read", path, source });
-            }
-        };
-        // By bytes: what a power cut makes of a line need not be text, and must not hide those behind it.
-        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-        Ok(lines.filter_map(|line| serde_json::from_slice(&line).ok()).collect())
     }
 
     /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.

@@ -1,7 +1,7 @@
 //! The one writer of a store: staging, commit, the record, history.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,7 @@ use crate::model::version::VersionId;
 use super::keeper::Keeper;
 use super::record::{self, Record};
 use super::space::{Taken, free_bytes};
-use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, Stored, owner};
-
-/// The history's file name.
-pub const HISTORY: &str = "history.jsonl";
+use super::{CONTROL, Event, IMAGE, INDEX, Receipt, Store, StoreError, Stored, history, owner};
 
 /// A store held open for writing.
 #[derive(Debug)]
@@ -281,19 +278,9 @@ impl Keeper for Writer {
     }
 
     fn append(&self, event: &Event) {
-        let path = self.store.root.join(HISTORY);
-        let result = serde_json::to_vec(event).map_err(std::io::Error::from).and_then(|mut line| {
-            line.push(b'\n');
-            let mut file =
-                OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path)?;
-            if !ends_a_line(&path)? {
-                // A torn line from a crash must not swallow this one.
-                line.insert(0, b'\n');
-            }
-            file.write_all(&line)?;
-            file.sync_data()
-        });
-        if let Err(error) = result {
+        let path = self.store.root.join(history::FILE);
+        let is_here = |id| self.store.has(id);
+        if let Err(error) = history::append(&path, event).and_then(|()| history::bound(&self.store.root, is_here)) {
             tracing::warn!("cannot write {}: {}", path.display(), words(&error));
         }
     }
@@ -342,18 +329,6 @@ pub(super) fn sweep_unrenamed(dir: &Path) -> Result<(), StoreError> {
         }
     }
     Ok(())
-}
-
-fn ends_a_line(path: &Path) -> std::io::Result<bool> {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut file = File::open(path)?;
-    if file.metadata()?.len() == 0 {
-        return Ok(true);
-    }
-    let mut last = [0];
-    file.seek(SeekFrom::End(-1))?;
-    file.read_exact(&mut last)?;
-    Ok(last == *b"\n")
 }
 
 fn write_sealed(path: &Path, bytes: &[u8]) -> std::io::Result<()> {

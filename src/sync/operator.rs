@@ -3,8 +3,9 @@
 use crate::model::units::show_unix;
 use crate::model::version::VersionId;
 use crate::seal::Effort;
+use crate::store::history::BY_HAND;
 use crate::store::keeper::Keeper;
-use crate::store::record::Hold;
+use crate::store::record::{Hold, Record};
 use crate::store::{StoreError, named};
 
 use super::decide::{Asker, NEVER, decide, outcome, tell_history};
@@ -12,9 +13,6 @@ use super::settle::{Report, read_record};
 use super::staged::{Waits, staged};
 use super::workshop::Workshop;
 use super::{Intent, SyncError};
-
-/// How history ends what it says of a version that a person has activated and so holds.
-pub(super) const BY_HAND: &str = " by hand";
 
 /// A version that a person has chosen, ready to be served.
 pub type Chosen<W> = (VersionId, <W as Workshop>::Opened);
@@ -30,8 +28,8 @@ pub fn activate<W: Workshop>(shop: &W, name: &str, who: &str, intent: &Intent) -
     if waits == Some(id) {
         let sealed = opened(shop, id, effort)?;
         let when = show_unix(shop.now());
-        shop.change(|record| record.activate(id, &when))?;
-        shop.note(who, "activated", Some(id), Some("promoted".to_owned()));
+        let told = ("activated", Some(id), Some("promoted".to_owned()));
+        shop.change_and_tell(who, |record| record.activate(id, &when), |()| Some(told))?;
         return Ok((id, sealed));
     }
     hold_at(shop, id, who, effort, "activated", format!("activated {name}{BY_HAND}"))
@@ -54,18 +52,18 @@ fn hold_at<W: Workshop>(
     id: VersionId,
     who: &str,
     effort: &Effort,
-    what: &str,
+    what: &'static str,
     why: String,
 ) -> Result<Chosen<W>, SyncError> {
     let sealed = opened(shop, id, effort)?;
     let when = show_unix(shop.now());
     let said = (what == "activated").then(|| why.clone());
-    shop.change(|record| {
+    let choose = |record: &mut Record| {
         record.activate(id, &when);
-        record.hold = Some(Hold { who: who.to_owned(), when, why });
-    })?;
+        record.hold = Some(Hold { who: who.to_owned(), when: when.clone(), why });
+    };
     // Should the record be lost, history has to tell this from what became active by itself.
-    shop.note(who, what, Some(id), said);
+    shop.change_and_tell(who, choose, |()| Some((what, Some(id), said)))?;
     Ok((id, sealed))
 }
 
@@ -73,12 +71,11 @@ fn hold_at<W: Workshop>(
 pub fn hold<K: Keeper>(shop: &K, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
     read_record(shop)?;
     let when = show_unix(shop.now());
-    let active = shop.change(|record| {
+    let hold = |record: &mut Record| {
         record.hold = Some(Hold { who: who.to_owned(), when, why: why.to_owned() });
         record.active
-    })?;
-    shop.note(who, "held", active, Some(why.to_owned()));
-    Ok(active)
+    };
+    Ok(shop.change_and_tell(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
 }
 
 /// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
@@ -91,11 +88,9 @@ pub fn release<W: Workshop>(shop: &W, intent: &Intent, who: &str) -> Result<(boo
 /// The first half of a release, which takes no time: from here on nothing is held. `false` if nothing was.
 pub fn end_hold<K: Keeper>(shop: &K, who: &str) -> Result<bool, SyncError> {
     read_record(shop)?;
-    let (was_held, stayed) = shop.change(|record| (record.hold.take().is_some(), record.active))?;
-    if was_held {
-        shop.note(who, "released", stayed, None);
-    }
-    Ok(was_held)
+    let end = |record: &mut Record| (record.hold.take().is_some(), record.active);
+    let tell = |&(was_held, stayed): &(bool, Option<VersionId>)| was_held.then_some(("released", stayed, None));
+    Ok(shop.change_and_tell(who, end, tell)?.0)
 }
 
 /// The second half, which may take the gate seconds. If `stop` says yes while pages have to be read, nothing is decided:

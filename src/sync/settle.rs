@@ -7,13 +7,11 @@ use std::time::Duration;
 use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
-use crate::store::Event;
 use crate::store::keeper::Keeper;
 use crate::store::record::{Hold, Labelled, Record};
 
 use super::bring::{Arrival, Brought, bring};
 use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
-use super::operator::BY_HAND;
 use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError, room};
 
@@ -65,7 +63,7 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     record.newest = versions.first().map(|version| version.id);
     let history = keeper.history()?;
     // Not every version is meant to be active: what was so last is told by history.
-    let last = history.iter().rev().filter(|event| matches!(event.what.as_str(), "activated" | "rolled back"));
+    let last = history.iter().rev().filter(|event| event.is_activation());
     let last = last.filter_map(|event| event.version).find(|&id| keeper.has(id));
     // With a history that tells of no activation, there has been none.
     record.active = last.or(record.newest.filter(|_| history.is_empty()));
@@ -82,12 +80,7 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
         }
     }
     // The operator's last word outlives the record.
-    let is_word = |event: &&Event| match event.what.as_str() {
-        "held" | "rolled back" | "released" => true,
-        "activated" => event.note.as_ref().is_some_and(|note| note.ends_with(BY_HAND)),
-        _ => false,
-    };
-    let last = history.iter().rev().find(is_word);
+    let last = history.iter().rev().find(|event| event.is_word());
     if let Some(event) = last.filter(|event| event.what != "released") {
         record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
         let why = event.note.clone().unwrap_or_else(|| event.what.clone());

@@ -158,10 +158,13 @@ impl Keeper for Sim {
 
     fn append(&self, event: &Event) {
         self.operation(|| format!("history: {} {:?}", event.what, event.note));
-        if self.disk_fails(SMALL).is_none() {
+        let is_told = self.disk_fails(SMALL).is_none();
+        if is_told {
             self.with(|s| s.disk.history.push(event.clone()));
-        } else {
-            self.with(|s| s.rules.untold = true);
+        }
+        if event.is_word() {
+            // The last word counts: one that was told makes good what was lost before.
+            self.with(|s| s.rules.untold = !is_told);
         }
     }
 
