@@ -12,11 +12,13 @@
 
 mod body;
 mod bundles;
+pub mod db;
 mod domain;
 mod jobs;
 mod key;
 mod links;
 mod routes;
+pub mod source;
 mod survey;
 mod worker;
 

@@ -1,0 +1,214 @@
+//! What outlives the process: one `SQLite` database, written by one thread.
+//!
+//! Whatever was acknowledged is on disk: the log is synced with each commit. Those who write at the same time share a
+//! commit, each in a savepoint of his own, so that one who fails undoes nothing of the others.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, Transaction};
+use tokio::sync::oneshot;
+
+/// Writers that may wait; beyond them callers wait to be let in.
+const WAITING: usize = 1024;
+/// How many share a commit.
+const TOGETHER: usize = 256;
+/// Connections that read and are kept open.
+const READERS: usize = 4;
+/// How long another process (`origin key`, an import) may keep the database locked.
+const BUSY: Duration = Duration::from_secs(20);
+
+/// Why the database did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// `SQLite` says no.
+    #[error("the database {} failed; is its disk full, or does it belong to somebody else?", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// It was made by a later docwharf.
+    #[error("the database {} was made by a later docwharf (format {found}, this one knows {known}); use that one", path.display())]
+    Later {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: usize,
+        /// Ours.
+        known: usize,
+    },
+    /// It is being closed.
+    #[error("the database is closed: the origin is stopping")]
+    Closed,
+}
+
+/// Tells whoever waits, once it is known whether the commit has failed.
+type Tell = Box<dyn FnOnce(Option<&rusqlite::Error>) + Send>;
+/// What is to be done in a transaction, or why there is none.
+type Work = Box<dyn FnOnce(Result<&Transaction<'_>, &rusqlite::Error>) -> Tell + Send>;
+
+/// The database.
+#[derive(Debug)]
+pub struct Database {
+    path: PathBuf,
+    writer: SyncSender<Work>,
+    readers: Mutex<Vec<Connection>>,
+}
+
+/// The tables, format by format; a database has run the first `user_version` of them. Never changed once released, only
+/// added to.
+const FORMATS: &[&str] = &[include_str!("tables.sql")];
+
+impl Database {
+    /// Opens the database at `path`, making it or bringing it up to date.
+    pub fn open(path: &Path) -> Result<Database, DatabaseError> {
+        let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
+        let mut connection = connect(path, OpenFlags::default()).map_err(failed)?;
+        migrate(&mut connection, path)?;
+        let (writer, works) = sync_channel(WAITING);
+        std::thread::Builder::new()
+            .name("database".to_owned())
+            .spawn(move || write(connection, &works))
+            .map_err(|error| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
+        Ok(Database { path: path.to_owned(), writer, readers: Mutex::default() })
+    }
+
+    fn failed(&self) -> impl Fn(rusqlite::Error) -> DatabaseError {
+        |source| DatabaseError::Sqlite { path: self.path.clone(), source }
+    }
+
+    /// Hands `work` to the writing thread; the receiver has its result once that is on disk.
+    fn hand_over<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<oneshot::Receiver<rusqlite::Result<T>>, DatabaseError> {
+        let (tell, told) = oneshot::channel();
+        let work: Work = Box::new(move |transaction| {
+            let result = transaction.map_err(same).and_then(|transaction| apart(transaction, work));
+            Box::new(move |failure| {
+                let result = match failure {
+                    Some(error) if result.is_ok() => Err(same(error)),
+                    _ => result,
+                };
+                // Whoever has gone does not want to know.
+                let _ = tell.send(result);
+            })
+        });
+        self.writer.send(work).map_err(|_| DatabaseError::Closed)?;
+        Ok(told)
+    }
+
+    /// Changes the database; what comes back is on disk. Waits; not to be called on a thread that serves.
+    pub fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let told = self.hand_over(work)?;
+        told.blocking_recv().map_err(|_| DatabaseError::Closed)?.map_err(self.failed())
+    }
+
+    /// Reads from the database, as it was after some commit. Waits for the disk; not to be called on a thread that serves.
+    pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, DatabaseError> {
+        let kept = self.readers().pop();
+        let connection = match kept {
+            Some(connection) => connection,
+            None => connect(&self.path, OpenFlags::default()).map_err(self.failed())?,
+        };
+        // Several queries of one reader see one state.
+        let result = connection.unchecked_transaction().and_then(|transaction| work(&transaction));
+        let mut readers = self.readers();
+        if readers.len() < READERS {
+            readers.push(connection);
+        }
+        result.map_err(self.failed())
+    }
+
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // With a write-ahead log NORMAL may lose the newest commits with the power; FULL does not.
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError> {
+    let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
+    // Two that open a new one at the same time take turns.
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failed)?;
+    let found: usize =
+        transaction.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)? as usize;
+    if found > FORMATS.len() {
+        return Err(DatabaseError::Later { path: path.to_owned(), found, known: FORMATS.len() });
+    }
+    for tables in &FORMATS[found..] {
+        transaction.execute_batch(tables).map_err(failed)?;
+    }
+    transaction.pragma_update(None, "user_version", FORMATS.len() as u32).map_err(failed)?;
+    transaction.commit().map_err(failed)
+}
+
+/// The writing thread: until nobody is left who could write.
+fn write(mut connection: Connection, works: &Receiver<Work>) {
+    while let Ok(first) = works.recv() {
+        let (mut told, works) = (Vec::new(), std::iter::once(first).chain(works.try_iter()).take(TOGETHER));
+        let committed = together(&mut connection, works, &mut told);
+        if let Err(error) = &committed {
+            tracing::error!("cannot write to the database: {error}");
+        }
+        for tell in told {
+            tell(committed.as_ref().err());
+        }
+    }
+}
+
+fn together(
+    connection: &mut Connection,
+    works: impl Iterator<Item = Work>,
+    told: &mut Vec<Tell>,
+) -> rusqlite::Result<()> {
+    match connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate) {
+        Ok(transaction) => {
+            told.extend(works.map(|work| work(Ok(&transaction))));
+            transaction.commit()
+        }
+        Err(error) => {
+            told.extend(works.map(|work| work(Err(&error))));
+            Err(error)
+        }
+    }
+}
+
+/// Does `work` in a savepoint: all of it or nothing.
+fn apart<T>(
+    transaction: &Transaction<'_>,
+    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    transaction.execute_batch("SAVEPOINT apart")?;
+    match work(transaction) {
+        Ok(result) => transaction.execute_batch("RELEASE apart").map(|()| result),
+        Err(error) => {
+            transaction.execute_batch("ROLLBACK TO apart; RELEASE apart")?;
+            Err(error)
+        }
+    }
+}
+
+/// The same failure for each of those who shared a commit.
+fn same(error: &rusqlite::Error) -> rusqlite::Error {
+    match error {
+        rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
+        other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
+    }
+}
