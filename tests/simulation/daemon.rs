@@ -185,11 +185,11 @@ impl Sim {
             Work::Import(.., force) => (*force, false, false),
             Work::Release => (false, false, false),
         };
-        let intent = self.with(|s| {
+        let (intent, began) = self.with(|s| {
             s.daemon.running = Some((gives_way, is_sync));
             s.rules.write_failed = false;
             s.intent = s.daemon.config.clone();
-            s.intent.clone()
+            (s.intent.clone(), s.elapsed)
         });
         self.stop.store(false, Ordering::Relaxed);
         self.tell(|| format!("--- {work:?}"));
@@ -216,6 +216,7 @@ impl Sim {
             Ok(report) => format!("--- {:?} {:?}", report.outcome, report.saw),
             Err(error) => format!("--- {error}"),
         });
+        self.check_given_up(&result, began);
         self.with(|s| {
             s.daemon.running = Some((false, false));
             if let Work::Sync(..) = work {

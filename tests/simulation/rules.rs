@@ -106,6 +106,16 @@ impl State {
         self.disk.record.as_ref().map_or_else(Vec::new, jobs)
     }
 
+    /// A version that `after` names, that `before` does not, and that is not there yet: if the machine stopped now, it would
+    /// be named for nothing.
+    fn named_too_early(&self, before: &Record, after: &Record) -> Option<VersionId> {
+        let named = |record: &Record| -> Vec<VersionId> {
+            record.newest.into_iter().chain(record.labels.values().map(|label| label.version)).collect()
+        };
+        let before = named(before);
+        named(after).into_iter().find(|id| !before.contains(id) && !self.disk.versions.contains_key(id))
+    }
+
     /// What the record says of it.
     pub(crate) fn will(&self) -> Will {
         match &self.disk.record {
@@ -166,6 +176,20 @@ impl Sim {
         }
     }
 
+    /// After a sync that began at this moment: what it gave up has had its time, the wall's clock telling only how old a job
+    /// was that had been started before.
+    pub(crate) fn check_given_up(&self, result: &Result<Report, SyncError>, began: Duration) {
+        let Err(SyncError::JobTimeout { id, after, .. }) = result else { return };
+        let age = self.with(|s| {
+            let job = &s.upstream.jobs[s.upstream.job(id)?];
+            let is_new = job.asked >= began;
+            Some(if is_new { s.elapsed.saturating_sub(job.asked) } else { job.age(s.elapsed, s.jumped) })
+        });
+        if let Some(age) = age.filter(|&age| age + ROUNDING < *after) {
+            self.broken(format!("{id} is given up after {:.1} s", age.as_secs_f64()));
+        }
+    }
+
     /// Jobs that have had their time and that the record has let go are ours no more, whatever is configured afterwards.
     pub(crate) fn give_up_jobs(&self) {
         self.with(|s| {
@@ -201,6 +225,9 @@ impl Sim {
             }
             if after.hold != before.hold {
                 return Some("work has changed a hold".to_owned());
+            }
+            if let Some(id) = s.named_too_early(&before, after) {
+                return Some(format!("the record names {}, which is not there", id.short()));
             }
             // One that was given by a write that has failed was never given.
             let stays = |label: &String| after.labels.contains_key(label);
