@@ -78,6 +78,11 @@ impl Database {
         Ok(Database { path: path.to_owned(), writer, readers: Mutex::default() })
     }
 
+    /// The folder that it lies in.
+    pub fn folder(&self) -> &Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
     fn failed(&self) -> impl Fn(rusqlite::Error) -> DatabaseError {
         |source| DatabaseError::Sqlite { path: self.path.clone(), source }
     }
