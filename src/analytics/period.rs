@@ -75,6 +75,12 @@ fn day_of(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
+/// The moment that `text` names as an end of a period does; a day is its first moment in UTC. The message says what is
+/// wrong.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    Moment::parse(text).map(Moment::timestamp)
+}
+
 impl Period {
     /// The period between two ends as a person writes them, which are sent as they are. The message says what is wrong.
     pub fn between(from: Option<&str>, to: Option<&str>) -> Result<Period, String> {

@@ -78,6 +78,11 @@ impl Database {
         Ok(Database { path: path.to_owned(), writer, readers: Mutex::default() })
     }
 
+    /// The folder that it lies in.
+    pub fn folder(&self) -> &Path {
+        self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
+
     fn failed(&self) -> impl Fn(rusqlite::Error) -> DatabaseError {
         |source| DatabaseError::Sqlite { path: self.path.clone(), source }
     }
@@ -180,14 +185,22 @@ fn together(
 ) -> rusqlite::Result<()> {
     match connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate) {
         Ok(transaction) => {
-            told.extend(works.map(|work| work(Ok(&transaction))));
-            transaction.commit()
+            for work in works {
+                // A full disk undoes all of a transaction, and whatever came after that would be a commit of its own.
+                let undone = transaction.is_autocommit().then(undone);
+                told.push(work(undone.as_ref().map_or(Ok(&transaction), Err)));
+            }
+            if transaction.is_autocommit() { Err(undone()) } else { transaction.commit() }
         }
         Err(error) => {
             told.extend(works.map(|work| work(Err(&error))));
             Err(error)
         }
     }
+}
+
+fn undone() -> rusqlite::Error {
+    rusqlite::Error::ToSqlConversionFailure("a write that failed has undone what shared its commit; try again".into())
 }
 
 /// Does `work` in a savepoint: all of it or nothing.
@@ -198,6 +211,8 @@ fn apart<T>(
     transaction.execute_batch("SAVEPOINT apart")?;
     match work(transaction) {
         Ok(result) => transaction.execute_batch("RELEASE apart").map(|()| result),
+        // With the transaction the savepoint has gone.
+        Err(error) if transaction.is_autocommit() => Err(error),
         Err(error) => {
             transaction.execute_batch("ROLLBACK TO apart; RELEASE apart")?;
             Err(error)
@@ -210,5 +225,117 @@ fn same(error: &rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
         other => rusqlite::Error::ToSqlConversionFailure(other.to_string().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Barrier, mpsc};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn database() -> (TempDir, Database) {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Database::open(&folder.path().join("origin.db")).unwrap();
+        (folder, db)
+    }
+
+    fn put(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<()> {
+        transaction.execute("INSERT INTO secrets (name, value) VALUES (?1, x'00')", [name]).map(drop)
+    }
+
+    fn names(db: &Database) -> Vec<String> {
+        db.read(|connection| {
+            let mut select = connection.prepare("SELECT name FROM secrets ORDER BY name")?;
+            select.query_map([], |row| row.get(0))?.collect()
+        })
+        .unwrap()
+    }
+
+    /// Keeps the writing thread until the sender says so: what is handed over meanwhile shares the next commit.
+    fn hold(db: &Database) -> mpsc::Sender<()> {
+        let ((go, gone), (begun, begins)) = (mpsc::channel(), mpsc::channel());
+        let work = move |_: &Transaction<'_>| {
+            let _ = begun.send(());
+            let _ = gone.recv();
+            Ok(())
+        };
+        drop(db.hand_over(work).unwrap());
+        begins.recv().unwrap();
+        go
+    }
+
+    #[test]
+    fn one_who_fails_undoes_nothing_of_those_who_share_the_commit() {
+        let (_folder, db) = database();
+        let held = hold(&db);
+        let before = db.hand_over(|transaction| put(transaction, "before")).unwrap();
+        let fails =
+            db.hand_over(|transaction| put(transaction, "half").and_then(|()| put(transaction, "before"))).unwrap();
+        let after = db.hand_over(|transaction| put(transaction, "after")).unwrap();
+        held.send(()).unwrap();
+        assert!(before.blocking_recv().unwrap().is_ok());
+        assert!(fails.blocking_recv().unwrap().is_err());
+        assert!(after.blocking_recv().unwrap().is_ok());
+        assert_eq!(names(&db), ["after", "before"]);
+    }
+
+    #[test]
+    fn nobody_is_told_that_it_worked_when_all_was_undone_nor_the_other_way_round() {
+        let (_folder, db) = database();
+        let held = hold(&db);
+        let before = db.hand_over(|transaction| put(transaction, "before")).unwrap();
+        // As a full disk does it: the failure ends the transaction.
+        let undo = "INSERT OR ROLLBACK INTO secrets VALUES ('x', NULL)";
+        let fails = db.hand_over(|transaction| transaction.execute_batch(undo)).unwrap();
+        let after = db.hand_over(|transaction| put(transaction, "after")).unwrap();
+        held.send(()).unwrap();
+        assert!(before.blocking_recv().unwrap().is_err());
+        assert!(fails.blocking_recv().unwrap().unwrap_err().to_string().contains("NOT NULL"));
+        assert!(after.blocking_recv().unwrap().is_err());
+        assert!(names(&db).is_empty());
+        db.write(|transaction| put(transaction, "later")).unwrap();
+        assert_eq!(names(&db), ["later"]);
+    }
+
+    #[test]
+    fn several_may_open_a_new_database_at_once_and_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, together) = (folder.path().join("origin.db"), Barrier::new(8));
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let (path, together) = (&path, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    let db = Database::open(path).unwrap();
+                    db.write(move |transaction| put(transaction, &n.to_string())).unwrap();
+                });
+            }
+        });
+        assert_eq!(names(&Database::open(&path).unwrap()).len(), 8);
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_there_after_an_abrupt_end() {
+        let (folder, db) = database();
+        for n in 0..50 {
+            db.write(move |transaction| put(transaction, &format!("{n:02}"))).unwrap();
+        }
+        // What a process leaves that is killed: its files, with nothing tidied up.
+        let left = tempfile::tempdir().unwrap();
+        for name in ["origin.db", "origin.db-wal"] {
+            std::fs::copy(folder.path().join(name), left.path().join(name)).unwrap();
+        }
+        assert_eq!(names(&Database::open(&left.path().join("origin.db")).unwrap()).len(), 50);
+    }
+
+    #[test]
+    fn a_database_of_a_later_docwharf_is_left_alone() {
+        let (folder, db) = database();
+        db.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
+        let again = Database::open(&folder.path().join("origin.db"));
+        assert!(matches!(again, Err(DatabaseError::Later { found: 99, .. })));
     }
 }

@@ -10,7 +10,9 @@
 //! download of it ends. A restart therefore forgets all jobs and makes all links invalid, which clients that follow the
 //! four steps (start, poll, link, download) do not notice unless they are in the middle of them.
 
+pub mod analytics;
 mod body;
+pub mod budget;
 mod bundles;
 pub mod db;
 mod domain;

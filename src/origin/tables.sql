@@ -73,20 +73,29 @@ CREATE TABLE deployments (
 CREATE INDEX deployments_by_branch ON deployments (project, branch, created);
 
 CREATE TABLE batches (
+    -- In the order of arrival and never given twice, also when rows are gone: a walk through pages holds on to the last
+    -- number there was when it began.
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
     project TEXT NOT NULL,
-    -- The client's own: a batch that comes again is acknowledged and not counted twice.
+    -- The client's own: a batch that comes again is acknowledged and not counted twice. `import <digest>` for a file.
     id TEXT NOT NULL,
     received INTEGER NOT NULL,
     events INTEGER NOT NULL,
-    PRIMARY KEY (project, id)
-) STRICT, WITHOUT ROWID;
-
--- One row a search; a click is part of the search that it followed.
-CREATE TABLE searches (
-    id INTEGER PRIMARY KEY,
-    project TEXT NOT NULL,
-    query TEXT NOT NULL,
-    time INTEGER NOT NULL,
-    clicked TEXT
+    searches INTEGER NOT NULL,
+    UNIQUE (project, id)
 ) STRICT;
-CREATE INDEX searches_by_time ON searches (project, time, query);
+
+-- One row a search, a click being part of the search that it followed; a row of imported totals is `count` searches,
+-- all at its time, `clicks` of which led to its page. In the order in which it is read: there is no index beside it.
+CREATE TABLE searches (
+    project TEXT NOT NULL,
+    time INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    -- Folded: terms that are the same to a reader are the same here.
+    query TEXT NOT NULL,
+    page TEXT,
+    count INTEGER NOT NULL CHECK (count > 0),
+    clicks INTEGER NOT NULL CHECK (clicks BETWEEN 0 AND count),
+    PRIMARY KEY (project, time, batch, place)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,71 @@
+//! What a batch puts into the database.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// One row: a search, or `count` of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) time: i64,
+    /// Folded.
+    pub(super) query: &'a str,
+    pub(super) page: Option<&'a str>,
+    pub(super) count: u64,
+    pub(super) clicks: u64,
+}
+
+/// How much a batch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) events: u64,
+    pub(super) searches: u64,
+}
+
+/// What was taken under an id; none if nothing was.
+pub(super) fn known(connection: &Connection, project: &str, id: &str) -> rusqlite::Result<Option<Size>> {
+    let sql = "SELECT events, searches FROM batches WHERE project = ?1 AND id = ?2";
+    let size = |row: &rusqlite::Row<'_>| Ok(Size { events: unsigned(row, 0)?, searches: unsigned(row, 1)? });
+    connection.query_row(sql, [project, id], size).optional()
+}
+
+/// A number that is never below zero: `SQLite` has no type for that.
+pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get(column).map(i64::cast_unsigned)
+}
+
+/// A batch while its rows are written, in a transaction of the caller's.
+#[derive(Debug)]
+pub(super) struct Entering<'a> {
+    project: &'a str,
+    number: i64,
+    place: i64,
+    insert: rusqlite::Statement<'a>,
+}
+
+impl<'a> Entering<'a> {
+    /// Begins a batch whose id is not known.
+    pub(super) fn begin(
+        connection: &'a Connection,
+        project: &'a str,
+        id: &str,
+        received: i64,
+        size: Size,
+    ) -> rusqlite::Result<Entering<'a>> {
+        let sql = "INSERT INTO batches (project, id, received, events, searches) VALUES (?1, ?2, ?3, ?4, ?5)";
+        connection
+            .execute(sql, params![project, id, received, size.events.cast_signed(), size.searches.cast_signed()])?;
+        let number = connection.last_insert_rowid();
+        let insert = connection.prepare(
+            "INSERT INTO searches (project, time, batch, place, query, page, count, clicks)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        Ok(Entering { project, number, place: 0, insert })
+    }
+
+    pub(super) fn push(&mut self, row: Row<'_>) -> rusqlite::Result<()> {
+        let Row { time, query, page, count, clicks } = row;
+        let (count, clicks) = (count.cast_signed(), clicks.cast_signed());
+        self.insert.execute(params![self.project, time, self.number, self.place, query, page, count, clicks])?;
+        self.place += 1;
+        Ok(())
+    }
+}

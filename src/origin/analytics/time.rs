@@ -1,0 +1,108 @@
+//! Times as milliseconds since 1970. Pure.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+/// How far ahead of ours a client's clock may be.
+pub(super) const AHEAD: Duration = Duration::from_hours(24);
+
+const NANOSECONDS: i128 = 1_000_000;
+
+/// The millisecond that it lies in.
+pub(super) fn millisecond(time: Timestamp) -> i64 {
+    // Timestamps end with the year 9999.
+    time.as_nanosecond().div_euclid(NANOSECONDS) as i64
+}
+
+/// The first millisecond that does not lie before it: where a range begins, or no longer is.
+pub(super) fn millisecond_from(time: Timestamp) -> i64 {
+    -((-time.as_nanosecond()).div_euclid(NANOSECONDS) as i64)
+}
+
+/// As RFC 3339 has it, in UTC, with a fraction only where there is one; none if no calendar has it.
+pub(super) fn text(millisecond: i64) -> Option<String> {
+    Timestamp::from_millisecond(millisecond).ok().map(|time| time.to_string())
+}
+
+/// Reads a time of RFC 3339: date, time to the second and offset, all of them there.
+pub(super) fn rfc3339(text: &str) -> Option<i64> {
+    let time: Timestamp = text.parse().ok().filter(|_| is_rfc3339(text.as_bytes()))?;
+    Some(millisecond(time))
+}
+
+/// Whether it has the form; what it says is not looked at.
+fn is_rfc3339(text: &[u8]) -> bool {
+    let is = |form: &[u8], text: &[u8]| {
+        let fits = |(form, byte): (&u8, &u8)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte.eq_ignore_ascii_case(form),
+        };
+        form.len() == text.len() && form.iter().zip(text).all(fits)
+    };
+    let Some((begin, mut rest)) = text.split_at_checked(19) else { return false };
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if digits == 0 {
+            return false;
+        }
+        rest = &fraction[digits..];
+    }
+    is(b"0000-00-00T00:00:00", begin) && (is(b"Z", rest) || is(b"+00:00", rest) || is(b"-00:00", rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_an_event_has_date_time_and_offset() {
+        for (text, millisecond) in [
+            ("1970-01-01T00:00:00Z", 0),
+            ("1970-01-01t00:00:01.2345z", 1234),
+            ("1970-01-01T02:00:00+02:00", 0),
+            ("1969-12-31T22:30:00-01:30", 0),
+            ("1969-12-31T23:59:59.9999Z", -1),
+            ("2026-11-21T15:30:10.500000000Z", 1_795_275_010_500),
+            ("1998-12-31T23:59:60Z", 915_148_799_000),
+        ] {
+            assert_eq!(rfc3339(text), Some(millisecond), "{text}");
+        }
+        for text in [
+            "",
+            "1970-01-01",
+            "1970-01-01T00:00Z",
+            "1970-01-01T00:00:00",
+            "1970-01-01 00:00:00Z",
+            "19700101T000000Z",
+            "1970-01-01T00:00:00.Z",
+            "1970-01-01T00:00:00,5Z",
+            "1970-01-01T00:00:00+0200",
+            "1970-01-01T00:00:00+02",
+            "1970-02-30T00:00:00Z",
+            "1970-01-01T24:00:00Z",
+            "1970-01-01T00:00:00+99:00",
+            "+01970-01-01T00:00:00Z",
+            "1970-01-01T00:00:00Z[UTC]",
+            " 1970-01-01T00:00:00Z",
+            "1970-01-01T00:00:0٣Z",
+        ] {
+            assert_eq!(rfc3339(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_begins_within_a_millisecond_begins_with_the_next() {
+        for (text, within, from) in [
+            ("1970-01-01T00:00:00.0010Z", 1, 1),
+            ("1970-01-01T00:00:00.0011Z", 1, 2),
+            ("1969-12-31T23:59:59.9989Z", -2, -1),
+        ] {
+            let time: Timestamp = text.parse().unwrap();
+            assert_eq!((millisecond(time), millisecond_from(time)), (within, from), "{text}");
+        }
+        assert_eq!(text(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(text(1500).as_deref(), Some("1970-01-01T00:00:01.5Z"));
+        assert_eq!(text(i64::MAX), None);
+    }
+}
