@@ -362,9 +362,9 @@ fn what_is_asked_wrongly_is_refused_with_an_error_text() {
         (r#"{"domain":"https://docs.example"}"#, 400, "scheme"),
         (r#"{"domain":"docs.example/"}"#, 400, "slash"),
         (r#"{"domain":"other.example"}"#, 400, "other.example is not served here"),
-        (r#"{"domain":"docs.example","paths":["/"]}"#, 400, "whole sites"),
+        (r#"{"domain":"docs.example","paths":["guides"]}"#, 400, "begins with /"),
         (r#"{"domain":"docs.example","version":""}"#, 400, "version"),
-        (&huge, 413, "64 KiB"),
+        (&huge, 413, "65536 bytes"),
     ] {
         let answer = origin.call("POST", JOBS, Some(body));
         assert_eq!(answer.status, status, "{}", answer.text());
@@ -663,14 +663,21 @@ fn a_download_that_has_begun_is_finished_after_the_stop() {
 
 #[test]
 fn the_api_can_be_served_within_another_program() {
-    use docwharf::origin::{Domain, Origin, Settings, serve};
+    use docwharf::origin::source::Source;
+    use docwharf::origin::{Domain, Organization, Origin, Project, Settings, serve};
     let dir = folder();
+    let project = Project {
+        id: "docs".to_owned(),
+        domain: Domain::parse(DOMAIN).unwrap(),
+        source: Source::Directory(write_site(&dir.path().join("site"), &small())),
+        exports: true,
+        previews: false,
+    };
+    let limits = docwharf::model::limits::Limits::default();
     let settings = Settings {
-        sites: [(Domain::parse(DOMAIN).unwrap(), write_site(&dir.path().join("site"), &small()))].into(),
-        key_file: key_file(dir.path(), KEY),
-        link_lifetime: Duration::from_mins(15),
-        public_url: None,
-        effort: docwharf::seal::Effort::new(docwharf::model::limits::Limits::default()),
+        organizations: vec![Organization { id: "acme".to_owned(), projects: vec![project] }],
+        key_file: Some(("acme".to_owned(), key_file(dir.path(), KEY))),
+        ..Settings::new(docwharf::seal::Effort::new(limits))
     };
     let origin = Origin::new(settings).unwrap();
     assert!(!format!("{origin:?}").contains(KEY));

@@ -157,6 +157,18 @@ fn decode(text: &str) -> Vec<u8> {
     out
 }
 
+/// A query as it was asked, but for what none may have (RFC 3986, 3.4: `pchar`, `/` and `?`).
+fn spelled(query: &str) -> String {
+    let bytes = query.as_bytes();
+    let hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let spell = |(at, &byte): (usize, &u8)| match byte {
+        b'%' if hex(at + 1) && hex(at + 2) => "%".to_owned(),
+        _ if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&byte) => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    bytes.iter().enumerate().map(spell).collect()
+}
+
 /// The files that an address may mean, the best first (rules B3).
 fn meant(address: &[u8]) -> Vec<Vec<u8>> {
     let with = |stem: &[u8], end: &[u8]| [stem, end].concat();
@@ -244,12 +256,8 @@ pub fn lookup(data: &[u8]) {
             assert!(!location.starts_with("//") && !location.starts_with("/\\"), "{target}: {location:?}");
             let home = url::Url::parse("http://site.example").and_then(|url| url.join(&location)).expect("a location");
             assert_eq!(home.host_str(), Some("site.example"), "{target}: {location:?}");
-            // As it was asked, but for what is no ASCII.
             let asked_query = target.split_once('?').map(|(_, query)| query.split('#').next().unwrap_or_default());
-            let spelled = asked_query.map(|query| {
-                let spell = |b: u8| if b.is_ascii_graphic() { char::from(b).to_string() } else { format!("%{b:02X}") };
-                query.bytes().map(spell).collect::<String>()
-            });
+            let spelled = asked_query.map(spelled);
             assert_eq!(location.split_once('?').map(|(_, query)| query.to_owned()), spelled, "{target}: {location:?}");
             let is_above = inside.is_none();
             let second = ask(&asked, Method::GET, &location).expect("a location is a target");

@@ -1,13 +1,11 @@
 //! `docwharf demo`: an origin over a tour of docwharf, and an agent that brings it in through the API, in one process
 //! and one temporary folder.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch;
@@ -16,7 +14,8 @@ use crate::base::runtime;
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
 use crate::daemon::{self, Hangup, Start};
-use crate::origin::{self, Domain, Origin, Settings};
+use crate::origin::source::Source;
+use crate::origin::{self, Domain, Organization, Origin, Project, Settings};
 use crate::seal::Effort;
 
 use super::exit::describe;
@@ -76,16 +75,17 @@ impl Demo {
         let dir = folder.path().to_owned();
         lay_out(&dir).map_err(Failure::local(format!("cannot write the demonstration into {}", dir.display())))?;
 
-        let origin = Origin::new(Settings {
-            sites: BTreeMap::from([(
-                Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
-                dir.join("site"),
-            )]),
-            key_file: dir.join("key"),
-            link_lifetime: Duration::from_mins(15),
-            public_url: None,
-            effort: Effort::new(context.limits()?),
-        })?;
+        let mut settings = Settings::new(Effort::new(context.limits()?));
+        settings.key_file = Some((DOMAIN.to_owned(), dir.join("key")));
+        let project = Project {
+            id: DOMAIN.to_owned(),
+            domain: Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
+            source: Source::Directory(dir.join("site")),
+            exports: true,
+            previews: false,
+        };
+        settings.organizations = vec![Organization { id: DOMAIN.to_owned(), projects: vec![project] }];
+        let origin = Origin::new(settings)?;
         let listeners = daemon::bind(&[([127, 0, 0, 1], 0).into()])?;
         let api = listeners[0].local_addr().map_err(Failure::local("cannot read the origin's address"))?;
         let config = dir.join("docwharf.toml");

@@ -172,7 +172,12 @@ fn origin_code(error: &OriginError) -> u8 {
         {
             2
         }
-        OriginError::Site { .. } | OriginError::Key(KeyError::Read { .. }) | OriginError::System { .. } => 8,
+        OriginError::Site { .. }
+        | OriginError::Key(KeyError::Read { .. })
+        | OriginError::Database(_)
+        | OriginError::Previews(_)
+        | OriginError::Locked(_)
+        | OriginError::System { .. } => 8,
     }
 }
 

@@ -5,6 +5,7 @@ pub mod checked;
 mod checker;
 mod gate;
 pub mod lists;
+pub mod origin;
 pub mod protection;
 mod publish;
 pub mod raw;

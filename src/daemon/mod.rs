@@ -21,11 +21,13 @@ mod work;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::origin::Origin;
+use crate::base::chain::Chain;
+use crate::origin::{Ops, Origin};
 use crate::serve::listener::{self, Answer, Listener, RESERVED_DESCRIPTORS};
 use crate::serve::log::{Log, LogSettings};
 use crate::serve::pair::{Files, Pair, PairError};
@@ -198,7 +200,17 @@ async fn hangup(signal: Option<&mut Signal>) {
 /// `serve`: one site, or whatever else answers, until a signal says stop.
 pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
-    let result = runtime.block_on(async {
+    let result = serve_in(&runtime, answerer, listeners);
+    runtime.shutdown_background();
+    result
+}
+
+fn serve_in<A: Answer>(
+    runtime: &tokio::runtime::Runtime,
+    answerer: Arc<A>,
+    listeners: Vec<Listener>,
+) -> Result<(), DaemonError> {
+    runtime.block_on(async {
         let mut signals = StopSignals::new(true)?;
         let (stop, stopped) = watch::channel(false);
         announce(&urls(&listeners));
@@ -210,21 +222,57 @@ pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<()
         }
         stop.send_replace(true);
         finish(server.await)
-    });
-    runtime.shutdown_background();
-    result
+    })
 }
 
 fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), DaemonError> {
     ended.map_err(io::Error::other).flatten().map_err(DaemonError::Died)
 }
 
-/// `origin`: the management API until a signal says stop. What it has made is gone afterwards.
-pub fn origin(origin: &Arc<Origin>, listeners: Vec<std::net::TcpListener>) -> Result<(), DaemonError> {
-    for address in listeners.iter().filter_map(|listener| listener.local_addr().ok()) {
-        tracing::info!("the API is at http://{address}/v1 (api.baseUrl)");
+/// Connections to an origin's health and metrics at a time.
+const ADMIN_CONNECTIONS: usize = 32;
+/// How often it is looked whether an origin's certificate is a new one.
+const RENEWAL: Duration = Duration::from_mins(1);
+
+/// `origin`: the management API until a signal says stop; beside it, for few, health and metrics.
+pub fn origin(
+    origin: &Arc<Origin>,
+    listeners: Vec<Listener>,
+    admin: Vec<std::net::TcpListener>,
+    pair: Option<(Arc<Tls>, Files)>,
+) -> Result<(), DaemonError> {
+    for url in urls(&listeners) {
+        tracing::info!("the API is at {url}v1 (api.baseUrl)");
     }
-    let ended = serve(Arc::clone(origin), self::listeners(listeners, None));
+    for address in admin.iter().filter_map(|listener| listener.local_addr().ok()) {
+        tracing::info!("health and metrics are at http://{address}/");
+    }
+    let runtime = runtime()?;
+    let (stop, stopped) = watch::channel(false);
+    let few = listener::serve_few(admin, Arc::new(Ops(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
+    runtime.spawn(async move {
+        if let Err(error) = few.await {
+            tracing::error!("health and metrics are not told any more: {error}");
+        }
+    });
+    if let Some((tls, files)) = pair {
+        runtime.spawn(renew(tls, files));
+    }
+    let ended = serve_in(&runtime, Arc::clone(origin), listeners);
+    stop.send_replace(true);
     origin.close();
+    runtime.shutdown_background();
     ended
+}
+
+/// Takes over a new certificate when its files have changed, for as long as anybody wants it.
+async fn renew(tls: Arc<Tls>, files: Files) {
+    loop {
+        tokio::time::sleep(RENEWAL).await;
+        match tls.reload(&files) {
+            Ok(None) => {}
+            Ok(Some(_)) => tracing::info!("the TLS certificate is a new one"),
+            Err(error) => tracing::error!("{}; the certificate before it stays in force", Chain(&error)),
+        }
+    }
 }

@@ -7,15 +7,15 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use crate::bundle::Kind;
+use crate::base::chain::Chain;
 use crate::serve::conditional::{self, Dated, Verdict};
 use crate::serve::range::{self, Part};
 
 use super::Origin;
+use super::answers::set;
 use super::body::Body;
-use super::jobs::{Archive, Bundle};
+use super::exports::{Archive, Bundle};
 use super::links::Denied;
-use super::routes::set;
 
 /// Answers GET and HEAD of a link: the last two components of its path, and its query.
 pub(super) fn answer(
@@ -39,8 +39,12 @@ pub(super) fn answer(
             return refusal(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
         }
     }
-    match origin.jobs.bundle(job) {
-        Bundle::There(archive) if archive.name() == name => download(&archive, headers),
+    match origin.exports.bundle(job, None) {
+        Ok(Bundle::There(archive)) if archive.name() == name => download(&archive, headers),
+        Err(error) => {
+            tracing::error!("cannot look up the bundle of job {job}: {}", Chain(&error));
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
+        }
         _ => refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The bundle is no longer there; start another job"),
     }
 }
@@ -72,7 +76,7 @@ fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
                 set(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, archive.len));
             }
             fields.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
-            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(archive.kind)));
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(&archive.kind)));
             *response.body_mut() = Body::part(archive.file.clone(), start, end);
         }
         _ => set(fields, CONTENT_RANGE, &format!("bytes */{}", archive.len)),
@@ -100,12 +104,12 @@ fn bare(archive: &Archive, tag: &str, status: StatusCode) -> Response<Body> {
     response
 }
 
-fn media_type(kind: Kind) -> &'static str {
+fn media_type(kind: &str) -> &'static str {
     match kind {
-        Kind::Zip => "application/zip",
-        Kind::Tar => "application/x-tar",
-        Kind::TarZst => "application/zstd",
-        Kind::TarGz | Kind::Folder => "application/gzip",
+        "zip" => "application/zip",
+        "tar" => "application/x-tar",
+        "tar.zst" => "application/zstd",
+        _ => "application/gzip",
     }
 }
 

@@ -1,28 +1,37 @@
-//! The management API of static exports, served by docwharf itself: where bundles come from when nobody else makes
-//! them.
+//! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks, and
+//! for tests.
 //!
-//! A client with the admin key starts a *job* for a domain ([`jobs`]); one thread packs that domain's folder, or proves
-//! and copies its archive, into a file of this process ([`worker`]). For a finished job the client asks for a *link*,
-//! signed and short-lived ([`links`]), and whoever has the link gets the bytes, without the key ([`bundles`]). Agents
-//! that only want to know whether anything has changed ask for the sitemap, which needs no key ([`survey`]).
+//! An [`Organization`] owns [`Project`]s and keys ([`keys`]). A client with a key asks for an export ([`exports`]) of a
+//! project's [`source`], for a preview of a branch ([`previews`]), or for what readers searched for ([`analytics`]). For a
+//! finished export it gets a link, signed and short-lived ([`links`]), and whoever has the link gets the bytes, without the
+//! key ([`bundles`]). Agents that only want to know whether anything has changed ask for the sitemap, which needs no key
+//! ([`survey`]). What is answered where is one table ([`table`]), from which the `OpenAPI` document is made ([`openapi`]).
 //!
-//! Nothing outlives the process: jobs are in memory, and an archive is an open file without a name, gone when the last
-//! download of it ends. A restart therefore forgets all jobs and makes all links invalid, which clients that follow the
-//! four steps (start, poll, link, download) do not notice unless they are in the middle of them.
+//! What was acknowledged is on disk ([`db`]) and outlives the process, however that ends.
 
 pub mod analytics;
+mod answers;
 mod body;
 pub mod budget;
 mod bundles;
 pub mod db;
 mod domain;
-mod jobs;
+mod exports;
 mod key;
+pub mod keys;
 mod links;
+mod management;
+mod openapi;
+mod ops;
+pub mod previews;
+mod requests;
 mod routes;
+mod settings;
+mod sitemap;
 pub mod source;
 mod survey;
-mod worker;
+mod table;
+mod types;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,9 +41,10 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
@@ -42,35 +52,33 @@ use tokio::sync::{Semaphore, watch};
 use crate::seal::Effort;
 use crate::serve::listener::{self, Answer, Listener};
 
-use jobs::Jobs;
+use budget::Budget;
+use db::{Database, DatabaseError};
+use exports::{Exports, Keep};
 use key::KeyFile;
 use links::Signer;
+use previews::{PreviewError, Previews};
+use source::Source;
 
 pub use body::Body;
 pub use domain::{Domain, PublicUrl};
 pub use key::KeyError;
+pub use ops::Ops;
+pub use settings::{LONGEST_LINK, Organization, PreviewSettings, Project, SHORTEST_LINK, Settings, State};
 
-/// The shortest life of a link: its end is written in whole seconds.
-pub const SHORTEST_LINK: Duration = Duration::from_secs(1);
-/// The longest life of a link. Whoever has one needs no key, so that one found later in a log should be worthless.
-pub const LONGEST_LINK: Duration = Duration::from_hours(7 * 24);
+/// The database's file in the folder of an origin.
+pub const DATABASE: &str = "origin.db";
 /// Sitemaps made at a time. They need no key, and each one walks a folder.
 const SITEMAPS_AT_ONCE: usize = 4;
+/// Previews that an organization may ask for.
+const PREVIEWS: (u32, Duration) = (5, Duration::from_mins(1));
+/// Questions about searches that an organization may ask.
+const QUESTIONS: (u32, Duration) = (100, Duration::from_hours(1));
+/// How often what is too old is removed.
+const TIDY: Duration = Duration::from_hours(1);
 
-/// What is exported, and to whom.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The folder or archive of each domain.
-    pub sites: BTreeMap<Domain, PathBuf>,
-    /// The file with the admin key.
-    pub key_file: PathBuf,
-    /// How long a link works, from [`SHORTEST_LINK`] to [`LONGEST_LINK`].
-    pub link_lifetime: Duration,
-    /// What links begin with; by default `http://` and the host that the client asked.
-    pub public_url: Option<PublicUrl>,
-    /// What packing and proving may cost.
-    pub effort: Effort,
-}
+/// A text or a part of a bundle, or what the site of a preview answers.
+pub type Said = Either<Body, crate::serve::body::Body>;
 
 /// Why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +97,15 @@ pub enum OriginError {
     /// There is no admin key.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// What outlives the process cannot be read or written.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// Previews cannot be kept.
+    #[error(transparent)]
+    Previews(#[from] PreviewError),
+    /// Another origin uses the folder.
+    #[error("{} belongs to another origin that is running; stop it, or give this one a store.path of its own", .0.display())]
+    Locked(PathBuf),
     /// The system gives no folder, no thread or no random bytes.
     #[error("cannot {doing}")]
     System {
@@ -102,61 +119,116 @@ pub enum OriginError {
 
 /// The API while it runs.
 pub struct Origin {
-    sites: Arc<BTreeMap<Domain, PathBuf>>,
-    key: KeyFile,
+    projects: BTreeMap<String, Project>,
+    /// The organization and project of each domain.
+    domains: BTreeMap<Domain, (String, String)>,
+    /// The organization of each project.
+    owners: BTreeMap<String, String>,
+    key: Option<(String, KeyFile)>,
+    db: Arc<Database>,
     link_lifetime: Duration,
     public_url: Option<PublicUrl>,
+    preview_host: Option<Domain>,
     effort: Effort,
     signer: Signer,
-    jobs: Arc<Jobs>,
+    /// What cursors are signed with.
+    cursor: [u8; 32],
+    exports: Arc<Exports>,
+    previews: Arc<Previews>,
+    preview_budget: Budget,
+    question_budget: Budget,
     sitemaps: Semaphore,
-    /// Where archives are made. Empty between jobs.
-    space: Mutex<Option<TempDir>>,
+    counted: ops::Counted,
+    /// Told when nothing is to be tidied any more.
+    closed: std::sync::mpsc::Sender<()>,
+    /// Where everything lies, where that goes with the process; and the lock.
+    held: Mutex<(Option<TempDir>, Option<crate::base::durable::Lock>)>,
 }
 
 impl Origin {
-    /// Looks at key and sites, and starts the thread that packs.
+    /// Looks at key and sites, opens what is in the state's folder, and starts the threads that make bundles and previews.
     pub fn new(settings: Settings) -> Result<Arc<Origin>, OriginError> {
-        let Settings { sites, key_file, link_lifetime, public_url, effort } = settings;
-        for (domain, path) in &sites {
-            look_at(path).map_err(|source| OriginError::Site { domain: domain.clone(), path: path.clone(), source })?;
+        let Settings { organizations, state, effort, .. } = settings;
+        for project in organizations.iter().flat_map(|organization| &organization.projects) {
+            if let Source::Directory(path) = &project.source {
+                let domain = project.domain.clone();
+                look_at(path).map_err(|source| OriginError::Site { domain, path: path.clone(), source })?;
+            }
         }
-        let key = KeyFile::open(key_file)?;
+        let key =
+            settings.key_file.map(|(whose, path)| Ok::<_, KeyError>((whose, KeyFile::open(path)?))).transpose()?;
         let system = |doing| move |source| OriginError::System { doing, source };
-        let signer = Signer::new(random().map_err(system("draw a secret for links"))?);
-        let space = tempfile::Builder::new().prefix("docwharf-origin-").tempdir();
-        let space = space.map_err(system("make a temporary folder"))?;
-        let (sites, jobs) = (Arc::new(sites), Arc::new(Jobs::default()));
-        let worker = worker::Worker {
-            jobs: Arc::clone(&jobs),
-            sites: Arc::clone(&sites),
-            effort,
-            space: space.path().to_owned(),
+        let (folder, temporary) = match state {
+            State::Folder(folder) => (folder, None),
+            State::Temporary => {
+                let folder = tempfile::Builder::new().prefix("docwharf-origin-").tempdir();
+                let folder = folder.map_err(system("make a temporary folder"))?;
+                (folder.path().to_owned(), Some(folder))
+            }
         };
+        let lock = lock(&folder)?;
+        let db = Arc::new(Database::open(&folder.join(DATABASE))?);
+        let mut domains = BTreeMap::new();
+        let (mut projects, mut owners) = (BTreeMap::new(), BTreeMap::new());
+        for organization in organizations {
+            for project in organization.projects {
+                domains.insert(project.domain.clone(), (organization.id.clone(), project.id.clone()));
+                owners.insert(project.id.clone(), organization.id.clone());
+                projects.insert(project.id.clone(), project);
+            }
+        }
+        let by_domain = projects.values().map(|project| (project.domain.clone(), project.clone())).collect();
+        let keep = Keep { jobs: settings.keep, bytes: settings.max_bytes };
+        let exports = Arc::new(Exports::open(Arc::clone(&db), by_domain, effort, keep, &folder)?);
+        for n in 0..settings.workers.max(1) {
+            let exports = Arc::clone(&exports);
+            std::thread::Builder::new()
+                .name(format!("packing-{n}"))
+                .spawn(move || exports.work())
+                .map_err(system("start the threads that make bundles"))?;
+        }
+        let previews = open_previews(&db, &folder, &projects, &owners, effort, &settings.previews, &exports)?;
+        let (signer, cursor) = (Signer::new(secret(&db, "links")?), secret(&db, "cursors")?);
+        let (closed, over) = std::sync::mpsc::channel();
+        let (tidied, age) = (Arc::clone(&db), settings.searches);
+        let ids: Vec<String> = projects.keys().cloned().collect();
         std::thread::Builder::new()
-            .name("packing".to_owned())
-            .spawn(move || worker.run())
-            .map_err(system("start the thread that packs"))?;
+            .name("tidying".to_owned())
+            .spawn(move || tidy(&tidied, &ids, age, &over))
+            .map_err(system("start the thread that tidies"))?;
         Ok(Arc::new(Origin {
-            sites,
+            projects,
+            domains,
+            owners,
             key,
-            link_lifetime: link_lifetime.clamp(SHORTEST_LINK, LONGEST_LINK),
-            public_url,
+            db,
+            link_lifetime: settings.link_lifetime.clamp(SHORTEST_LINK, LONGEST_LINK),
+            public_url: settings.public_url,
+            preview_host: settings.previews.host,
             effort,
             signer,
-            jobs,
+            cursor,
+            exports,
+            previews,
+            preview_budget: Budget::new(PREVIEWS.0, PREVIEWS.1),
+            question_budget: Budget::new(QUESTIONS.0, QUESTIONS.1),
             sitemaps: Semaphore::new(SITEMAPS_AT_ONCE),
-            space: Mutex::new(Some(space)),
+            counted: ops::Counted::new(),
+            closed,
+            held: Mutex::new((temporary, Some(lock))),
         }))
     }
 
-    /// Ends the thread that packs and removes what it was writing. A job under way is abandoned, not waited for.
+    /// Ends the threads that make bundles and previews. Work under way is abandoned, not waited for.
     pub fn close(&self) {
-        self.jobs.close();
-        let space = self.space.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Err(error)) = space.map(TempDir::close) {
+        self.exports.close();
+        self.previews.close();
+        let _ = self.closed.send(());
+        let (temporary, lock) = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
         }
+        drop(lock);
     }
 }
 
@@ -169,19 +241,18 @@ impl Drop for Origin {
 /// Nothing of key or secret.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Origin").field("sites", &self.sites).finish_non_exhaustive()
+        f.debug_struct("Origin").field("domains", &self.domains).finish_non_exhaustive()
     }
 }
 
 impl Answer for Origin {
-    type Body = Body;
+    type Body = Said;
 
     fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
-        let origin = Arc::clone(self);
-        async move { routes::answer(&origin, request).await }
+    ) -> impl Future<Output = Response<Said>> + Send + 'static + use<> {
+        routes::answer(Arc::clone(self), request)
     }
 }
 
@@ -191,6 +262,74 @@ pub async fn serve(origin: Arc<Origin>, listeners: Vec<TcpListener>, stop: watch
     let ended = listener::serve(listeners.into_iter().map(Listener::from).collect(), Arc::clone(&origin), stop).await;
     origin.close();
     ended
+}
+
+/// Makes the folder if need be, for us alone: what lies there is not public. One origin at a time works in it.
+fn lock(folder: &Path) -> Result<crate::base::durable::Lock, OriginError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let system = |doing| move |source| OriginError::System { doing, source };
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(folder).map_err(system("make the folder store.path"))?;
+    crate::base::durable::Lock::take(&folder.join("lock"), Duration::ZERO)
+        .map_err(system("lock the folder store.path"))?
+        .ok_or_else(|| OriginError::Locked(folder.to_owned()))
+}
+
+/// Bytes that this origin has drawn once, for this purpose.
+fn secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
+    let drawn: [u8; N] = random().map_err(|source| OriginError::System { doing: "draw a secret for links", source })?;
+    Ok(db.write(move |transaction| {
+        transaction.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, drawn.as_slice()))?;
+        transaction.query_row("SELECT value FROM secrets WHERE name = ?", [name], |row| row.get(0))
+    })?)
+}
+
+fn open_previews(
+    db: &Arc<Database>,
+    folder: &Path,
+    projects: &BTreeMap<String, Project>,
+    owners: &BTreeMap<String, String>,
+    effort: Effort,
+    settings: &PreviewSettings,
+    exports: &Arc<Exports>,
+) -> Result<Arc<Previews>, OriginError> {
+    let of_git = projects.values().filter(|project| project.previews).filter_map(|project| match &project.source {
+        Source::Git(git) => {
+            let preview = previews::Project {
+                organization: owners[&project.id].clone(),
+                id: project.id.clone(),
+                domain: project.domain.to_string(),
+                git: git.clone(),
+            };
+            Some((project.id.clone(), preview))
+        }
+        _ => None,
+    });
+    let exports = Arc::clone(exports);
+    let newest = move |project: &str| exports.newest(project).ok().flatten();
+    let options = previews::Options {
+        workers: settings.workers,
+        every: settings.every,
+        production: Arc::new(newest),
+        has_hosts: settings.host.is_some(),
+    };
+    Ok(Previews::open(Arc::clone(db), folder.join("previews"), of_git.collect(), effort, options)?)
+}
+
+/// Removes events that are too old, now and then.
+fn tidy(db: &Database, projects: &[String], age: Duration, over: &std::sync::mpsc::Receiver<()>) {
+    loop {
+        let before = millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        for project in projects {
+            if let Err(error) = analytics::prune(db, project, before) {
+                tracing::warn!("cannot remove old searches: {}", crate::base::chain::Chain(&error));
+            }
+        }
+        match over.recv_timeout(TIDY) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
+            _ => return,
+        }
+    }
 }
 
 /// Whether a site is there and can be read at all; what it is worth shows when it is packed.
@@ -212,4 +351,12 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
     let n = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     // Up to 256 bytes come whole (getrandom(2)); fewer would be a secret that is partly zeros.
     if n == N { Ok(bytes) } else { Err(io::Error::other("the system gave too few random bytes")) }
+}
+
+/// Milliseconds since 1970.
+fn millis(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+    }
 }

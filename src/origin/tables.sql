@@ -19,7 +19,9 @@ CREATE UNIQUE INDEX keys_by_name ON keys (organization, name) WHERE revoked IS N
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 
 CREATE TABLE jobs (
-    id TEXT PRIMARY KEY,
+    -- In the order in which they were started.
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
     organization TEXT NOT NULL,
     project TEXT NOT NULL,
     domain TEXT NOT NULL,
@@ -32,13 +34,12 @@ CREATE TABLE jobs (
     created INTEGER NOT NULL,
     updated INTEGER NOT NULL,
     error TEXT,
-    -- Of the bundle, which lies in bundles/<id>.<kind> until `gone`.
+    -- Of the bundle, which lies in bundles/<id>.<kind>.
     kind TEXT,
     digest BLOB,
-    bytes INTEGER,
-    gone INTEGER
-) STRICT, WITHOUT ROWID;
-CREATE INDEX jobs_by_status ON jobs (status, created);
+    bytes INTEGER
+) STRICT;
+CREATE INDEX jobs_by_status ON jobs (status, organization);
 
 CREATE TABLE previews (
     id INTEGER PRIMARY KEY,

@@ -7,6 +7,7 @@ pub mod client;
 pub mod disk;
 pub mod h2;
 pub mod http;
+pub mod hub;
 pub mod proxy;
 pub mod studio;
 pub mod tar;

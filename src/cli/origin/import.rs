@@ -1,0 +1,62 @@
+//! `docwharf origin import-searches`: what readers searched for elsewhere.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::{Context, Failure};
+use crate::model::digest::{Digest, Hasher};
+use crate::model::units::count;
+use crate::origin::analytics::{ImportError, import};
+
+use super::{config, database};
+
+/// Bytes read at a time.
+const PIECE: usize = 1 << 16;
+
+#[derive(Debug, Args)]
+pub(super) struct ImportSearches {
+    /// The project
+    project: String,
+    /// A CSV file with a header: query, time and clickedPage, or what `analytics searches --csv` writes
+    file: PathBuf,
+}
+
+impl ImportSearches {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = config(context)?;
+        let mut projects = config.settings.organizations.iter().flat_map(|organization| &organization.projects);
+        if !projects.any(|project| project.id == self.project) {
+            return Err(Failure::Usage(format!("there is no project {:?} in the file", self.project)));
+        }
+        let reading = || format!("cannot read {}", self.file.display());
+        let mut file = File::open(&self.file).map_err(Failure::local(reading()))?;
+        // The same file a second time adds nothing.
+        let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
+        let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id);
+        let imported = imported.map_err(|error| match error {
+            ImportError::Database(error) => crate::origin::OriginError::from(error).into(),
+            other => Failure::Usage(format!("{}: {}", self.file.display(), crate::base::chain::Chain(&other))),
+        })?;
+        let told = json!({
+            "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,
+        });
+        context.result(&told, &format!("{} in {}\n", count(imported.searches, "search"), count(imported.rows, "row")))
+    }
+}
+
+/// The digest of a file, which is read from its beginning afterwards.
+fn digest(file: &mut File) -> std::io::Result<Digest> {
+    let (mut hasher, mut piece) = (Hasher::new(), vec![0; PIECE]);
+    loop {
+        let n = file.read(&mut piece)?;
+        if n == 0 {
+            file.rewind()?;
+            return Ok(hasher.take());
+        }
+        hasher.update(&piece[..n]);
+    }
+}

@@ -1,0 +1,127 @@
+//! `docwharf origin key`: who may ask an origin.
+
+use std::fmt::Write as _;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use crate::cli::{Context, Failure, print};
+use crate::model::units::{parse_duration, show_unix};
+use crate::origin::keys::{self, KeysError, Scope};
+
+use super::{config, database};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Key {
+    /// Make a key and print it: this is the only time that it is seen
+    Create(Create),
+    /// List keys, also those that no longer work
+    List(List),
+    /// Make a key stop working, at once
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Create {
+    /// Whose key it is
+    organization: String,
+    /// What it is called, for whoever revokes it one day
+    name: String,
+    /// What it allows: "read" is GET, "write" is everything
+    #[arg(long, value_name = "SCOPE", default_value = "write", value_parser = ["read", "write"])]
+    scope: String,
+    /// How long it works; without it until it is revoked
+    #[arg(long, value_name = "DURATION")]
+    expires: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {}
+
+#[derive(Debug, Args)]
+pub(super) struct Revoke {
+    /// Whose key it is
+    organization: String,
+    /// Its name, or its first part as `list` shows it
+    name: String,
+}
+
+impl Key {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Key::Create(command) => command.run(context),
+            Key::List(command) => command.run(context),
+            Key::Revoke(command) => command.run(context),
+        }
+    }
+}
+
+impl Create {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = config(context)?;
+        if !config.settings.organizations.iter().any(|organization| organization.id == self.organization) {
+            return Err(Failure::Usage(format!("there is no organization {:?} in the file", self.organization)));
+        }
+        let life = self.expires.as_deref().map(parse_duration).transpose();
+        let life = life.map_err(|why| Failure::Usage(format!("--expires: {why}")))?;
+        let scope = Scope::named(&self.scope).unwrap_or(Scope::Write);
+        let key = keys::create(&database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
+        let told = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });
+        context.result(&told, &format!("{}\n", *key))
+    }
+}
+
+impl List {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let known = keys::list(&database(&config(context)?)?).map_err(crate::origin::OriginError::from)?;
+        let time = |at: Option<i64>| at.map(|at| show_unix(at.div_euclid(1000)));
+        if context.global.json {
+            let list: Vec<_> = known
+                .iter()
+                .map(|key| {
+                    json!({
+                        "organization": key.organization, "name": key.name, "prefix": key.prefix,
+                        "scope": key.scope.name(), "createdAt": time(Some(key.created)),
+                        "expiresAt": time(key.expires), "revokedAt": time(key.revoked),
+                    })
+                })
+                .collect();
+            return context.result(&json!({ "schemaVersion": 1, "keys": list }), "");
+        }
+        let mut text = String::new();
+        for key in &known {
+            let end = match (time(key.revoked), time(key.expires)) {
+                (Some(since), _) => format!("revoked {since}"),
+                (None, Some(end)) => format!("until {end}"),
+                (None, None) => "no end".to_owned(),
+            };
+            let _ = writeln!(
+                text,
+                "{}  {:5}  {}  {}  {}  {end}",
+                key.prefix,
+                key.scope.name(),
+                time(Some(key.created)).unwrap_or_default(),
+                key.organization,
+                key.name
+            );
+        }
+        print(&text)
+    }
+}
+
+impl Revoke {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let db = database(&config(context)?)?;
+        keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
+        let told = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
+        context.result(&told, &format!("{} of {} works no more\n", self.name, self.organization))
+    }
+}
+
+fn failure(error: KeysError) -> Failure {
+    match error {
+        KeysError::Database(error) => crate::origin::OriginError::from(error).into(),
+        KeysError::Random(source) => Failure::Local { doing: "cannot draw a key".to_owned(), source },
+        other => Failure::Usage(other.to_string()),
+    }
+}

@@ -1,0 +1,187 @@
+//! `docwharf origin`: the management API for sites of our own.
+
+mod import;
+mod key;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::config::origin::{OriginConfig, read};
+use crate::config::values::parse_listen;
+use crate::daemon;
+use crate::model::limits::Limits;
+use crate::model::units::parse_duration;
+use crate::origin::source::Source;
+use crate::origin::{
+    self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
+};
+use crate::seal::Effort;
+
+use super::{Context, Failure};
+
+/// Whose sites are that are given as flags.
+const LOCAL: &str = "local";
+/// Finished jobs that are kept where everything goes with the process.
+const KEPT: usize = 32;
+
+/// Serve the management API: make bundles of sites and hand them out.
+///
+/// With --config FILE it serves the organizations and projects of that file and keeps keys, jobs, bundles, previews and
+/// searches in its folder. With --site and --key-file it serves folders and archives, and keeps nothing.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Origin {
+    #[command(subcommand)]
+    command: Option<OriginCommand>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum OriginCommand {
+    /// Make, list and revoke keys
+    #[command(subcommand)]
+    Key(key::Key),
+    /// Take in searches from a CSV file
+    ImportSearches(import::ImportSearches),
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// A domain and its folder or archive; may be given several times
+    #[arg(long, value_name = "DOMAIN=PATH")]
+    site: Vec<String>,
+    /// Where to listen; may be given several times, port 0 is any free one [default: 127.0.0.1:8090]
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+    /// The file with the admin key, which every call of the API must bring; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// How long a link to a bundle works, 1s to 7d [default: 15m]
+    #[arg(long, value_name = "DURATION")]
+    link_lifetime: Option<String>,
+    /// What links begin with, if not the host that was asked
+    #[arg(long, value_name = "URL")]
+    public_url: Option<String>,
+}
+
+impl Origin {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        match self.command {
+            Some(OriginCommand::Key(command)) => command.run(context),
+            Some(OriginCommand::ImportSearches(command)) => command.run(context),
+            None => self.serve.run(context),
+        }
+    }
+}
+
+/// The file of the origin that is meant.
+fn config(context: &Context) -> Result<OriginConfig, Failure> {
+    // The limits of an agent's file are an agent's.
+    let Some(path) = &context.global.config else {
+        return Err(Failure::Usage("say which origin is meant: --config origin.toml".to_owned()));
+    };
+    read(path, Limits::default()).map_err(Failure::Config)
+}
+
+/// The database of the origin that is meant; another process may be serving it.
+fn database(config: &OriginConfig) -> Result<origin::db::Database, Failure> {
+    use std::os::unix::fs::DirBuilderExt;
+    let State::Folder(folder) = &config.settings.state else {
+        return Err(Failure::Usage("this origin keeps nothing".to_owned()));
+    };
+    let mut builder = std::fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(folder);
+    made.map_err(Failure::local(format!("cannot make {}", folder.display())))?;
+    Ok(origin::db::Database::open(&folder.join(DATABASE)).map_err(origin::OriginError::from)?)
+}
+
+impl Serve {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = match (self.site.is_empty(), &context.global.config) {
+            (false, Some(_)) => {
+                return Err(Failure::Usage("--site and --config exclude each other: sites are in the file".to_owned()));
+            }
+            (true, Some(_)) => self.of_file(context)?,
+            _ => self.of_flags(context)?,
+        };
+        let tls = config.tls.as_ref().map(|(_, files)| daemon::tls(files)).transpose()?;
+        // What is wrong with key or sites is said before anything listens.
+        let origin = origin::Origin::new(config.settings)?;
+        let mut listeners = daemon::listeners(daemon::bind(&config.listen)?, None);
+        if let (Some((addresses, _)), Some(tls)) = (&config.tls, &tls) {
+            listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
+        }
+        let admin = daemon::bind(&config.admin)?;
+        Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)))?)
+    }
+
+    fn of_file(self, context: &Context) -> Result<OriginConfig, Failure> {
+        let strays = [
+            ("--key-file", self.key_file.is_some()),
+            ("--link-lifetime", self.link_lifetime.is_some()),
+            ("--public-url", self.public_url.is_some()),
+        ];
+        if let Some((name, _)) = strays.iter().find(|(_, is_given)| *is_given) {
+            return Err(Failure::Usage(format!("{name} goes with --site; with --config it is in the file")));
+        }
+        let mut config = config(context)?;
+        if !self.listen.is_empty() {
+            config.listen = self.addresses()?;
+        }
+        Ok(config)
+    }
+
+    fn addresses(&self) -> Result<Vec<std::net::SocketAddr>, Failure> {
+        let default = ["127.0.0.1:8090".to_owned()];
+        let texts = if self.listen.is_empty() { &default[..] } else { &self.listen };
+        let addresses = texts.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
+        addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))
+    }
+
+    fn of_flags(self, context: &Context) -> Result<OriginConfig, Failure> {
+        let listen = self.addresses()?;
+        let mut settings = Settings::new(Effort::new(context.limits()?));
+        if self.site.is_empty() {
+            let why = "there is nothing to serve: --site DOMAIN=PATH, or --config origin.toml";
+            return Err(Failure::Usage(why.to_owned()));
+        }
+        let Some(key) = self.key_file else {
+            return Err(Failure::Usage("--key-file FILE is needed: it holds the key of all calls".to_owned()));
+        };
+        settings.key_file = Some((LOCAL.to_owned(), key));
+        settings.keep = KEPT;
+        let projects = projects(&self.site).map_err(|why| Failure::Usage(format!("--site: {why}")))?;
+        settings.organizations = vec![Organization { id: LOCAL.to_owned(), projects }];
+        let life = |text: &String| {
+            let life = parse_duration(text)?;
+            let fits = (SHORTEST_LINK..=LONGEST_LINK).contains(&life);
+            fits.then_some(life).ok_or_else(|| format!("{text:?} is not from 1s to 7d"))
+        };
+        let given = self.link_lifetime.as_ref().map(life).transpose();
+        let given = given.map_err(|why| Failure::Usage(format!("--link-lifetime: {why}")))?;
+        settings.link_lifetime = given.unwrap_or(settings.link_lifetime);
+        let url = self.public_url.as_deref().map(PublicUrl::parse).transpose();
+        settings.public_url = url.map_err(|why| Failure::Usage(format!("--public-url: {why}")))?;
+        Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new() })
+    }
+}
+
+/// A project for each site, called as its domain is.
+fn projects(texts: &[String]) -> Result<Vec<Project>, String> {
+    let mut projects: Vec<Project> = Vec::new();
+    for text in texts {
+        let (domain, path) = text
+            .split_once('=')
+            .filter(|(_, path)| !path.is_empty())
+            .ok_or_else(|| format!("{text:?} names no site; write it like docs.example.com=path/to/site"))?;
+        let domain = Domain::parse(domain).map_err(|why| format!("{domain:?}: {why}"))?;
+        if projects.iter().any(|project| project.domain == domain) {
+            return Err(format!("{domain} is given twice; the second time with {path}"));
+        }
+        let (id, source) = (domain.to_string(), Source::Directory(PathBuf::from(path)));
+        projects.push(Project { id, domain, source, exports: true, previews: false });
+    }
+    Ok(projects)
+}

@@ -1,0 +1,394 @@
+//! `origin.toml`: what an origin serves, and to whom. Mistakes of form are told one at a time, with their line; those of
+//! meaning all at once.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use toml::Spanned;
+use url::Url;
+
+use crate::base::regular;
+use crate::model::limits::Limits;
+use crate::model::units::{parse_duration, parse_size};
+use crate::origin::source::{Crawl, Git, Source, git};
+use crate::origin::{
+    Domain, LONGEST_LINK, Organization, PreviewSettings, Project, PublicUrl, SHORTEST_LINK, Settings, State,
+};
+use crate::seal::Effort;
+use crate::serve::pair::Files;
+
+use super::values::parse_listen;
+use super::{Place, Problem};
+
+/// No such file is larger, in bytes.
+const LARGEST: u64 = 4 << 20;
+
+/// What an origin is started with.
+#[derive(Debug)]
+pub struct OriginConfig {
+    /// What it serves.
+    pub settings: Settings,
+    /// Where.
+    pub listen: Vec<SocketAddr>,
+    /// Where it does so encrypted, and with what.
+    pub tls: Option<(Vec<SocketAddr>, Files)>,
+    /// Where health and metrics are told.
+    pub admin: Vec<SocketAddr>,
+}
+
+/// A text and where it stands.
+type Text = Spanned<String>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    server: Server,
+    #[serde(default)]
+    tls: Option<Tls>,
+    #[serde(default)]
+    admin: Admin,
+    store: Store,
+    #[serde(default)]
+    exports: Exports,
+    #[serde(default)]
+    previews: Previews,
+    #[serde(default)]
+    analytics: Analytics,
+    #[serde(default)]
+    organization: Vec<WrittenOrganization>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Server {
+    listen: Vec<Text>,
+    public_url: Option<Text>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Server { listen: vec![Spanned::new(0..0, "127.0.0.1:8090".to_owned())], public_url: None }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Tls {
+    cert_file: PathBuf,
+    key_file: PathBuf,
+    listen: Vec<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Admin {
+    listen: Vec<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Store {
+    path: PathBuf,
+    max_bytes: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Exports {
+    workers: Option<Spanned<usize>>,
+    keep: Option<Spanned<usize>>,
+    link_lifetime: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Previews {
+    host: Option<Text>,
+    workers: Option<Spanned<usize>>,
+    sweep: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+struct Analytics {
+    keep: Option<Text>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct WrittenOrganization {
+    id: Text,
+    #[serde(default)]
+    project: Vec<WrittenProject>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct WrittenProject {
+    id: Text,
+    domain: Text,
+    exports: Option<bool>,
+    previews: Option<Spanned<bool>>,
+    directory: Option<PathBuf>,
+    git: Option<Text>,
+    branch: Option<Text>,
+    build: Option<Text>,
+    output: Option<Spanned<PathBuf>>,
+    tools: Option<Vec<PathBuf>>,
+    network: Option<bool>,
+    allow_untrusted: Option<bool>,
+    build_time: Option<Text>,
+    build_size: Option<Text>,
+    crawl: Option<Text>,
+    parallel: Option<Spanned<usize>>,
+    robots: Option<bool>,
+    most: Option<u64>,
+}
+
+/// Reads the file of an origin.
+pub fn read(path: &Path, limits: Limits) -> Result<OriginConfig, Vec<Problem>> {
+    let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
+    let bytes = regular::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
+    let mut checker = Checker { path, text: &text, base: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
+    let written: Written = toml::from_str(&text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        vec![Problem { place: checker.place(at), what: error.message().replace('\n', ", ") }]
+    })?;
+    let config = checker.config(written, limits);
+    if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
+}
+
+struct Checker<'a> {
+    path: &'a Path,
+    text: &'a str,
+    /// What relative paths are relative to.
+    base: &'a Path,
+    problems: Vec<Problem>,
+}
+
+impl Checker<'_> {
+    /// Where something stands that begins at this byte.
+    fn place(&self, at: usize) -> Place {
+        let before = &self.text[..self.text.floor_char_boundary(at)];
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        Place::File(self.path.to_owned(), line, column)
+    }
+
+    fn problem<T>(&mut self, at: &Spanned<T>, what: String) {
+        self.problems.push(Problem { place: self.place(at.span().start), what });
+    }
+
+    /// What was written, if anything was, and if it can be read.
+    fn read<T>(&mut self, key: &str, text: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let text = text?;
+        match parse(text.get_ref()) {
+            Ok(value) => Some(value),
+            Err(why) => {
+                self.problem(text, format!("{key}: {why}"));
+                None
+            }
+        }
+    }
+
+    fn addresses(&mut self, key: &str, texts: &[Text]) -> Vec<SocketAddr> {
+        texts.iter().filter_map(|text| self.read(key, Some(text), parse_listen)).collect()
+    }
+
+    fn positive(&mut self, key: &str, number: Option<&Spanned<usize>>, default: usize) -> usize {
+        match number {
+            Some(written) if *written.get_ref() == 0 => {
+                self.problem(written, format!("{key}: at least 1 is needed"));
+                default
+            }
+            other => other.map_or(default, |written| *written.get_ref()),
+        }
+    }
+
+    fn config(&mut self, written: Written, limits: Limits) -> OriginConfig {
+        let listen = self.addresses("server.listen", &written.server.listen);
+        let admin = self.addresses("admin.listen", &written.admin.listen);
+        let tls = written.tls.map(|tls| {
+            let files = Files { certificate: self.base.join(tls.cert_file), key: self.base.join(tls.key_file) };
+            (self.addresses("tls.listen", &tls.listen), files)
+        });
+        if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && self.problems.is_empty() {
+            let what = "there is nowhere to serve: set server.listen or tls.listen".to_owned();
+            self.problems.push(Problem { place: Place::Missing, what });
+        }
+        let mut settings = Settings::new(Effort::new(limits));
+        settings.state = State::Folder(self.base.join(&written.store.path));
+        settings.max_bytes = self.read("store.maxBytes", written.store.max_bytes.as_ref(), parse_size);
+        settings.workers = self.positive("exports.workers", written.exports.workers.as_ref(), settings.workers);
+        settings.keep = self.positive("exports.keep", written.exports.keep.as_ref(), settings.keep);
+        let life = |text: &str| {
+            let life = parse_duration(text)?;
+            let fits = (SHORTEST_LINK..=LONGEST_LINK).contains(&life);
+            if fits { Ok(life) } else { Err(format!("{text:?} is not from 1s to 7d")) }
+        };
+        let given = self.read("exports.linkLifetime", written.exports.link_lifetime.as_ref(), life);
+        settings.link_lifetime = given.unwrap_or(settings.link_lifetime);
+        let url = |text: &str| PublicUrl::parse(text).map_err(str::to_owned);
+        settings.public_url = self.read("server.publicUrl", written.server.public_url.as_ref(), url);
+        settings.previews = self.previews(&written.previews);
+        let keep = self.read("analytics.keep", written.analytics.keep.as_ref(), parse_duration);
+        settings.searches = keep.unwrap_or(settings.searches);
+        settings.organizations = self.organizations(written.organization);
+        OriginConfig { settings, listen, tls, admin }
+    }
+
+    fn previews(&mut self, written: &Previews) -> PreviewSettings {
+        let mut settings = PreviewSettings::default();
+        let domain = |text: &str| Domain::parse(text).map_err(str::to_owned);
+        settings.host = self.read("previews.host", written.host.as_ref(), domain);
+        settings.workers = self.positive("previews.workers", written.workers.as_ref(), settings.workers);
+        let every = |text: &str| {
+            let every = parse_duration(text)?;
+            if every >= Duration::from_secs(1) { Ok(every) } else { Err("at least 1s is needed".to_owned()) }
+        };
+        settings.every = self.read("previews.sweep", written.sweep.as_ref(), every).unwrap_or(settings.every);
+        settings
+    }
+
+    fn organizations(&mut self, written: Vec<WrittenOrganization>) -> Vec<Organization> {
+        let (mut names, mut ids, mut domains) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut organizations = Vec::new();
+        for organization in written {
+            let name = organization.id.get_ref();
+            if !is_name(name) {
+                self.problem(&organization.id, format!("organization {name:?}: {NAME}"));
+            }
+            if !names.insert(name.clone()) {
+                self.problem(&organization.id, format!("organization {name:?} is there twice"));
+            }
+            let mut projects = Vec::new();
+            for written in organization.project {
+                let (id, domain) = (written.id.clone(), written.domain.clone());
+                let name = id.get_ref();
+                if !is_name(name) {
+                    self.problem(&id, format!("project {name:?}: {NAME}"));
+                }
+                if !ids.insert(name.clone()) {
+                    self.problem(&id, format!("project {name:?} is there twice; ids count for all organizations"));
+                }
+                let Some(project) = self.project(written) else { continue };
+                if !domains.insert(project.domain.clone()) {
+                    let what = format!("project {name:?}: the domain {} is there twice", project.domain);
+                    self.problem(&domain, what);
+                }
+                projects.push(project);
+            }
+            organizations.push(Organization { id: organization.id.into_inner(), projects });
+        }
+        if ids.is_empty() {
+            let what = "there is nothing to serve: write [[organization]] and [[organization.project]]".to_owned();
+            self.problems.push(Problem { place: Place::Missing, what });
+        }
+        organizations
+    }
+
+    fn project(&mut self, written: WrittenProject) -> Option<Project> {
+        let key = |name: &str| format!("project {:?}: {name}", written.id.get_ref());
+        let domain = |text: &str| Domain::parse(text).map_err(str::to_owned);
+        let domain = self.read(&key("domain"), Some(&written.domain), domain);
+        let is_git = written.git.is_some();
+        let of_git = [
+            ("branch", written.branch.is_some()),
+            ("build", written.build.is_some()),
+            ("output", written.output.is_some()),
+            ("tools", written.tools.is_some()),
+            ("network", written.network.is_some()),
+            ("allowUntrusted", written.allow_untrusted.is_some()),
+            ("buildTime", written.build_time.is_some()),
+            ("buildSize", written.build_size.is_some()),
+        ];
+        let of_crawl = [
+            ("parallel", written.parallel.is_some()),
+            ("robots", written.robots.is_some()),
+            ("most", written.most.is_some()),
+        ];
+        let strays = of_git.iter().filter(|_| !is_git).map(|stray| (stray, "git"));
+        let others = of_crawl.iter().filter(|_| written.crawl.is_none()).map(|stray| (stray, "crawl"));
+        for ((name, is_there), source) in strays.chain(others) {
+            if *is_there {
+                self.problem(&written.id, format!("{}: it is for projects with {source} =", key(name)));
+            }
+        }
+        if let Some(previews) = written.previews.as_ref().filter(|previews| *previews.get_ref() && !is_git) {
+            self.problem(previews, format!("{}: only a git source has branches to preview", key("previews")));
+        }
+        let exports = written.exports.unwrap_or(true);
+        let previews = written.previews.as_ref().map_or(is_git, |previews| *previews.get_ref());
+        let source = match (&written.directory, &written.git, &written.crawl) {
+            (Some(path), None, None) => Some(Source::Directory(self.base.join(path))),
+            (None, Some(_), None) => self.git(&written).map(Source::Git),
+            (None, None, Some(_)) => self.crawl(&written).map(Source::Crawl),
+            _ => {
+                let what = format!("project {:?} needs one of directory, git and crawl", written.id.get_ref());
+                self.problem(&written.id, what);
+                None
+            }
+        };
+        Some(Project { id: written.id.into_inner(), domain: domain?, source: source?, exports, previews })
+    }
+
+    fn git(&mut self, written: &WrittenProject) -> Option<Git> {
+        let key = |name: &str| format!("project {:?}: {name}", written.id.get_ref());
+        let branch = |text: &str| {
+            let is_one = git::is_branch_name(text);
+            if is_one { Ok(text.to_owned()) } else { Err(format!("{text:?} cannot be a branch")) }
+        };
+        let branch = match &written.branch {
+            Some(_) => self.read(&key("branch"), written.branch.as_ref(), branch),
+            None => Some("main".to_owned()),
+        };
+        let time = self.read(&key("buildTime"), written.build_time.as_ref(), parse_duration);
+        let size = self.read(&key("buildSize"), written.build_size.as_ref(), parse_size);
+        if let Some(output) = written.output.as_ref().filter(|path| path.get_ref().is_absolute()) {
+            self.problem(output, format!("{}: it is a folder of the checkout, such as \"book\"", key("output")));
+        }
+        let repository = written.git.clone()?.into_inner();
+        // A path is relative to the file, a URL or a host is what it is.
+        let is_local = !repository.contains(':');
+        let repository = if is_local { self.base.join(&repository).to_string_lossy().into_owned() } else { repository };
+        Some(Git {
+            repository,
+            branch: branch?,
+            build: written.build.as_ref().map(|build| build.get_ref().clone()),
+            output: written.output.as_ref().map(|output| output.get_ref().clone()),
+            tools: written.tools.iter().flatten().map(|path| self.base.join(path)).collect(),
+            network: written.network.unwrap_or(false),
+            allow_untrusted: written.allow_untrusted.unwrap_or(false),
+            time: time.unwrap_or(Duration::from_mins(15)),
+            size: size.unwrap_or(4 << 30),
+        })
+    }
+
+    fn crawl(&mut self, written: &WrittenProject) -> Option<Crawl> {
+        let key = |name: &str| format!("project {:?}: {name}", written.id.get_ref());
+        let url = |text: &str| {
+            let url = Url::parse(text).map_err(|why| format!("{why}; write it like http://127.0.0.1:3000/"))?;
+            let is_plain = url.username().is_empty() && url.password().is_none();
+            match url.scheme() {
+                "http" | "https" if url.has_host() && is_plain => Ok(url),
+                "http" | "https" => Err("it has no user name and no password".to_owned()),
+                other => Err(format!("{other} is not http or https")),
+            }
+        };
+        let start = self.read(&key("crawl"), written.crawl.as_ref(), url)?;
+        let parallel = self.positive(&key("parallel"), written.parallel.as_ref(), 8);
+        Some(Crawl { start, parallel, robots: written.robots.unwrap_or(true), most: written.most.unwrap_or(50_000) })
+    }
+}
+
+const NAME: &str = "a name has 1 to 64 letters, digits, - and _";
+
+/// Safe in an address, in a folder's name and in a log.
+fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}

@@ -1,0 +1,94 @@
+//! What every answer has in common.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::body::Body;
+use super::types::{Detail, Wrong};
+
+/// Seconds after which a client may ask again when the origin cannot answer just now.
+const RETRY: u64 = 5;
+
+pub(super) fn nothing_here() -> Response<Body> {
+    error(StatusCode::NOT_FOUND, "there is nothing at this address")
+}
+
+pub(super) fn no_such_job() -> Response<Body> {
+    error(StatusCode::NOT_FOUND, "no such job; it may be too old")
+}
+
+/// 405, with what is allowed.
+pub(super) fn not_allowed(methods: &[&str]) -> Response<Body> {
+    let list = methods.join(", ");
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this address answers {list} only"));
+    set(response.headers_mut(), ALLOW, &list);
+    response
+}
+
+pub(super) fn try_later(status: StatusCode, why: &str) -> Response<Body> {
+    try_after(status, why, Duration::from_secs(RETRY))
+}
+
+/// A refusal that will not last.
+pub(super) fn try_after(status: StatusCode, why: &str, wait: Duration) -> Response<Body> {
+    let mut response = error(status, why);
+    // Whole seconds, and never too early.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    response
+}
+
+/// Something of ours has failed. A stranger is not told what; the log is.
+pub(super) fn failed(doing: &str, why: &dyn std::fmt::Display) -> Response<Body> {
+    tracing::error!("cannot {doing}: {why}");
+    try_later(StatusCode::SERVICE_UNAVAILABLE, "the origin cannot do this just now; its log says why")
+}
+
+pub(super) fn error(status: StatusCode, why: &str) -> Response<Body> {
+    wrong(status, why, Vec::new())
+}
+
+/// A refusal with each single mistake.
+pub(super) fn wrong(status: StatusCode, why: &str, details: Vec<String>) -> Response<Body> {
+    let details = details.into_iter().map(|message| Detail { message }).collect();
+    json(status, &Wrong { error: why.to_owned(), details })
+}
+
+pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    match serde_json::to_string(value) {
+        Ok(json) => text(status, "application/json", json),
+        Err(error) => {
+            tracing::error!("cannot write an answer: {error}");
+            bare(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
+}
+
+pub(super) fn text(status: StatusCode, media_type: &str, text: String) -> Response<Body> {
+    let text = Bytes::from(text);
+    let mut response = bare(status);
+    let fields = response.headers_mut();
+    set(fields, CONTENT_TYPE, media_type);
+    fields.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    *response.body_mut() = Body::Text(text);
+    response
+}
+
+pub(super) fn bare(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    set(response.headers_mut(), CACHE_CONTROL, "no-store");
+    set(response.headers_mut(), X_CONTENT_TYPE_OPTIONS, "nosniff");
+    response
+}
+
+/// Sets a field to a text of our own making, which has no character that a field may not have.
+pub(super) fn set(fields: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        fields.insert(name, value);
+    }
+}

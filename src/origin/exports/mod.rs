@@ -1,0 +1,361 @@
+//! Jobs: what was asked for, in which order, and what became of it.
+//!
+//! A job is queued, then running, then completed or failed; nothing leads back. It is in the database before anybody is
+//! told of it, and so outlives the process: one that waited is done by the next, one that was under way has failed, and
+//! says so. Its bundle is whole and on disk before the job is completed.
+
+mod live;
+mod rows;
+mod subset;
+mod worker;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use crate::base::chain::Chain;
+use crate::base::durable;
+use crate::model::digest::{Digest, hex};
+use crate::model::units::show_unix;
+use crate::seal::Effort;
+
+use super::db::{Database, DatabaseError};
+use super::settings::Project;
+use super::source::Watch;
+use super::types::Job as Shown;
+use super::{Domain, OriginError, millis, random};
+
+use live::Live;
+use rows::{Asked, Job};
+
+/// Jobs of an organization that may wait.
+const QUEUE: usize = 64;
+/// What a job that was under way says after a restart.
+const ABANDONED: &str = "the origin was stopped while the bundle was made; start another job";
+
+/// An archive that is handed out: an open file, whether or not it still has a name.
+#[derive(Debug)]
+pub(super) struct Archive {
+    pub(super) file: Arc<File>,
+    pub(super) kind: String,
+    pub(super) digest: Digest,
+    pub(super) len: u64,
+    /// When it was made, in seconds since 1970.
+    pub(super) made: i64,
+}
+
+impl Archive {
+    /// The last component of its link.
+    pub(super) fn name(&self) -> String {
+        format!("bundle.{}", self.kind)
+    }
+}
+
+/// Why a job is not started.
+#[derive(Debug)]
+pub(super) enum NotStarted {
+    /// Too many are waiting.
+    Full,
+    /// It cannot be given an id.
+    NoId(io::Error),
+    /// It cannot be written down.
+    Database(DatabaseError),
+}
+
+/// What there is of a job to hand out.
+#[derive(Debug)]
+pub(super) enum Bundle {
+    /// Never heard of it, or no longer.
+    Unknown,
+    /// It is in this state.
+    NotThere(String),
+    /// This.
+    There(Archive),
+}
+
+/// What keeping bundles may cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Keep {
+    /// Finished jobs of each project.
+    pub(super) jobs: usize,
+    /// Bytes of all bundles.
+    pub(super) bytes: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// There may be a job that nobody has taken.
+    is_fresh: bool,
+    is_closed: bool,
+}
+
+/// All jobs.
+#[derive(Debug)]
+pub(super) struct Exports {
+    db: Arc<Database>,
+    projects: BTreeMap<Domain, Project>,
+    effort: Effort,
+    keep: Keep,
+    /// Where bundles lie, and where they are made.
+    bundles: PathBuf,
+    work: PathBuf,
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    /// The jobs that are running.
+    live: Mutex<HashMap<String, Running>>,
+    is_stopping: AtomicBool,
+}
+
+#[derive(Debug, Clone)]
+struct Running {
+    live: Arc<Live>,
+    /// How far it was told to be: it never goes back.
+    told: (u64, u64),
+    since: i64,
+    watch: Arc<Watch>,
+}
+
+impl Exports {
+    /// What is in the database goes on in `state`, a folder of ours.
+    pub(super) fn open(
+        db: Arc<Database>,
+        projects: BTreeMap<Domain, Project>,
+        effort: Effort,
+        keep: Keep,
+        state: &std::path::Path,
+    ) -> Result<Exports, OriginError> {
+        let (bundles, work) = (state.join("bundles"), state.join("work"));
+        let system = |doing| move |source| OriginError::System { doing, source };
+        // Nobody goes on with what lies there.
+        match std::fs::remove_dir_all(&work) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(system("remove what the last run was making")(error));
+            }
+            _ => {}
+        }
+        for folder in [&bundles, &work] {
+            std::fs::create_dir_all(folder).map_err(system("make a folder for bundles"))?;
+        }
+        let now = millis(SystemTime::now());
+        let abandoned = db.write(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
+        if abandoned > 0 {
+            tracing::warn!("{abandoned} jobs were under way when the origin stopped; they have failed");
+        }
+        let known: BTreeSet<String> = db.read(rows::bundles)?.into_iter().collect();
+        for entry in std::fs::read_dir(&bundles).map_err(system("list the bundles"))? {
+            let entry = entry.map_err(system("list the bundles"))?;
+            if !entry.file_name().to_str().is_some_and(|name| known.contains(name)) {
+                std::fs::remove_file(entry.path()).map_err(system("remove a bundle that no job names"))?;
+            }
+        }
+        let queue = Mutex::new(Queue { is_fresh: true, is_closed: false });
+        Ok(Exports {
+            db,
+            projects,
+            effort,
+            keep,
+            bundles,
+            work,
+            queue,
+            wake: Condvar::new(),
+            live: Mutex::default(),
+            is_stopping: AtomicBool::new(false),
+        })
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing in here panics half-way through a change.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self) -> MutexGuard<'_, HashMap<String, Running>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a job.
+    pub(super) fn start(
+        &self,
+        project: &Project,
+        organization: &str,
+        version: Option<String>,
+        paths: Option<Vec<String>>,
+    ) -> Result<Shown, NotStarted> {
+        let id = format!("se_{}", hex(&random::<8>().map_err(NotStarted::NoId)?));
+        let asked = Asked {
+            organization: organization.to_owned(),
+            project: project.id.clone(),
+            domain: project.domain.to_string(),
+            version,
+            paths,
+        };
+        let now = millis(SystemTime::now());
+        let job = self.db.write(move |transaction| {
+            if rows::waiting(transaction, &asked.organization)? >= QUEUE {
+                return Ok(None);
+            }
+            rows::insert(transaction, &id, &asked, now)?;
+            rows::find(transaction, &id)
+        });
+        let job = job.map_err(NotStarted::Database)?.ok_or(NotStarted::Full)?;
+        self.queue().is_fresh = true;
+        self.wake.notify_one();
+        Ok(self.shown(job))
+    }
+
+    /// The job as it is now; none that is another organization's.
+    pub(super) fn show(&self, id: &str, organization: &str) -> Result<Option<Shown>, DatabaseError> {
+        let job = self.db.read(|connection| rows::find(connection, id))?;
+        Ok(job.filter(|job| job.asked.organization == organization).map(|job| self.shown(job)))
+    }
+
+    fn shown(&self, mut job: Job) -> Shown {
+        if job.status == "running"
+            && let Some(running) = self.live().get_mut(&job.id)
+        {
+            let now = (running.live.progress(), running.live.pages());
+            let now = (now.0.max(running.told.0), now.1.max(running.told.1));
+            if now != running.told {
+                (running.told, running.since) = (now, millis(SystemTime::now()));
+            }
+            ((job.progress, job.pages), job.updated) = (running.told, running.since.max(job.updated));
+        }
+        Shown {
+            job_id: job.id,
+            domain: job.asked.domain,
+            version: job.asked.version,
+            status: job.status,
+            progress: job.progress,
+            page_count: job.pages,
+            created_at: show_unix(job.created.div_euclid(1000)),
+            updated_at: show_unix(job.updated.div_euclid(1000)),
+            error: job.error,
+        }
+    }
+
+    /// What there is to hand out, to this organization or to whoever has a link.
+    pub(super) fn bundle(&self, id: &str, organization: Option<&str>) -> Result<Bundle, DatabaseError> {
+        let job = self.db.read(|connection| rows::find(connection, id))?;
+        let Some(job) = job.filter(|job| organization.is_none_or(|whose| whose == job.asked.organization)) else {
+            return Ok(Bundle::Unknown);
+        };
+        let Some(made) = job.made else { return Ok(Bundle::NotThere(job.status)) };
+        let path = self.bundles.join(rows::file_name(&job.id, &made.kind));
+        Ok(match File::open(&path) {
+            Ok(file) => Bundle::There(Archive {
+                file: Arc::new(file),
+                kind: made.kind,
+                digest: made.digest,
+                len: made.bytes,
+                made: job.updated.div_euclid(1000),
+            }),
+            Err(error) => {
+                tracing::error!("cannot open {}: {error}; the job has to be started again", path.display());
+                Bundle::Unknown
+            }
+        })
+    }
+
+    /// The newest bundle of a project, whoever has asked for it.
+    pub(super) fn newest(&self, project: &str) -> Result<Option<PathBuf>, DatabaseError> {
+        let project = project.to_owned();
+        let found = self.db.read(move |connection| {
+            use rusqlite::OptionalExtension;
+            let sql = "SELECT id, kind FROM jobs WHERE project = ? AND kind IS NOT NULL AND paths IS NULL ORDER BY number DESC LIMIT 1";
+            let name = |row: &rusqlite::Row<'_>| Ok(rows::file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?));
+            connection.prepare_cached(sql)?.query_row([project], name).optional()
+        })?;
+        Ok(found.map(|name| self.bundles.join(name)))
+    }
+
+    /// How many jobs there are in each state.
+    pub(super) fn count(&self) -> Result<Vec<(String, u64)>, DatabaseError> {
+        self.db.read(rows::count)
+    }
+
+    /// Waits for the next job; none once it is closed.
+    fn next(&self) -> Option<Job> {
+        loop {
+            let mut queue = self.queue();
+            while !queue.is_fresh && !queue.is_closed {
+                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            if queue.is_closed {
+                return None;
+            }
+            queue.is_fresh = false;
+            drop(queue);
+            let now = millis(SystemTime::now());
+            match self.db.write(move |transaction| rows::take(transaction, now)) {
+                Ok(Some(job)) => {
+                    // There may be more, for others as well.
+                    self.queue().is_fresh = true;
+                    self.wake.notify_one();
+                    return Some(job);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::error!("cannot take the next job: {}", Chain(&error));
+                    std::thread::sleep(std::time::Duration::from_secs(1));
+                    self.queue().is_fresh = true;
+                }
+            }
+        }
+    }
+
+    /// The job is being done, and `live` counts how far.
+    fn running(&self, id: &str, live: Arc<Live>, watch: &Arc<Watch>) {
+        let mut all = self.live();
+        let told = all.get(id).map_or((0, 0), |running| running.told);
+        let since = millis(SystemTime::now());
+        all.insert(id.to_owned(), Running { live, told, since, watch: Arc::clone(watch) });
+    }
+
+    /// The job is done: a bundle and its pages, or why there is none. What is beyond what is kept goes.
+    fn finish(&self, id: &str, made: Result<(rows::Made, u64), String>) {
+        let now = millis(SystemTime::now());
+        let reached = self.live().get(id).map_or((0, 0), |running| {
+            (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
+        });
+        let (job, keep) = (id.to_owned(), self.keep);
+        let gone = self.db.write(move |transaction| {
+            match made {
+                Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now)?,
+                Err(why) => rows::fail(transaction, &job, &why, reached, now)?,
+            }
+            rows::forget(transaction, keep.jobs, keep.bytes)
+        });
+        self.live().remove(id);
+        match gone {
+            // A download that has begun still ends well: it holds the open file.
+            Ok(names) => names.iter().for_each(|name| {
+                if let Err(error) = std::fs::remove_file(self.bundles.join(name)) {
+                    tracing::warn!("cannot remove the bundle {name}: {error}");
+                }
+            }),
+            Err(error) => {
+                tracing::error!("cannot write down how job {id} ended: {}", Chain(&error))
+            }
+        }
+    }
+
+    /// Puts what lies at `path` into place as the bundle of a job, durably.
+    fn place(&self, path: &std::path::Path, id: &str, kind: &str) -> io::Result<()> {
+        File::open(path)?.sync_all()?;
+        std::fs::rename(path, self.bundles.join(rows::file_name(id, kind)))?;
+        durable::sync_dir(&self.bundles)
+    }
+
+    /// No job begins from now on, and those under way are given up.
+    pub(super) fn close(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.queue().is_closed = true;
+        self.wake.notify_all();
+        for running in self.live().values() {
+            running.watch.end();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Jobs as the database has them.
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+
+use crate::model::digest::Digest;
+
+/// Finished jobs that are forgotten together, so that no transaction takes long.
+const AT_ONCE: usize = 500;
+
+/// What a job is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) organization: String,
+    pub(super) project: String,
+    pub(super) domain: String,
+    pub(super) version: Option<String>,
+    /// None is the whole site.
+    pub(super) paths: Option<Vec<String>>,
+}
+
+/// A bundle that a job has given.
+#[derive(Debug, Clone)]
+pub(super) struct Made {
+    /// `tar.gz`, `zip`, …
+    pub(super) kind: String,
+    pub(super) digest: Digest,
+    pub(super) bytes: u64,
+}
+
+/// A job. Times are milliseconds since 1970.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) id: String,
+    pub(super) asked: Asked,
+    pub(super) status: String,
+    pub(super) progress: u64,
+    pub(super) pages: u64,
+    pub(super) created: i64,
+    pub(super) updated: i64,
+    pub(super) error: Option<String>,
+    pub(super) made: Option<Made>,
+}
+
+const COLUMNS: &str = "id, organization, project, domain, version, paths, status, progress, pages, created, updated, error, kind, digest, bytes";
+
+fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let paths: Option<String> = row.get("paths")?;
+    let made = match (row.get::<_, Option<String>>("kind")?, row.get::<_, Option<[u8; 32]>>("digest")?) {
+        (Some(kind), Some(digest)) => {
+            Some(Made { kind, digest: Digest(digest), bytes: row.get::<_, i64>("bytes")?.unsigned_abs() })
+        }
+        _ => None,
+    };
+    Ok(Job {
+        id: row.get("id")?,
+        asked: Asked {
+            organization: row.get("organization")?,
+            project: row.get("project")?,
+            domain: row.get("domain")?,
+            version: row.get("version")?,
+            // What we have written ourselves.
+            paths: paths.and_then(|text| serde_json::from_str(&text).ok()),
+        },
+        status: row.get("status")?,
+        progress: row.get::<_, i64>("progress")?.unsigned_abs(),
+        pages: row.get::<_, i64>("pages")?.unsigned_abs(),
+        created: row.get("created")?,
+        updated: row.get("updated")?,
+        error: row.get("error")?,
+        made,
+    })
+}
+
+/// The job of this id.
+pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Job>> {
+    connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?.query_row([id], job).optional()
+}
+
+/// Jobs of an organization that wait.
+pub(super) fn waiting(connection: &Connection, organization: &str) -> rusqlite::Result<usize> {
+    let sql = "SELECT count(*) FROM jobs WHERE status = 'queued' AND organization = ?";
+    connection.prepare_cached(sql)?.query_row([organization], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+}
+
+/// How many jobs there are in each state.
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
+    let mut rows = connection.prepare_cached("SELECT status, count(*) FROM jobs GROUP BY status")?;
+    rows.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?.collect()
+}
+
+/// Files a job that waits.
+pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now: i64) -> rusqlite::Result<()> {
+    let paths = asked.paths.as_ref().map(|paths| serde_json::Value::from(paths.clone()).to_string());
+    transaction
+        .prepare_cached(
+            "INSERT INTO jobs (id, organization, project, domain, version, paths, status, created, updated) \
+             VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?)",
+        )?
+        .execute(params![id, asked.organization, asked.project, asked.domain, asked.version, paths, now, now])
+        .map(drop)
+}
+
+/// The next job becomes one that is running: the oldest of the organization with the fewest running ones, so that nobody
+/// keeps the others waiting.
+pub(super) fn take(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Option<Job>> {
+    let next = transaction
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM jobs AS j WHERE status = 'queued' ORDER BY \
+             (SELECT count(*) FROM jobs AS r WHERE r.status = 'running' AND r.organization = j.organization), number LIMIT 1"
+        ))?
+        .query_row([], job)
+        .optional()?;
+    if let Some(job) = &next {
+        transaction.execute("UPDATE jobs SET status = 'running', updated = ? WHERE id = ?", params![now, job.id])?;
+    }
+    Ok(next)
+}
+
+/// The job has given a bundle.
+pub(super) fn complete(
+    transaction: &Transaction<'_>,
+    id: &str,
+    made: &Made,
+    pages: u64,
+    now: i64,
+) -> rusqlite::Result<()> {
+    transaction
+        .execute(
+            "UPDATE jobs SET status = 'completed', progress = 100, pages = ?, updated = ?, kind = ?, digest = ?, bytes = ? \
+             WHERE id = ?",
+            params![pages.cast_signed(), now, made.kind, made.digest.0, made.bytes.cast_signed(), id],
+        )
+        .map(drop)
+}
+
+/// The job has given none, having come so far.
+pub(super) fn fail(
+    transaction: &Transaction<'_>,
+    id: &str,
+    why: &str,
+    (progress, pages): (u64, u64),
+    now: i64,
+) -> rusqlite::Result<()> {
+    transaction
+        .execute(
+            "UPDATE jobs SET status = 'failed', error = ?, progress = ?, pages = ?, updated = ? WHERE id = ?",
+            params![why, progress.cast_signed(), pages.cast_signed(), now, id],
+        )
+        .map(drop)
+}
+
+/// Jobs that were under way when the process ended have failed. How many there were.
+pub(super) fn abandon(transaction: &Transaction<'_>, why: &str, now: i64) -> rusqlite::Result<usize> {
+    transaction.execute(
+        "UPDATE jobs SET status = 'failed', error = ?, updated = ? WHERE status = 'running'",
+        params![why, now],
+    )
+}
+
+/// The bundles that belong to a job, by their files' names.
+pub(super) fn bundles(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut rows = connection.prepare("SELECT id, kind FROM jobs WHERE kind IS NOT NULL")?;
+    rows.query_map([], |row| Ok(file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)))?.collect()
+}
+
+/// What the file of a bundle is called.
+pub(super) fn file_name(id: &str, kind: &str) -> String {
+    format!("{id}.{kind}")
+}
+
+/// Forgets the finished jobs beyond the newest `keep` of each project, and beyond `most` bytes of bundles the oldest, but
+/// never a project's newest bundle. The files that may go.
+pub(super) fn forget(transaction: &Transaction<'_>, keep: usize, most: Option<u64>) -> rusqlite::Result<Vec<String>> {
+    let old = {
+        let mut rows = transaction.prepare(
+            "SELECT id, kind, coalesce(bytes, 0) AS size, \
+             row_number() OVER (PARTITION BY project ORDER BY number DESC) AS place, \
+             row_number() OVER (PARTITION BY project, kind IS NULL ORDER BY number DESC) AS among \
+             FROM jobs WHERE status IN ('completed', 'failed') ORDER BY number DESC",
+        )?;
+        let (mut held, mut old) = (0u64, Vec::new());
+        let mut rows = rows.query([])?;
+        while let Some(row) = rows.next()? {
+            let (id, kind): (String, Option<String>) = (row.get(0)?, row.get(1)?);
+            let size = row.get::<_, i64>(2)?.unsigned_abs();
+            let is_newest = kind.is_some() && row.get::<_, u32>(4)? == 1;
+            let is_beyond =
+                row.get::<_, u32>(3)? as usize > keep || most.is_some_and(|most| held + size > most && size > 0);
+            if is_beyond && !is_newest {
+                old.push((id, kind));
+            } else {
+                held += size;
+            }
+        }
+        old.truncate(AT_ONCE);
+        old
+    };
+    for (id, _) in &old {
+        transaction.execute("DELETE FROM jobs WHERE id = ?", [id])?;
+    }
+    Ok(old.into_iter().filter_map(|(id, kind)| Some(file_name(&id, &kind?))).collect())
+}

@@ -1,0 +1,187 @@
+//! The `OpenAPI` 3.1 document, from the table of routes and the types that requests and answers are made of.
+
+use std::sync::OnceLock;
+
+use http::Method;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::analytics::{Accepted, Batch, Searches};
+use super::previews::Deployment;
+use super::table::{Operation, ROUTES, Route};
+use super::types::{BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};
+
+/// The version of the interface (the seed's "Versioning").
+const VERSION: &str = "1.0.0";
+
+/// The document, as JSON.
+pub(super) fn text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    TEXT.get_or_init(|| document().to_string())
+}
+
+fn document() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut schemas = settings.into_generator();
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method.as_str().to_ascii_lowercase()] = operation(route, &mut schemas);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Documentation hosting management API",
+            "version": VERSION,
+            "description": "Static exports, preview deployments and search analytics, as served by docwharf.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "security": [{ "adminKey": [] }],
+        "paths": paths,
+        "components": {
+            "securitySchemes": { "adminKey": {
+                "type": "http", "scheme": "bearer",
+                "description": "An admin key. One of scope `read` may only ask (GET).",
+            } },
+            "schemas": schemas.take_definitions(true),
+        },
+    })
+}
+
+fn body_of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    json!({ "application/json": { "schema": schemas.subschema_for::<T>() } })
+}
+
+fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let mut operation = json!({
+        "operationId": route.id,
+        "summary": route.summary,
+        "parameters": parameters(route),
+        "responses": responses(route, schemas),
+    });
+    if let Some(content) = request(route.operation, schemas) {
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    }
+    operation
+}
+
+fn request(operation: Operation, schemas: &mut SchemaGenerator) -> Option<Value> {
+    match operation {
+        Operation::StartPreview => Some(body_of::<StartPreview>(schemas)),
+        Operation::StartExport => Some(body_of::<StartExport>(schemas)),
+        Operation::Ingest => Some(body_of::<Batch>(schemas)),
+        Operation::PreviewStatus | Operation::ExportStatus | Operation::ExportBundle | Operation::Searches => None,
+    }
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let mut parameters = Vec::new();
+    if let Some((_, rest)) = route.path.split_once('{') {
+        let name = rest.split('}').next().unwrap_or_default();
+        parameters.push(json!({
+            "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
+        }));
+    }
+    if route.operation == Operation::Searches {
+        let mut query = |name: &str, schema: Value, description: &str| {
+            parameters.push(json!({ "name": name, "in": "query", "schema": schema, "description": description }));
+        };
+        let date = json!({ "type": "string", "anyOf": [{ "format": "date" }, { "format": "date-time" }] });
+        query("dateFrom", date.clone(), "The first date that counts: YYYY-MM-DD (midnight UTC) or ISO 8601.");
+        query("dateTo", date, "The first date that no longer counts.");
+        query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 100, "default": 50 }), "Terms on a page.");
+        query("cursor", json!({ "type": "string", "minLength": 1 }), "What the page before gave as `nextCursor`.");
+    }
+    parameters
+}
+
+/// The statuses that any operation can have, those of its own, and what comes with them.
+fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+    let (status, description, content) = match route.operation {
+        Operation::StartPreview => (202, "The preview is queued.", body_of::<Deploying>(schemas)),
+        Operation::PreviewStatus => (200, "The deployment.", body_of::<Deployment>(schemas)),
+        Operation::StartExport => (202, "The job is queued.", body_of::<Job>(schemas)),
+        Operation::ExportStatus => (200, "The job.", body_of::<Job>(schemas)),
+        Operation::ExportBundle => (200, "A fresh link.", body_of::<BundleLink>(schemas)),
+        Operation::Searches => (200, "A page of terms.", body_of::<Searches>(schemas)),
+        Operation::Ingest => (200, "The batch is on disk.", body_of::<Accepted>(schemas)),
+    };
+    let mut responses = Map::new();
+    responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+    let wrong = body_of::<Wrong>(schemas);
+    let mut refusal = |status: u16, description: &str| {
+        responses.insert(status.to_string(), json!({ "description": description, "content": wrong }));
+    };
+    for (status, description) in refusals(route) {
+        refusal(*status, description);
+    }
+    refusal(401, "The key is missing, unknown, expired or revoked.");
+    refusal(500, "A mistake of the origin's own.");
+    refusal(503, "Something that the origin needs does not work just now; `Retry-After` says when to ask again.");
+    if route.method == Method::POST {
+        refusal(408, "The body did not come in time.");
+        refusal(413, "The body is too long.");
+    }
+    Value::Object(responses)
+}
+
+fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
+    match route.operation {
+        Operation::StartPreview => &[
+            (400, "The branch is missing, or is none."),
+            (403, "Previews are not available for this project, or the key may only read."),
+            (404, "No such project."),
+            (429, "More than 5 requests in a minute, or too many previews wait."),
+        ],
+        Operation::StartExport => &[
+            (400, "The domain or a path is none, or is not served here."),
+            (403, "Exports are not available for this project, or the key may only read."),
+            (429, "Too many jobs wait."),
+        ],
+        Operation::ExportBundle => &[
+            (400, "The request names no host that a link could lead to."),
+            (403, "The key may only read."),
+            (404, "No such job."),
+            (409, "The job is not completed."),
+        ],
+        Operation::ExportStatus => &[(404, "No such job.")],
+        Operation::PreviewStatus => &[(404, "No such deployment.")],
+        Operation::Searches => &[
+            (400, "A parameter or the cursor is none; `details` has each mistake."),
+            (404, "No such project."),
+            (429, "More than 100 requests in an hour."),
+        ],
+        Operation::Ingest => &[
+            (400, "The batch is none; `details` has each mistake."),
+            (403, "The key may only read."),
+            (404, "No such project."),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_described_and_every_schema_that_is_referred_to_is_there() {
+        let document = document();
+        assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["info"]["version"], "1.0.0");
+        for route in &ROUTES {
+            let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];
+            assert_eq!(operation["operationId"], route.id);
+        }
+        let text = document.to_string();
+        for (at, _) in text.match_indices("#/components/schemas/") {
+            let name = text[at + 21..].split('"').next().unwrap();
+            assert!(document["components"]["schemas"][name].is_object(), "{name} is missing");
+        }
+        assert!(!text.contains("$defs"), "all of them are components");
+    }
+}

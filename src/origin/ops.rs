@@ -1,0 +1,123 @@
+//! Health and metrics of an origin, for whoever runs it. They are answered on an address of their own (`admin.listen`);
+//! whether it is alive and ready is also told beside the API.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::base::chain::Chain;
+use crate::serve::listener::Answer;
+
+use super::Origin;
+use super::answers::{failed, not_allowed, nothing_here, text};
+use super::body::Body;
+
+/// `OpenMetrics` 1.0, section 4.1.
+const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// What is counted. No label holds what a client can make up.
+#[derive(Debug)]
+pub(super) struct Counted {
+    registry: Mutex<Registry>,
+    requests: Family<Labels<2>, Counter>,
+    searches: Counter,
+    jobs: Family<Labels<1>, Gauge>,
+    previews: Gauge,
+}
+
+impl Counted {
+    pub(super) fn new() -> Counted {
+        let mut registry = Registry::with_prefix("docwharf_origin");
+        let counted = Counted {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            searches: Counter::default(),
+            jobs: Family::default(),
+            previews: Gauge::default(),
+        };
+        registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
+        registry.register("searches", "Searches that were taken in", counted.searches.clone());
+        registry.register("jobs", "Export jobs by state", counted.jobs.clone());
+        registry.register("previews", "Previews that are served", counted.previews.clone());
+        *counted.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+        counted
+    }
+
+    /// A request was answered so.
+    pub(super) fn request(&self, operation: &'static str, status: u16) {
+        let labels = [("operation", operation.to_owned()), ("status", format!("{}xx", status / 100))];
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// So many searches were taken in.
+    pub(super) fn searches(&self, more: u64) {
+        self.searches.inc_by(more);
+    }
+}
+
+impl Origin {
+    /// Ready is who can read his database.
+    pub(super) fn readiness(&self) -> Response<Body> {
+        match self.exports.count() {
+            Ok(_) => text(StatusCode::OK, TEXT, "ready\n".to_owned()),
+            Err(why) => failed("read the database", &Chain(&why)),
+        }
+    }
+
+    fn metrics(&self) -> Response<Body> {
+        let counts = match self.exports.count() {
+            Ok(counts) => counts,
+            Err(why) => return failed("read the database", &Chain(&why)),
+        };
+        let registry = self.counted.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        for state in ["queued", "running", "completed", "failed"] {
+            let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
+            self.counted.jobs.get_or_create(&[("state", state.to_owned())]).set(count.cast_signed());
+        }
+        self.counted.previews.set(self.previews.count() as i64);
+        let mut out = String::new();
+        match encode(&mut out, &registry) {
+            Ok(()) => text(StatusCode::OK, METRICS, out),
+            Err(why) => failed("write metrics", &why),
+        }
+    }
+}
+
+/// What is answered on `admin.listen`.
+#[derive(Debug)]
+pub struct Ops(pub Arc<Origin>);
+
+impl Answer for Ops {
+    type Body = Body;
+
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
+        let origin = Arc::clone(&self.0);
+        let path = request.uri().path().to_owned();
+        let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+        async move {
+            if !is_get {
+                return not_allowed(&["GET", "HEAD"]);
+            }
+            let told = tokio::task::spawn_blocking(move || match path.as_str() {
+                "/livez" => text(StatusCode::OK, TEXT, "ok\n".to_owned()),
+                "/readyz" => origin.readiness(),
+                "/metrics" => origin.metrics(),
+                _ => nothing_here(),
+            });
+            told.await.unwrap_or_else(|_| nothing_here())
+        }
+    }
+}
