@@ -62,8 +62,8 @@ fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}…{}", &line[..at(LONGEST / 2)], &line[at(length - LONGEST / 2)..])
 }
 
-/// Not a control character, a line separator or a character that turns the direction of writing around.
-fn is_plain(c: char) -> bool {
+/// Whether it is not a control character, a line separator or a character that turns the direction of writing around.
+pub fn is_plain(c: char) -> bool {
     !(c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
 }

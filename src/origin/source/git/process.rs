@@ -1,0 +1,374 @@
+//! Programs that are run within bounds, and ended with all that they have started.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, PipeReader, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+
+use super::super::Watch;
+use super::lines::Lines;
+
+/// How often it is asked whether a program has ended, or should.
+const TICK: Duration = Duration::from_millis(20);
+/// How often at most the folder is measured.
+const MEASURE: Duration = Duration::from_millis(200);
+/// A folder is not measured for a larger part of the time than one in so many.
+const MEASURE_PART: u32 = 10;
+/// How long output may be waited for once everybody who could write it is dead.
+const LATE: Duration = Duration::from_secs(2);
+/// What an entry takes at least, in bytes: names without content have an end, too.
+const ENTRY: u64 = 512;
+/// Bytes of standard output that are kept where it is wanted; the rest is left out.
+const KEPT: usize = 32 << 20;
+/// Last lines that are kept for an error's message.
+const LAST: usize = 4;
+
+/// What programs have to keep within.
+#[derive(Debug)]
+pub(super) struct Bounds<'a> {
+    pub(super) watch: &'a Watch,
+    /// When everything has to be done.
+    pub(super) until: Instant,
+    /// The folder in which everything is written, canonical. Whoever has a `HOME` in it was started by us.
+    pub(super) space: &'a Path,
+    /// What it may take, in bytes.
+    pub(super) size: u64,
+}
+
+/// Why a program had to end before its time.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// Somebody has asked for it.
+    Over,
+    /// It took too long.
+    Time,
+    /// It wrote too much.
+    Size,
+    /// It wrote what cannot be measured.
+    Hidden(PathBuf, io::Error),
+    /// It did not begin.
+    Start(PathBuf, io::Error),
+}
+
+/// What became of a program that ended by itself.
+#[derive(Debug)]
+pub(super) struct Ended {
+    pub(super) status: ExitStatus,
+    /// What it wrote to its standard output, where that was asked for.
+    pub(super) output: Vec<u8>,
+    /// Its last lines.
+    pub(super) last: String,
+}
+
+impl Ended {
+    /// How it ended, in words.
+    pub(super) fn how(&self) -> String {
+        use std::os::unix::process::ExitStatusExt;
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => format!("exit code {code}"),
+            (_, Some(signal)) => format!("killed by signal {signal}"),
+            _ => self.status.to_string(),
+        }
+    }
+}
+
+/// What is heard of a program while it runs.
+enum Heard {
+    Line(String),
+    Bytes(Vec<u8>),
+}
+
+impl Bounds<'_> {
+    /// Whether somebody has asked to stop, or time is up.
+    fn look(&self) -> Result<(), Cut> {
+        if self.watch.is_over() {
+            return Err(Cut::Over);
+        }
+        if Instant::now() >= self.until {
+            return Err(Cut::Time);
+        }
+        Ok(())
+    }
+
+    /// Whether the folder is within its size.
+    fn measure(&self) -> Result<(), Cut> {
+        let mut left = self.size;
+        let mut folders = vec![self.space.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let entries = match fs::read_dir(&folder) {
+                Err(error) if is_gone(&error) => continue,
+                other => other.map_err(|error| Cut::Hidden(folder.clone(), error))?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(|error| Cut::Hidden(folder.clone(), error))?;
+                let metadata = match entry.metadata() {
+                    Err(error) if is_gone(&error) => continue,
+                    other => other.map_err(|error| Cut::Hidden(entry.path(), error))?,
+                };
+                // A file with holes takes no room here, and all of it once it is packed.
+                let taken = metadata.len().max(metadata.blocks() * 512).max(ENTRY);
+                left = left.checked_sub(taken).ok_or(Cut::Size)?;
+                if metadata.is_dir() {
+                    folders.push(entry.path());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Something was there a moment ago.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Runs a program until it ends or has to. With `wants_output` its standard output is kept; otherwise it goes the way of
+/// its standard error, line by line, to `hear`. Nobody whom it has started lives when this returns, unless they have taken
+/// pains to hide (see [`Family`]).
+pub(super) fn run(
+    command: &mut Command,
+    wants_output: bool,
+    bounds: &Bounds<'_>,
+    hear: &mut dyn FnMut(&str),
+) -> Result<Ended, Cut> {
+    bounds.look()?;
+    let program = PathBuf::from(command.get_program());
+    let (mut family, heard) = start(command, wants_output, bounds).map_err(|error| Cut::Start(program, error))?;
+    let mut ended = Ended { status: ExitStatus::default(), output: Vec::new(), last: String::new() };
+    let mut last: Vec<String> = Vec::new();
+    let mut take = |heard: Heard| match heard {
+        Heard::Line(line) => {
+            hear(&line);
+            if last.len() == LAST {
+                last.remove(0);
+            }
+            last.push(line);
+        }
+        Heard::Bytes(bytes) => {
+            let room = KEPT.saturating_sub(ended.output.len());
+            ended.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        }
+    };
+    let cut = attend(&family, &heard, bounds, &mut take);
+    ended.status = family.end().map_err(|error| Cut::Start(PathBuf::from(command.get_program()), error))?;
+    let late = Instant::now() + LATE;
+    while let Some(left) = late.checked_duration_since(Instant::now())
+        && let Ok(more) = heard.recv_timeout(left)
+    {
+        take(more);
+    }
+    cut?;
+    bounds.measure()?;
+    ended.last = last.join(" | ");
+    Ok(ended)
+}
+
+/// Starts a program, and threads that read what it writes. They end when nobody is left who could write.
+fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::Result<(Family, Receiver<Heard>)> {
+    // Bounded: whoever writes faster than we take has to wait.
+    let (sender, heard) = mpsc::sync_channel(64);
+    let (lines, errors) = io::pipe()?;
+    if wants_output {
+        let (bytes, output) = io::pipe()?;
+        command.stdout(output);
+        read(bytes, sender.clone(), |bytes, sender| sender.send(Heard::Bytes(bytes.to_vec())).is_ok())?;
+    } else {
+        command.stdout(errors.try_clone()?);
+    }
+    let mut cutter = Lines::default();
+    read(lines, sender, move |bytes, sender| {
+        let mut is_heard = true;
+        let mut hear = |line| is_heard &= sender.send(Heard::Line(line)).is_ok();
+        if bytes.is_empty() {
+            cutter.end(&mut hear)
+        } else {
+            cutter.push(bytes, &mut hear)
+        }
+        is_heard
+    })?;
+    let child = command.stdin(Stdio::null()).stderr(errors).process_group(0).spawn();
+    // The command would keep the pipes open, and the threads with them.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    Ok((Family { child: child?, space: bounds.space.to_owned(), is_over: false }, heard))
+}
+
+/// Hands on what comes out of a pipe, and nothing at its end, as long as somebody listens.
+fn read(
+    mut pipe: PipeReader,
+    sender: SyncSender<Heard>,
+    mut hand_on: impl FnMut(&[u8], &SyncSender<Heard>) -> bool + Send + 'static,
+) -> io::Result<()> {
+    let turn = move || {
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            let n = match pipe.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.unwrap_or(0),
+            };
+            if !hand_on(&buffer[..n], &sender) || n == 0 {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("output".to_owned()).spawn(turn).map(drop)
+}
+
+/// Until the program ends or has to.
+fn attend(
+    family: &Family,
+    heard: &Receiver<Heard>,
+    bounds: &Bounds<'_>,
+    take: &mut dyn FnMut(Heard),
+) -> Result<(), Cut> {
+    let mut next = Instant::now() + MEASURE;
+    loop {
+        match heard.recv_timeout(TICK) {
+            Ok(more) => take(more),
+            Err(RecvTimeoutError::Timeout) => {}
+            // It may close its output and go on.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
+        }
+        bounds.look()?;
+        if family.has_ended() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        if began >= next {
+            bounds.measure()?;
+            next = Instant::now() + MEASURE.max(began.elapsed() * MEASURE_PART);
+        }
+    }
+}
+
+/// A program and whoever it has started. All of them are killed when this ends.
+///
+/// A process group is left by whoever wants to, so `/proc` is looked through as well: for the session, for children of those
+/// known, and for a `HOME` in our folder. A process that has shed all of these on purpose is not found: only a sandbox with
+/// process ids of its own leaves nobody behind whatever they do.
+#[derive(Debug)]
+struct Family {
+    child: Child,
+    space: PathBuf,
+    is_over: bool,
+}
+
+impl Family {
+    fn id(&self) -> Option<Pid> {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+
+    /// Whether the program itself has ended. It is not reaped: as long as it is not, nobody else gets its id.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.id().is_none_or(|id| !matches!(waitid(WaitId::Pid(id), options), Ok(None)))
+    }
+
+    /// Kills who is left, and tells how the program ended.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        /// Rounds: whoever is being killed may have started somebody just before.
+        const ROUNDS: u32 = 200;
+        if let Some(id) = self.id() {
+            // Fails when nobody is there any more.
+            let _ = kill_process_group(id, Signal::KILL);
+            for _ in 0..ROUNDS {
+                let left = self.left(id);
+                if left.is_empty() {
+                    break;
+                }
+                for id in left {
+                    let _ = kill_process(id, Signal::KILL);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.is_over = true;
+        self.child.wait()
+    }
+
+    /// Who lives of the family.
+    fn left(&self, first: Pid) -> Vec<Pid> {
+        let everybody: Vec<Stat> = processes();
+        let mut ours = BTreeSet::from([first.as_raw_nonzero().get()]);
+        loop {
+            let before = ours.len();
+            for stat in everybody.iter().filter(|stat| stat.id != std::process::id().cast_signed()) {
+                let is_related = [stat.parent, stat.group, stat.session].iter().any(|id| ours.contains(id));
+                if !ours.contains(&stat.id) && (is_related || lives_in(stat.id, &self.space)) {
+                    ours.insert(stat.id);
+                }
+            }
+            if ours.len() == before {
+                break;
+            }
+        }
+        let is_left = |stat: &&Stat| ours.contains(&stat.id) && !stat.is_dead;
+        everybody.iter().filter(is_left).filter_map(|stat| Pid::from_raw(stat.id)).collect()
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Nobody is left to tell how it ended.
+            let _ = self.end();
+        }
+    }
+}
+
+/// What `/proc/<id>/stat` says of a process (proc_pid_stat(5)).
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    id: i32,
+    is_dead: bool,
+    parent: i32,
+    group: i32,
+    session: i32,
+}
+
+impl Stat {
+    fn read(text: &str) -> Option<Stat> {
+        let id = text.split(' ').next()?.parse().ok()?;
+        // The name stands in brackets and may have any characters in it.
+        let mut fields = text.rsplit_once(") ")?.1.split(' ');
+        let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
+        let mut number = || fields.next()?.parse().ok();
+        Some(Stat { id, is_dead, parent: number()?, group: number()?, session: number()? })
+    }
+}
+
+fn processes() -> Vec<Stat> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+        name.iter().all(u8::is_ascii_digit)
+    });
+    names.filter_map(|path| Stat::read(&String::from_utf8_lossy(&fs::read(path.join("stat")).ok()?))).collect()
+}
+
+/// Whether a process was started with a `HOME` in this folder.
+fn lives_in(id: i32, space: &Path) -> bool {
+    let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let home = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"HOME="));
+    home.is_some_and(|home| Path::new(std::ffi::OsStr::from_bytes(home)).starts_with(space))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read_whatever_it_calls_itself() {
+        let read = Stat::read("17 (a) Z 1 (b) S 5 16 15 0 -1 4194304").unwrap();
+        assert_eq!(read, Stat { id: 17, is_dead: false, parent: 5, group: 16, session: 15 });
+        assert!(Stat::read("18 (x) Z 5 16 15 0").unwrap().is_dead);
+        assert_eq!(Stat::read("garbage"), None);
+    }
+}
