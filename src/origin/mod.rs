@@ -17,6 +17,7 @@ mod domain;
 mod jobs;
 mod key;
 mod links;
+pub mod previews;
 mod routes;
 pub mod source;
 mod survey;
