@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::chain::{Chain, Name};
-use crate::bundle::ReadError;
-use crate::bundle::folder::Folder;
+use crate::base::chain::Chain;
 use crate::model::units::count;
 use crate::seal::{self, Effort, Meter, SealError, Space};
 use crate::serve::Site;
@@ -29,14 +27,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 enum NotMade {
     #[error(transparent)]
     Git(#[from] GitError),
-    #[error("the site of {branch} is refused: {} is a link that leads outside", Name(.name))]
-    Escape { branch: String, name: Vec<u8> },
-    #[error("cannot look at the site of {branch}")]
-    Look {
-        branch: String,
-        #[source]
-        source: ReadError,
-    },
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error(transparent)]
@@ -150,21 +140,12 @@ impl Inner {
         })
     }
 
-    /// Proves the site as any bundle is proved. It is somebody else's: what a folder of ours merely leaves out is refused.
+    /// Proves the site as any folder is proved: what leads out of it is left out, what no site may hold is refused.
     fn seal(&self, job: &Waiting, site: &Path, to: PathBuf, watch: &Watch) -> Result<seal::Sealing, NotMade> {
-        let branch = || job.branch.clone();
-        let refused = |source| SealError::Refused { path: branch().into(), source };
-        let folder = Folder::open(site, &self.effort.limits).map_err(|error| match error {
-            ReadError::Refused(refusal) => NotMade::Seal(refused(refusal)),
-            source => NotMade::Look { branch: branch(), source },
-        })?;
-        if let Some(name) = folder.escape {
-            return Err(NotMade::Escape { branch: branch(), name });
-        }
         let effort = Effort { durable: true, take: false, ..self.effort };
         let sealing = seal::seal(site, &Space::Dir(to), &effort, &Meter::default()).map_err(|error| match error {
             // People know the branch, not where it lies while it is judged.
-            SealError::Refused { source, .. } => refused(source),
+            SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
             other => other,
         })?;
         for warning in &sealing.proven.warnings {

@@ -19,8 +19,9 @@
 //!
 //! **Below a path** ([`Place::Path`]) a preview is served as `server.basePath` does it: addresses, redirects, rules and
 //! the fields of answers are those of the prefix. Pages are sent as they were sealed, so that links and assets must be
-//! relative, or the build must know the prefix ([`Place::base_path`]): a link that begins with `/` leads out of it. On a
-//! host of its own ([`Place::Host`]) every site works.
+//! relative, or the build must know the prefix ([`Place::base_path`]): a link that begins with `/` leads out of it. To a
+//! browser all previews there, and whatever else that host serves, are one site, which share what scripts store. On a host
+//! of its own ([`Place::Host`]) every site works, and is apart from the others.
 
 mod answer;
 mod build;
