@@ -46,14 +46,13 @@ CREATE TABLE previews (
     organization TEXT NOT NULL,
     project TEXT NOT NULL,
     branch TEXT NOT NULL,
-    -- Unique in its project, and what its address is made of.
-    slug TEXT NOT NULL,
+    -- What its address is made of: unique among all of them, as it may be the name of a host.
+    slug TEXT NOT NULL UNIQUE,
     created INTEGER NOT NULL,
-    -- The sealed version that is served, once there is one, and the deployment that made it.
+    -- The sealed version that is served, once there is one, and the deployment that made it: it lies in the folder of that.
     version TEXT,
     deployment TEXT,
-    UNIQUE (project, branch),
-    UNIQUE (project, slug)
+    UNIQUE (project, branch)
 ) STRICT;
 
 CREATE TABLE deployments (

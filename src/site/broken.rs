@@ -5,6 +5,7 @@
 //! 404. The same dead link twice on a page is one, on two pages two. Query and fragment do not count. Not judged are
 //! links to other origins (also to the site's own, spelt with a host), `mailto:` and the like, and the targets of forms.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -30,6 +31,8 @@ const PENDING: usize = 1 << 20;
 const LONGEST: usize = 4096;
 /// More dead addresses on one page are not told apart.
 const MOST: usize = 65_536;
+/// Broken links of a version that another is compared with, at 32 bytes each. With more of them nothing is compared.
+const MOST_COMPARED: usize = 1 << 18;
 /// Examples that are kept for messages.
 const EXAMPLES: usize = 3;
 /// An origin that no link can name: pages are read as if they stood there.
@@ -61,6 +64,15 @@ pub struct Broken {
     pub is_cut: bool,
 }
 
+/// What was found in a version beside another one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// All of it.
+    pub all: Broken,
+    /// Those links that are not broken on the same page of the other version; `None` if that has too many to tell.
+    pub new: Option<Broken>,
+}
+
 /// Reads all pages of `site`, with so many threads. `stop` is asked before each page and each look-up; once it says yes,
 /// nothing is known: `None`. A bundle can bring rules and links without number, so what is compared is bounded by `budget`.
 pub fn broken(
@@ -70,25 +82,40 @@ pub fn broken(
     budget: &Budget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<Broken> {
-    let index = site.index();
-    let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
-    let look = Look { site, addresses, slashes, budget, stop };
+    read(Look::new(site, addresses, budget, stop), threads).map(|found| found.all)
+}
+
+/// The same, and which of the links are not broken in `before`, another version of the site. Both share the budget.
+pub fn broken_beside(
+    site: &Sealed,
+    before: &Sealed,
+    addresses: &Addresses,
+    threads: usize,
+    budget: &Budget,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<Beside> {
+    let of = |site| Look::new(site, addresses, budget, stop);
+    let known = read(Look { keeps: true, ..of(before) }, threads)?;
+    let can_tell = !known.all.is_cut && known.links.len() < MOST_COMPARED;
+    let known = Some(&known.links).filter(|_| can_tell);
+    let Found { all, new, .. } = read(Look { known, ..of(site) }, threads)?;
+    Some(Beside { all, new: can_tell.then_some(new) })
+}
+
+fn read(look: Look<'_>, threads: usize) -> Option<Found> {
+    let files = look.site.index().len();
     let next = AtomicUsize::new(0);
-    let total = Mutex::new(Broken::default());
+    let total = Mutex::new(Found::default());
     let work = || {
-        let (inflate, found) = (Inflate::new(), Broken::default());
-        let mut reader = Reader { look, inflate, found };
+        let mut reader = Reader { look, inflate: Inflate::new(), found: Found::default() };
         loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
-            if file >= index.len() || look.ends() {
+            if file >= files || look.ends() {
                 break;
             }
             reader.page(file);
         }
-        let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
-        total.count += reader.found.count;
-        total.pages += reader.found.pages;
-        total.examples.append(&mut reader.found.examples);
+        total.lock().unwrap_or_else(PoisonError::into_inner).add(reader.found);
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
@@ -97,15 +124,43 @@ pub fn broken(
         }
         work();
     });
-    if stop() {
+    if (look.stop)() {
         return None;
     }
     let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Whichever threads found them: the same site gives the same examples.
-    total.examples.sort();
-    total.examples.truncate(EXAMPLES);
-    total.is_cut = budget.is_spent();
+    for broken in [&mut total.all, &mut total.new] {
+        // Whichever threads found them: the same site gives the same examples.
+        broken.examples.sort();
+        broken.examples.truncate(EXAMPLES);
+        broken.is_cut = look.budget.is_spent();
+    }
     Some(total)
+}
+
+/// What all pages have said so far.
+#[derive(Default)]
+struct Found {
+    all: Broken,
+    /// Of these, those that are not known from another version.
+    new: Broken,
+    /// For another version to be compared with, if they are to be kept.
+    links: HashSet<Digest>,
+}
+
+impl Found {
+    fn add(&mut self, other: Found) {
+        for (total, part) in [(&mut self.all, other.all), (&mut self.new, other.new)] {
+            total.count += part.count;
+            total.pages += part.pages;
+            total.examples.extend(part.examples);
+        }
+        self.links.extend(other.links);
+    }
+}
+
+/// Names a broken link: the page, and the digest of the address that it points at.
+fn link(page: &[u8], address: &Digest) -> Digest {
+    Digest::of(&[&address.0, page].concat())
 }
 
 /// What addresses are looked up with.
@@ -116,6 +171,22 @@ struct Look<'a> {
     slashes: Slashes,
     budget: &'a Budget,
     stop: &'a (dyn Fn() -> bool + Sync),
+    /// Broken links that are not new.
+    known: Option<&'a HashSet<Digest>>,
+    /// Whether links are kept for that.
+    keeps: bool,
+}
+
+impl<'a> Look<'a> {
+    fn new(
+        site: &'a Sealed,
+        addresses: &'a Addresses,
+        budget: &'a Budget,
+        stop: &'a (dyn Fn() -> bool + Sync),
+    ) -> Look<'a> {
+        let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
+        Look { site, addresses, slashes, budget, stop, known: None, keeps: false }
+    }
 }
 
 impl Look<'_> {
@@ -139,7 +210,7 @@ impl Look<'_> {
 struct Reader<'a> {
     look: Look<'a>,
     inflate: Inflate,
-    found: Broken,
+    found: Found,
 }
 
 /// What one page has said so far: a few MiB at most, whatever that is.
@@ -171,7 +242,15 @@ impl Reader<'_> {
         // The page's own path: whatever `slashes` says, the addresses at which it is meant to be read are in this folder.
         let Ok(home) = Url::parse(&format!("{ORIGIN}{}", percent_encode(&address, IN_URL))) else { return };
         let entry = site.entry(file);
-        let mut page = Page::default();
+        let (mut page, new) = (Page::default(), RefCell::new(Dead::default()));
+        let answers = |address: &[u8]| {
+            let is_there = look.answers(address);
+            let is_new = || look.known.is_some_and(|known| !known.contains(&link(path, &Digest::of(address))));
+            if !is_there && is_new() {
+                new.borrow_mut().insert(address.to_vec());
+            }
+            is_there
+        };
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
             pieces(site, &entry, &mut self.inflate, &mut |piece| !look.ends() && take(piece));
         };
@@ -180,16 +259,28 @@ impl Reader<'_> {
             Said::Link(text) => {
                 page.note(text);
                 if page.bytes > PENDING {
-                    page.look_up(&home, |address| look.answers(address));
+                    page.look_up(&home, answers);
                 }
             }
         });
-        page.look_up(&home, |address| look.answers(address));
-        self.found.pages += 1;
-        self.found.count += page.dead.digests.len() as u64;
-        if self.found.examples.len() < EXAMPLES {
+        page.look_up(&home, answers);
+        let (dead, new) = (page.dead, new.into_inner());
+        if look.keeps && self.found.links.len() < MOST_COMPARED {
+            self.found.links.extend(dead.digests.iter().map(|address| link(path, address)));
+        }
+        self.found.all.page(path, dead);
+        self.found.new.page(path, new);
+    }
+}
+
+impl Broken {
+    /// Takes over what one page has said.
+    fn page(&mut self, path: &[u8], dead: Dead) {
+        self.pages += 1;
+        self.count += dead.digests.len() as u64;
+        if self.examples.len() < EXAMPLES {
             // A thread meets its pages in order, so these are among the first of all.
-            self.found.examples.extend(page.dead.first.into_iter().map(|target| (path.to_vec(), target)));
+            self.examples.extend(dead.first.into_iter().map(|target| (path.to_vec(), target)));
         }
     }
 }

@@ -1,0 +1,227 @@
+//! Who is next: deployments that wait, those that are being built, and the threads that build them.
+//!
+//! Of one branch only one is built at a time, and only one waits: whoever asks for a branch that waits already gets that
+//! one, since it takes the branch as it is when its turn comes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::source::Watch;
+use super::rows::Waiting;
+
+/// Deployments that may wait.
+const WAITING: usize = 64;
+/// Of one organization: none waits for all the others' branches.
+const OF_ONE: usize = 16;
+
+#[derive(Debug, Default)]
+struct Table {
+    waiting: VecDeque<Waiting>,
+    building: Vec<(Waiting, Arc<Watch>)>,
+    /// Threads that have not ended.
+    threads: usize,
+    is_closed: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    table: Mutex<Table>,
+    /// Told of each change.
+    changed: Condvar,
+}
+
+/// What there is to say to whoever wants to deploy.
+#[derive(Debug)]
+pub(super) enum Admitted<E> {
+    /// This one waits already, or does now.
+    Waits(Waiting),
+    /// Too many wait.
+    Full,
+    /// Nothing is begun any more.
+    Closed,
+    /// It could not be written down.
+    Failed(E),
+}
+
+fn same(a: &Waiting, b: &Waiting) -> bool {
+    a.project == b.project && a.branch == b.branch
+}
+
+impl Queue {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Nothing in here panics half-way through a change.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a deployment that `write` makes durable first and completes.
+    pub(super) fn admit<E>(&self, wanted: Waiting, write: impl FnOnce(Waiting) -> Result<Waiting, E>) -> Admitted<E> {
+        // Held while it is written: who comes first is first, here and on disk.
+        let mut table = self.table();
+        if table.is_closed {
+            return Admitted::Closed;
+        }
+        if let Some(waits) = table.waiting.iter().find(|waits| same(waits, &wanted)) {
+            return Admitted::Waits(waits.clone());
+        }
+        let of_one = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
+        if table.waiting.len() >= WAITING || of_one >= OF_ONE {
+            return Admitted::Full;
+        }
+        match write(wanted) {
+            Ok(written) => {
+                table.waiting.push_back(written.clone());
+                self.changed.notify_all();
+                Admitted::Waits(written)
+            }
+            Err(error) => Admitted::Failed(error),
+        }
+    }
+
+    /// Queues what waited when the last process ended.
+    pub(super) fn resume(&self, waiting: Vec<Waiting>) {
+        self.table().waiting.extend(waiting);
+        self.changed.notify_all();
+    }
+
+    /// Waits for the first whose branch is not being built; none once it is closed.
+    pub(super) fn next(&self) -> Option<(Waiting, Arc<Watch>)> {
+        let mut table = self.table();
+        loop {
+            if table.is_closed {
+                return None;
+            }
+            let may_begin = |waits: &Waiting| !table.building.iter().any(|(building, _)| same(building, waits));
+            if let Some(at) = table.waiting.iter().position(may_begin)
+                && let Some(job) = table.waiting.remove(at)
+            {
+                let watch = Arc::new(Watch::default());
+                table.building.push((job.clone(), Arc::clone(&watch)));
+                return Some((job, watch));
+            }
+            table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A deployment has ended, and whatever follows from that.
+    pub(super) fn done(&self, job: &Waiting) {
+        self.table().building.retain(|(building, _)| building.id != job.id);
+        self.changed.notify_all();
+    }
+
+    /// What is known of a deployment that is being built.
+    pub(super) fn watch(&self, id: &str) -> Option<Arc<Watch>> {
+        let table = self.table();
+        table.building.iter().find(|(building, _)| building.id == id).map(|(_, watch)| Arc::clone(watch))
+    }
+
+    /// Whether a deployment of this slug waits or is being built.
+    pub(super) fn is_busy(&self, slug: &str) -> bool {
+        let table = self.table();
+        table.waiting.iter().chain(table.building.iter().map(|(job, _)| job)).any(|job| job.slug == slug)
+    }
+
+    /// Whether nothing is begun any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.table().is_closed
+    }
+
+    /// Waits; says whether it was closed meanwhile.
+    pub(super) fn sleep(&self, time: Duration) -> bool {
+        let table = self.table();
+        let waited = self.changed.wait_timeout_while(table, time, |table| !table.is_closed);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
+    }
+
+    /// Another thread works here, until what comes back is dropped.
+    pub(super) fn enter(self: &Arc<Self>) -> Inside {
+        self.table().threads += 1;
+        Inside(Arc::clone(self))
+    }
+
+    /// Begins nothing any more, asks those who build to stop, and waits for them.
+    pub(super) fn close(&self, patience: Duration) {
+        let mut table = self.table();
+        table.is_closed = true;
+        for (_, watch) in &table.building {
+            watch.end();
+        }
+        self.changed.notify_all();
+        let deadline = Instant::now() + patience;
+        while table.threads > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!("a preview is still being built; what has become of it is told after the next start");
+                return;
+            }
+            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A thread that works here.
+#[derive(Debug)]
+pub(super) struct Inside(Arc<Queue>);
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.table().threads -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(organization: &str, branch: &str, id: &str) -> Waiting {
+        Waiting {
+            id: id.to_owned(),
+            organization: organization.to_owned(),
+            project: organization.to_owned(),
+            branch: branch.to_owned(),
+            slug: branch.to_owned(),
+        }
+    }
+
+    fn admit(queue: &Queue, job: Waiting) -> Admitted<()> {
+        queue.admit(job, Ok)
+    }
+
+    #[test]
+    fn who_asks_for_a_branch_that_waits_gets_the_one_that_waits() {
+        let queue = Queue::default();
+        assert!(matches!(admit(&queue, job("o", "b", "1")), Admitted::Waits(job) if job.id == "1"));
+        assert!(matches!(admit(&queue, job("o", "b", "2")), Admitted::Waits(job) if job.id == "1"));
+        // One that is being built may have looked at the branch already.
+        queue.next().unwrap();
+        assert!(matches!(admit(&queue, job("o", "b", "3")), Admitted::Waits(job) if job.id == "3"));
+    }
+
+    #[test]
+    fn a_branch_is_built_once_at_a_time_and_others_pass_it_by() {
+        let queue = Queue::default();
+        admit(&queue, job("o", "b", "1"));
+        let (first, _) = queue.next().unwrap();
+        admit(&queue, job("o", "b", "2"));
+        admit(&queue, job("o", "c", "3"));
+        assert_eq!(queue.next().unwrap().0.id, "3");
+        assert!(queue.watch("1").is_some() && queue.watch("2").is_none() && queue.is_busy("b"));
+        queue.done(&first);
+        assert_eq!(queue.next().unwrap().0.id, "2");
+    }
+
+    #[test]
+    fn one_organization_cannot_fill_the_queue_for_the_others() {
+        let queue = Queue::default();
+        for n in 0..OF_ONE {
+            assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), Admitted::Waits(_)));
+        }
+        assert!(matches!(admit(&queue, job("o", "x", "x")), Admitted::Full));
+        assert!(matches!(admit(&queue, job("p", "x", "x")), Admitted::Waits(_)));
+        queue.close(Duration::ZERO);
+        assert!(matches!(admit(&queue, job("p", "y", "y")), Admitted::Closed));
+        assert!(queue.next().is_none());
+    }
+}

@@ -1,0 +1,222 @@
+//! Where the versions of previews lie: in a folder of the origin's state that nobody else writes to.
+//!
+//! ```text
+//! lock               flock: one process
+//! work/<id>/         a deployment that is being built; emptied at a start
+//! <id>/              what it has made, as the store keeps versions: site.zip and index, 0444
+//! ```
+//!
+//! A version is whole and durable before its folder gets that name, and has it before any row names it. What no row names
+//! is removed at a start.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::base::chain::Chain;
+use crate::base::durable::{self, Lock};
+use crate::model::units::unix_seconds;
+use crate::model::version::VersionId;
+use crate::seal::{self, Effort, Proven, SealError, Sealing};
+use crate::site::index::Index;
+use crate::site::mapping;
+use crate::site::sealed::Sealed;
+use crate::store::{IMAGE, INDEX};
+
+/// How long another process may still be ending.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The folder of what is being built.
+const WORK: &str = "work";
+
+/// Why the folder does not do what is asked.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    /// A file or folder.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process works there.
+    #[error("another origin uses {}; end it, or give this one a state of its own", .0.display())]
+    Taken(PathBuf),
+    /// A version is damaged, and its content not known from elsewhere.
+    #[error("the version in {} is damaged; deploy its branch again", path.display())]
+    Damaged {
+        /// Its folder.
+        path: PathBuf,
+        /// What is wrong with it, if it is not merely another one.
+        #[source]
+        source: Option<SealError>,
+    },
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ShelfError {
+    let path = path.to_owned();
+    move |source| ShelfError::Io { doing, path, source }
+}
+
+/// The folder.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    folder: PathBuf,
+    _lock: Lock,
+}
+
+/// Where a deployment is being built; empty when it begins, and gone when it ends.
+#[derive(Debug)]
+pub(super) struct Bench(PathBuf);
+
+impl Bench {
+    /// For the checkout and what is built of it.
+    pub(super) fn source(&self) -> PathBuf {
+        self.0.join("source")
+    }
+
+    /// For the image.
+    pub(super) fn version(&self) -> PathBuf {
+        self.0.join("version")
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!("cannot remove {}: {error}; it is removed at the next start", self.0.display());
+        }
+    }
+}
+
+impl Shelf {
+    /// Takes the folder, making it if need be.
+    pub(super) fn open(folder: PathBuf) -> Result<Shelf, ShelfError> {
+        fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
+        if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
+            // What is on disk in it is not if it is not there itself.
+            durable::sync_dir(parent).map_err(io_error("sync", parent))?;
+        }
+        let lock = folder.join("lock");
+        let taken = Lock::take(&lock, PATIENCE).map_err(io_error("lock", &lock))?;
+        let Some(taken) = taken else { return Err(ShelfError::Taken(folder)) };
+        Ok(Shelf { folder, _lock: taken })
+    }
+
+    /// Removes what an earlier process has left: all work, and each version but those of these deployments.
+    pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), ShelfError> {
+        for entry in fs::read_dir(&self.folder).map_err(io_error("read", &self.folder))? {
+            let entry = entry.map_err(io_error("read", &self.folder))?;
+            let (name, path) = (entry.file_name(), entry.path());
+            let is_needed = name.to_str().is_some_and(|name| needed.contains(name));
+            if is_needed || !entry.file_type().map_err(io_error("look at", &path))?.is_dir() {
+                continue;
+            }
+            fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    /// A place to work on a deployment.
+    pub(super) fn bench(&self, id: &str) -> Result<Bench, ShelfError> {
+        let bench = Bench(self.folder.join(WORK).join(id));
+        for dir in [bench.source(), bench.version()] {
+            fs::create_dir_all(&dir).map_err(io_error("make", &dir))?;
+        }
+        Ok(bench)
+    }
+
+    /// Makes what was sealed on a bench the version of a deployment, and opens it. Files that the version `before` has as
+    /// well keep their dates.
+    pub(super) fn keep(
+        &self,
+        id: &str,
+        bench: &Bench,
+        sealing: Sealing,
+        before: Option<&Sealed>,
+    ) -> Result<Sealed, ShelfError> {
+        let Sealing { mut proven, image, image_len, .. } = sealing;
+        let from = bench.version();
+        let path = from.join(IMAGE);
+        let sealed_at = image.metadata().and_then(|metadata| metadata.modified()).map_err(io_error("read", &path))?;
+        date(&mut proven, unix_seconds(sealed_at), before);
+        let index = proven.index(image_len);
+        write_sealed(&from.join(INDEX), &index)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o444)).map_err(io_error("seal", &path))?;
+        durable::sync_dir(&from).map_err(io_error("sync", &from))?;
+        let to = self.folder.join(id);
+        fs::rename(&from, &to).map_err(io_error("move into place", &to))?;
+        durable::sync_dir(&self.folder).map_err(io_error("sync", &self.folder))?;
+        let index =
+            Index::decode(index, image_len, proven.id).map_err(io::Error::other).map_err(io_error("open", &to))?;
+        let image = mapping::map(image, proven.id).map_err(io_error("map", &to))?;
+        Ok(Sealed::new(proven.id, image, index))
+    }
+
+    /// Opens the version of a deployment. With an index that does not match, the image is proved again.
+    pub(super) fn open_version(&self, id: &str, version: VersionId, effort: &Effort) -> Result<Sealed, ShelfError> {
+        let dir = self.folder.join(id);
+        let path = dir.join(IMAGE);
+        let image = File::open(&path).map_err(io_error("open", &path))?;
+        let metadata = image.metadata().map_err(io_error("look at", &path))?;
+        let known = fs::read(dir.join(INDEX)).ok().and_then(|bytes| Index::decode(bytes, metadata.len(), version).ok());
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let damaged = |source| ShelfError::Damaged { path: dir.clone(), source };
+                let mut proven = seal::verify_image(&path, effort).map_err(|error| damaged(Some(error)))?;
+                if proven.id != version {
+                    return Err(damaged(None));
+                }
+                let modified = metadata.modified().map_err(io_error("look at", &path))?;
+                date(&mut proven, unix_seconds(modified), None);
+                let bytes = proven.index(metadata.len());
+                // A cache: whoever cannot write it serves all the same.
+                if let Err(error) = durable::replace(&dir, INDEX, &bytes) {
+                    tracing::warn!("cannot write the index in {}: {error}", dir.display());
+                }
+                Index::decode(bytes, metadata.len(), version)
+                    .map_err(io::Error::other)
+                    .map_err(io_error("open", &dir))?
+            }
+        };
+        let image = mapping::map(image, version).map_err(io_error("map", &path))?;
+        Ok(Sealed::new(version, image, index))
+    }
+
+    /// Removes the version of a deployment. Whoever is still sending from it does so to the end.
+    pub(super) fn remove(&self, id: &str) {
+        let path = self.folder.join(id);
+        let removed = fs::remove_dir_all(&path).map_err(io_error("remove", &path));
+        if let Err(error) = removed {
+            tracing::warn!("{}; it is removed at the next start", Chain(&error));
+        }
+    }
+}
+
+/// Last-Modified: a file keeps its date as long as it keeps its content, and never has the date that another content had.
+fn date(proven: &mut Proven, sealed_at: i64, before: Option<&Sealed>) {
+    for (path, entry) in &mut proven.files {
+        let other = before.and_then(|before| Some(before.entry(before.index().find(path.as_bytes())?)));
+        entry.modified = match other {
+            Some(other) if other.content == entry.content => other.modified,
+            Some(other) if other.modified == sealed_at => sealed_at - 1,
+            _ => sealed_at,
+        };
+    }
+}
+
+fn write_sealed(path: &Path, bytes: &[u8]) -> Result<(), ShelfError> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
+    let written = file.and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(io_error("write", path))
+}
