@@ -83,7 +83,7 @@ fn leads_somewhere(rel: &str) -> bool {
 }
 
 /// The address in `5; url=next.html`.
-pub(super) fn refresh(content: &str) -> Option<&str> {
+pub fn refresh(content: &str) -> Option<&str> {
     let (_, rest) = content.split_once([';', ','])?;
     let rest = rest.trim_start();
     let url = rest.get(..3).filter(|word| word.eq_ignore_ascii_case("url")).map(|_| rest[3..].trim_start())?;
@@ -93,7 +93,7 @@ pub(super) fn refresh(content: &str) -> Option<&str> {
 }
 
 /// The addresses in a `srcset` (HTML, "parse a srcset attribute").
-pub(super) fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
+pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     let mut rest = set;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');

@@ -2,6 +2,7 @@
 //! is one, and neither is in a comment or a string.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use super::{Fact, Kind};
 
@@ -10,11 +11,29 @@ const LONGEST: usize = 4096;
 
 /// Tells of each address in a style sheet, or in a `style` attribute.
 pub(super) fn read(css: &str, tell: &mut dyn FnMut(Fact<'_>)) {
+    each(css, &mut |kind, _, text| tell(Fact::Address(kind, text)));
+}
+
+/// Tells of each address in a style sheet, or in a `style` attribute, by where it is written and what it says. Anything
+/// in letters, digits and `/.-_~%#?=` can be written in its place. What is longer than an address can be is content, and
+/// left out.
+pub fn addresses(css: &str, tell: &mut dyn FnMut(Range<usize>, &str)) {
+    each(css, &mut |_, place, text| {
+        if place.len() < LONGEST {
+            tell(place, text);
+        }
+    });
+}
+
+fn each(css: &str, tell: &mut Tell<'_>) {
     let mut reader = Reader { css, at: 0, open: Vec::new(), fonts: 0, rule: Rule::None, tell };
     while reader.at < css.len() {
         reader.token();
     }
 }
+
+/// Takes what an address is for, where it is written, and what it says.
+type Tell<'t> = dyn FnMut(Kind, Range<usize>, &str) + 't;
 
 /// What is open: a byte each, as a hostile style may open millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +64,7 @@ struct Reader<'a> {
     /// How many of what is open are blocks of fonts.
     fonts: usize,
     rule: Rule,
-    tell: &'a mut dyn FnMut(Fact<'_>),
+    tell: &'a mut Tell<'a>,
 }
 
 impl<'a> Reader<'a> {
@@ -185,7 +204,9 @@ impl<'a> Reader<'a> {
             self.rule = Rule::None;
         }
         if !written.is_empty() {
-            (self.tell)(Fact::Address(kind, &unescaped(written)));
+            // What is told of is always a part of the whole.
+            let start = written.as_ptr() as usize - self.css.as_ptr() as usize;
+            (self.tell)(kind, start..start + written.len(), &unescaped(written));
         }
     }
 

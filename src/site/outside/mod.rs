@@ -9,13 +9,13 @@ pub mod address;
 pub mod audit;
 mod collect;
 pub mod csp;
-mod css;
+pub mod css;
 mod element;
 mod encoded;
 mod inline;
 mod map;
 pub mod page;
-mod references;
+pub mod references;
 mod script;
 mod xml;
 

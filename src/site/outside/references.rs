@@ -7,7 +7,7 @@ const NAME: usize = 32;
 
 /// An attribute's text with its character references taken out, and whether it is certain what all of them stand for:
 /// of the names that end with a semicolon only those that occur are known here; the others are left as they stand.
-pub(super) fn resolved(text: &str) -> (Cow<'_, str>, bool) {
+pub fn resolved(text: &str) -> (Cow<'_, str>, bool) {
     if !text.contains('&') {
         return (Cow::Borrowed(text), true);
     }

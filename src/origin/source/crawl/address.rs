@@ -1,0 +1,152 @@
+//! Addresses of the site that is crawled, in one form each: what is asked for, and what links are compared with.
+
+use std::fmt;
+
+use url::Url;
+
+/// A longer address, in bytes, is made by a mistake or by an endless site, and not asked for.
+const LONGEST: usize = 2000;
+
+/// A path with its query, as in the first line of a request. Percent-encoded in one way only (RFC 3986, 6.2.2), so that
+/// two spellings of one address are one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Address {
+    /// With its leading slash.
+    pub(super) path: String,
+    /// Never empty: an empty one is none.
+    pub(super) query: Option<String>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        self.query.iter().try_for_each(|query| write!(f, "?{query}"))
+    }
+}
+
+impl Address {
+    /// An address without a query.
+    pub(super) fn of_path(path: &str) -> Address {
+        Address { path: normal(path), query: None }
+    }
+
+    /// What a URL asks its server for.
+    fn of(url: &Url) -> Address {
+        let query = url.query().filter(|query| !query.is_empty()).map(str::to_owned);
+        Address { path: normal(url.path()), query }
+    }
+
+    /// The bytes that the path stands for, with its leading slash.
+    pub(super) fn decoded(&self) -> Vec<u8> {
+        percent_encoding::percent_decode_str(&self.path).collect()
+    }
+}
+
+/// What an address in a page or style leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Leads {
+    /// To this site.
+    Here {
+        /// What is asked for.
+        address: Address,
+        /// What stands behind `#`.
+        fragment: Option<String>,
+        /// Whether it names the site's own host, which the copy will not have.
+        is_absolute: bool,
+    },
+    /// To another origin, at this URL.
+    Elsewhere(Url),
+    /// Nowhere that a request could go: a place in the page, a script, a mail address, a mistake.
+    Nowhere,
+}
+
+/// Where an address leads that is written in what lies at `base`, on the site of `start`.
+pub(super) fn leads(start: &Url, base: &Url, text: &str) -> Leads {
+    let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
+    if text.is_empty() || text.starts_with('#') {
+        return Leads::Nowhere;
+    }
+    let Ok(url) = base.join(text) else { return Leads::Nowhere };
+    if !matches!(url.scheme(), "http" | "https") {
+        return Leads::Nowhere;
+    }
+    if url.origin() != start.origin() || !url.username().is_empty() || url.password().is_some() {
+        return Leads::Elsewhere(url);
+    }
+    let address = Address::of(&url);
+    if address.path.len() + address.query.as_ref().map_or(0, String::len) > LONGEST {
+        return Leads::Nowhere;
+    }
+    // What is neither a path nor a query has named a scheme or a host. A backslash is a slash to browsers.
+    let is_absolute = Url::parse(text).is_ok() || text.replace('\\', "/").starts_with("//");
+    Leads::Here { address, fragment: url.fragment().map(str::to_owned), is_absolute }
+}
+
+/// The path with encoded letters, digits, `-`, `.`, `_`, `~` decoded, and the digits of other codes in upper case.
+fn normal(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        out.push_str(&rest[..at]);
+        let code = rest.get(at + 1..at + 3).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
+        let Some(code) = code else {
+            // A percent sign that begins no code stands for itself.
+            out.push_str("%25");
+            rest = &rest[at + 1..];
+            continue;
+        };
+        let byte = u8::from_str_radix(code, 16).unwrap_or_default();
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push_str(&code.to_ascii_uppercase());
+        }
+        rest = &rest[at + 3..];
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_has_one_form() {
+        for (path, expected) in [("/a", "/a"), ("/%61%2d%7E", "/a-~"), ("/caf%c3%a9", "/caf%C3%A9"), ("/5%", "/5%25")] {
+            assert_eq!(normal(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_scheme_host_and_port_are_the_site() {
+        let start = Url::parse("http://docs.example:8080/guide/").unwrap();
+        let here = |text: &str| match leads(&start, &start, text) {
+            Leads::Here { address, fragment, is_absolute } => {
+                let fragment = fragment.map_or_else(String::new, |text| format!("#{text}"));
+                Some(format!("{}{address}{fragment}", if is_absolute { "! " } else { "" }))
+            }
+            _ => None,
+        };
+        for (text, expected) in [
+            ("a", Some("/guide/a")),
+            (" ../b?x=1#y\n", Some("/b?x=1#y")),
+            ("/é", Some("/%C3%A9")),
+            ("?", Some("/guide/")),
+            ("http://DOCS.example:8080", Some("! /")),
+            ("//docs.example:8080/a#b", Some("! /a#b")),
+            ("#a", None),
+            ("", None),
+            ("mailto:a@docs.example", None),
+            ("javascript:void(0)", None),
+            ("data:text/plain,x", None),
+            ("https://docs.example:8080/a", None),
+            ("http://docs.example/a", None),
+            ("http://user@docs.example:8080/a", None),
+            ("//other.example/a", None),
+        ] {
+            assert_eq!(here(text).as_deref(), expected, "{text}");
+        }
+    }
+}

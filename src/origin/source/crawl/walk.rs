@@ -1,0 +1,448 @@
+//! Asking a site for everything: what is known, what is wanted and what for, and what came of it.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use url::Url;
+
+use crate::model::digest::Digest;
+use crate::model::site_path::is_page;
+use crate::net::trouble::{Cause, Trouble};
+use crate::site::types::media_type;
+
+use super::address::{Address, Leads, leads};
+use super::documents::{Meet, Sort, Use, manifest, style};
+use super::fetch::{Answer, Fetcher};
+use super::names::Item;
+use super::robots::Robots;
+use super::sitemap::Sitemap;
+use super::spool::{Place, Spool};
+use super::{Crawl, CrawlError, Watch, html, script};
+
+/// All bodies together are no larger, in bytes.
+const LARGEST: u64 = 8 << 30;
+/// How often somebody looks whether the crawl is wanted any more.
+const TICK: Duration = Duration::from_millis(100);
+/// What nobody has a page at: what is answered there is the page for what is missing.
+pub(super) const NOWHERE: &str = "/docwharf-asks-for-a-page-that-is-not-there";
+/// What sites have without naming it.
+const WELL_KNOWN: [&str; 4] = ["/sitemap.xml", "/llms.txt", "/llms-full.txt", "/favicon.ico"];
+const ROBOTS: &str = "/robots.txt";
+
+/// What is asked for: an address as a browser asks for it, or as a client of Next.js does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ask {
+    pub(super) address: Address,
+    pub(super) is_payload: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Met {
+    Body(Body),
+    /// The reader is sent on, with this status.
+    Moved(u16, Leads),
+    /// There is nothing, with this status.
+    Missing(u16),
+    /// robots.txt keeps us out.
+    Forbidden,
+    /// No good answer to what need not be there.
+    Failed(Trouble),
+}
+
+/// A good answer.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) sort: Sort,
+    pub(super) place: Place,
+    /// The names of it.
+    pub(super) item: Item,
+    /// Whether it can be rewritten: text in UTF-8.
+    pub(super) is_text: bool,
+    /// The charset that only the header knows.
+    pub(super) charset: Option<String>,
+    /// Whether it came with 404.
+    pub(super) is_missing: bool,
+    is_read: bool,
+}
+
+/// What something is wanted for, and the first address that names it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) how: Use,
+    pub(super) by: Option<Address>,
+}
+
+/// A site as it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) met: BTreeMap<Ask, Met>,
+    pub(super) wanted: BTreeMap<Ask, Wanted>,
+    pub(super) spool: Spool,
+    /// How many addresses in sitemaps are of other origins, and one of them.
+    pub(super) foreign: (u64, Option<Url>),
+}
+
+/// Asks for everything.
+pub(super) async fn walk(
+    crawl: &Crawl,
+    paths: Option<&[String]>,
+    into: &Path,
+    watch: &Watch,
+) -> Result<Found, CrawlError> {
+    let spool = Spool::new(into).map_err(|source| CrawlError::Write { path: into.to_owned(), source })?;
+    let found = Found { met: BTreeMap::new(), wanted: BTreeMap::new(), spool, foreign: (0, None) };
+    let mut walk = Walk {
+        crawl,
+        into,
+        watch,
+        found,
+        fetcher: Arc::new(Fetcher::new()?),
+        robots: Robots::default(),
+        only: paths.is_some(),
+        queue: VecDeque::new(),
+        tasks: JoinSet::new(),
+        pages: HashSet::new(),
+        asked: 0,
+        guessed: 0,
+    };
+    walk.want(Address::of_path(ROBOTS), false, Use::Guess, None)?;
+    walk.run().await?;
+    let sitemaps = std::mem::take(&mut walk.robots.sitemaps);
+    let start = Leads::of(crawl, crawl.start.as_str());
+    let given: Vec<Leads> = match paths {
+        None => vec![start],
+        Some(paths) => {
+            paths.iter().map(|path| Leads::of(crawl, &format!("/{}", path.trim_start_matches('/')))).collect()
+        }
+    };
+    for leads in given {
+        if let Leads::Here { address, .. } = leads {
+            walk.want(address, false, Use::Link, None)?;
+        }
+    }
+    for path in WELL_KNOWN.into_iter().chain([NOWHERE]) {
+        walk.want(Address::of_path(path), false, Use::Guess, None)?;
+    }
+    for text in sitemaps {
+        walk.told(&Leads::of(crawl, &text), Use::Guess, None)?;
+    }
+    walk.run().await?;
+    Ok(walk.found)
+}
+
+impl Leads {
+    /// Where a text leads that stands beside the start page.
+    fn of(crawl: &Crawl, text: &str) -> Leads {
+        leads(&crawl.start, &crawl.start, text)
+    }
+}
+
+struct Walk<'a> {
+    crawl: &'a Crawl,
+    into: &'a Path,
+    watch: &'a Watch,
+    found: Found,
+    fetcher: Arc<Fetcher>,
+    robots: Robots,
+    /// Whether only the pages count that were asked for.
+    only: bool,
+    queue: VecDeque<Ask>,
+    tasks: JoinSet<(Ask, Vec<String>, Result<Answer, Trouble>)>,
+    /// Pages by name and content: what will be a file each.
+    pages: HashSet<(Vec<u8>, Digest)>,
+    asked: u64,
+    guessed: u64,
+}
+
+impl Walk<'_> {
+    /// Asks until nothing is left to ask for.
+    async fn run(&mut self) -> Result<(), CrawlError> {
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            while self.tasks.len() < self.crawl.parallel.max(1)
+                && let Some(ask) = self.queue.pop_front()
+            {
+                self.ask(ask);
+            }
+            if self.watch.is_over() {
+                return Err(CrawlError::Stopped);
+            }
+            if self.tasks.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                Some(done) = self.tasks.join_next() => {
+                    let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
+                    said.into_iter().for_each(|line| self.watch.say(line));
+                    self.take(ask, answer)?;
+                }
+                _ = tick.tick() => {}
+            }
+        }
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        let (fetcher, url) = (Arc::clone(&self.fetcher), self.url(&ask.address));
+        self.tasks.spawn(async move {
+            let mut said = Vec::new();
+            let answer = fetcher.get(&url, ask.is_payload, &mut said).await;
+            (ask, said, answer)
+        });
+    }
+
+    fn url(&self, address: &Address) -> Url {
+        let mut url = self.crawl.start.clone();
+        url.set_fragment(None);
+        url.set_path(&address.path);
+        url.set_query(address.query.as_deref());
+        url
+    }
+
+    /// Notes that something is wanted, and asks for it unless that was done.
+    fn want(&mut self, address: Address, is_payload: bool, how: Use, by: Option<&Address>) -> Result<(), CrawlError> {
+        let ask = Ask { address, is_payload };
+        let by = by.cloned();
+        if let Some(known) = self.found.wanted.get_mut(&ask) {
+            let before = known.how;
+            if how > Use::Guess || before == Use::Guess {
+                let is_first = before == Use::Guess && how > Use::Guess;
+                known.by = if is_first { by } else { known.by.take().min(by) };
+            }
+            known.how = before.max(how);
+            return if before == Use::Guess && how > Use::Guess { self.need(&ask, how) } else { Ok(()) };
+        }
+        let is_allowed =
+            !self.crawl.robots || ask.address.path == ROBOTS || self.robots.allows(&ask.address.to_string());
+        self.found.wanted.insert(ask.clone(), Wanted { how, by });
+        if !is_allowed {
+            self.found.met.insert(ask, Met::Forbidden);
+            return Ok(());
+        }
+        self.count(&ask, how)?;
+        self.queue.push_back(ask);
+        Ok(())
+    }
+
+    fn count(&mut self, ask: &Ask, how: Use) -> Result<(), CrawlError> {
+        let count = if how == Use::Guess { &mut self.guessed } else { &mut self.asked };
+        *count += 1;
+        // Each page may have a payload besides.
+        let most =
+            if how == Use::Guess { self.crawl.most.saturating_mul(2).saturating_add(16) } else { self.crawl.most };
+        if *count > most {
+            return Err(CrawlError::TooMany { most: self.crawl.most, address: ask.address.to_string() });
+        }
+        Ok(())
+    }
+
+    /// What was only a guess is needed after all.
+    fn need(&mut self, ask: &Ask, how: Use) -> Result<(), CrawlError> {
+        self.count(ask, how)?;
+        match self.found.met.get(ask) {
+            Some(Met::Failed(trouble)) => {
+                Err(CrawlError::Fetch { url: self.url(&ask.address), source: trouble.clone() })
+            }
+            Some(Met::Moved(_, Leads::Here { address, .. })) => {
+                let to = address.clone();
+                self.want(to, false, how, Some(&ask.address))
+            }
+            Some(Met::Body(body)) if !body.is_read => {
+                let place = body.place;
+                let text = self.found.spool.get(place).map_err(|source| self.write(source))?;
+                self.read(ask, &text)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, source: std::io::Error) -> CrawlError {
+        CrawlError::Write { path: self.into.to_owned(), source }
+    }
+
+    /// Takes an answer in.
+    fn take(&mut self, ask: Ask, answer: Result<Answer, Trouble>) -> Result<(), CrawlError> {
+        let how = self.found.wanted.get(&ask).map_or(Use::Guess, |wanted| wanted.how);
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(source) if how > Use::Guess || ask.address.path == ROBOTS || source.cause == Cause::NotSent => {
+                return Err(CrawlError::Fetch { url: self.url(&ask.address), source });
+            }
+            Err(trouble) => {
+                self.found.met.insert(ask, Met::Failed(trouble));
+                return Ok(());
+            }
+        };
+        let is_nowhere = ask.address.path == NOWHERE && answer.status == 404;
+        match (answer.status, &answer.location) {
+            (200..=299, _) => self.keep(ask, answer, how),
+            _ if is_nowhere => self.keep(ask, answer, Use::Asset),
+            (301 | 302 | 303 | 307 | 308, Some(location)) => {
+                let to = leads(&self.crawl.start, &self.url(&ask.address), location);
+                self.found.met.insert(ask.clone(), Met::Moved(answer.status, to.clone()));
+                // Where a page that was asked for has moved, it is asked for there.
+                match to {
+                    Leads::Here { address, .. } if !ask.is_payload => {
+                        self.want(address, false, how, Some(&ask.address))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            (status, _) => {
+                self.found.met.insert(ask, Met::Missing(status));
+                Ok(())
+            }
+        }
+    }
+
+    fn keep(&mut self, ask: Ask, answer: Answer, how: Use) -> Result<(), CrawlError> {
+        let Answer { status, media_type, charset, body, .. } = answer;
+        if self.found.spool.len + body.len() as u64 > LARGEST {
+            return Err(CrawlError::TooLarge { limit: LARGEST });
+        }
+        if ask.address.path == ROBOTS && self.crawl.robots {
+            self.robots = Robots::parse(&body);
+        }
+        let sort = Sort::of(&media_type, &ask.address.path, &body);
+        let place = self.found.spool.put(&body).map_err(|source| self.write(source))?;
+        let varies = matches!(sort, Sort::Style | Sort::Manifest);
+        // The page for what is missing has a name that servers know.
+        let named = if ask.address.path == NOWHERE { Address::of_path("/404.html") } else { ask.address.clone() };
+        let item = Item::new(named, sort == Sort::Page, &media_type, Digest::of(&body), varies);
+        let charset =
+            charset.filter(|name| !matches!(name.as_str(), "utf-8" | "utf8" | "us-ascii") && !body.is_ascii());
+        let is_text = charset.is_none() && std::str::from_utf8(&body).is_ok();
+        let is_guess = how == Use::Guess && sort == Sort::Page;
+        let kept = Body { sort, place, item, is_text, charset, is_missing: status == 404, is_read: false };
+        self.found.met.insert(ask.clone(), Met::Body(kept));
+        // A page where a file was guessed at is how some servers say that there is none.
+        if is_guess { Ok(()) } else { self.read(&ask, &body) }
+    }
+
+    /// Follows what a body names.
+    fn read(&mut self, ask: &Ask, body: &[u8]) -> Result<(), CrawlError> {
+        let Some(Met::Body(kept)) = self.found.met.get_mut(ask) else { return Ok(()) };
+        kept.is_read = true;
+        let sort = kept.sort;
+        if sort == Sort::Page && !ask.is_payload && self.pages.insert((kept.item.preferred.clone(), kept.item.digest)) {
+            self.watch.page();
+        }
+        let base = if ask.address.path == NOWHERE { Address::of_path("/") } else { ask.address.clone() };
+        let mut named = Vec::new();
+        let mut resolver = Resolver::new(&self.crawl.start, self.url(&base));
+        let mut tell = |how: Use, text: &str| {
+            if let Some(leads) = resolver.leads(how, text) {
+                named.push((how, leads));
+            }
+        };
+        let text = String::from_utf8_lossy(body);
+        names(sort, &ask.address.path, &text, body, &mut tell);
+        if sort == Sort::Xml
+            && let Some(sitemap) = Sitemap::parse(body)
+        {
+            for address in sitemap.addresses {
+                let leads = Leads::of(self.crawl, &address);
+                if let Leads::Elsewhere(url) = &leads {
+                    self.found.foreign.0 += 1;
+                    let least = self.found.foreign.1.take().map_or(url.clone(), |other| other.min(url.clone()));
+                    self.found.foreign.1 = Some(least);
+                }
+                named.push((Use::Link, leads));
+            }
+        }
+        for (how, leads) in named {
+            self.told(&leads, how, Some(&ask.address))?;
+        }
+        if sort == Sort::Page && !ask.is_payload {
+            self.beside(&ask.address, &text)?;
+        }
+        let to_come = self.queue.iter().filter(|ask| !ask.is_payload).count() + self.tasks.len();
+        self.watch.expect((self.pages.len() + to_come) as u64);
+        Ok(())
+    }
+
+    /// What clients of Next.js ask for when they go on to a page without loading it.
+    fn beside(&mut self, address: &Address, text: &str) -> Result<(), CrawlError> {
+        if address.path == NOWHERE || address.query.is_some() {
+            return Ok(());
+        }
+        if text.contains("self.__next_f") {
+            let payload = Address { query: Some("_rsc".to_owned()), ..address.clone() };
+            self.want(payload, true, Use::Guess, Some(address))?;
+        }
+        match script::data_of(&address.path, text) {
+            Some(data) => self.want(Address::of_path(&data), false, Use::Guess, Some(address)),
+            None => Ok(()),
+        }
+    }
+
+    /// Wants what an address leads to, if that is on this site.
+    fn told(&mut self, leads: &Leads, how: Use, by: Option<&Address>) -> Result<(), CrawlError> {
+        let Leads::Here { address, .. } = leads else { return Ok(()) };
+        if how < Use::Guess {
+            return Ok(());
+        }
+        // Of the pages that were asked for, downloads are a part, and other pages are not.
+        let is_download = media_type(address.path.as_bytes()).is_some() && !is_page(address.path.as_bytes());
+        if self.only && how == Use::Link && by.is_some() && !is_download {
+            return Ok(());
+        }
+        self.want(address.clone(), false, how, by)?;
+        // A picture as it is before the optimizer of Next.js has made it smaller.
+        if address.path.ends_with("/_next/image") {
+            let query = address.query.as_deref().unwrap_or_default();
+            let pairs = url::form_urlencoded::parse(query.as_bytes());
+            for (_, picture) in pairs.filter(|(name, _)| name == "url") {
+                if let Leads::Here { address, .. } = Leads::of(self.crawl, &picture) {
+                    self.want(address, false, Use::Guess, by)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells of each address in a body.
+fn names(sort: Sort, path: &str, text: &str, body: &[u8], tell: &mut dyn FnMut(Use, &str)) {
+    let mut meet = |how: Use, text: &str| {
+        tell(how, text);
+        None
+    };
+    let meet: &mut Meet<'_> = &mut meet;
+    match sort {
+        Sort::Page => drop(html::page(body, meet)),
+        Sort::Style => drop(style(text, meet)),
+        Sort::Manifest => drop(manifest(text, meet)),
+        Sort::Script => script::modules(text, &mut |name| drop(meet(Use::Guess, name))),
+        Sort::Payload | Sort::Xml | Sort::Other => {}
+    }
+    if matches!(sort, Sort::Page | Sort::Script | Sort::Payload) {
+        // Never relative to a `base`: these are paths.
+        script::chunks(path, text, &mut |name| drop(meet(Use::Guess, name)));
+    }
+}
+
+/// Where the addresses of one body lead.
+pub(super) struct Resolver<'a> {
+    start: &'a Url,
+    base: Url,
+    has_base: bool,
+}
+
+impl Resolver<'_> {
+    pub(super) fn new(start: &Url, base: Url) -> Resolver<'_> {
+        Resolver { start, base, has_base: false }
+    }
+
+    /// Where an address leads that is met; the first `base` changes what those behind it are relative to.
+    pub(super) fn leads(&mut self, how: Use, text: &str) -> Option<Leads> {
+        let leads = leads(self.start, &self.base, text);
+        if how == Use::Base && !std::mem::replace(&mut self.has_base, true) {
+            self.base = self.base.join(text.trim()).unwrap_or_else(|_| self.base.clone());
+        }
+        (leads != Leads::Nowhere).then_some(leads)
+    }
+}
