@@ -40,7 +40,10 @@ fn the_typical_sequence_of_an_export_start_poll_link_download_and_a_fresh_link_l
     }
     let id = job["jobId"].as_str().unwrap();
     let ended = hub.ended(id);
-    assert_eq!((&ended["status"], &ended["progress"], &ended["pageCount"]), (&json!("completed"), &json!(100), &json!(2)));
+    assert_eq!(
+        (&ended["status"], &ended["progress"], &ended["pageCount"]),
+        (&json!("completed"), &json!(100), &json!(2))
+    );
     let first = data(&hub.ask(&hub.key, "POST", &format!("{JOBS}/{id}/bundle"), None));
     assert!(first["expiresAt"].as_str().unwrap().ends_with('Z') && first["sizeBytes"].as_u64().unwrap() > 0, "{first}");
     let bundle = hub.bundle(id);
@@ -136,7 +139,11 @@ fn a_job_that_was_under_way_when_the_origin_was_killed_has_failed_and_those_that
     assert!(ended["error"].as_str().unwrap().contains("stopped while"), "{ended}");
     assert_eq!(hub.ended(&second)["status"], "completed");
     let made: Vec<_> = std::fs::read_dir(hub.path("state/bundles")).unwrap().collect();
-    assert_eq!((made.len(), std::fs::read_dir(hub.path("state/work")).unwrap().count()), (1, 0), "nothing half-done stays");
+    assert_eq!(
+        (made.len(), std::fs::read_dir(hub.path("state/work")).unwrap().count()),
+        (1, 0),
+        "nothing half-done stays"
+    );
 }
 
 #[test]
@@ -225,8 +232,12 @@ fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_rea
     let again = data(&hub.post("/v1/analytics/docs/searches", &batch));
     assert_eq!((&again["duplicate"], &again["accepted"]), (&json!(true), &json!(11)), "{again}");
     let all = data(&hub.get("/v1/analytics/docs/searches"));
-    let terms: Vec<&str> = all["searches"].as_array().unwrap().iter().map(|s| s["searchQuery"].as_str().unwrap()).collect();
-    assert_eq!((terms, &all["totalSearches"], &all["nextCursor"]), (vec!["tide", "bridge", "moat"], &json!(11), &Value::Null));
+    let terms: Vec<&str> =
+        all["searches"].as_array().unwrap().iter().map(|s| s["searchQuery"].as_str().unwrap()).collect();
+    assert_eq!(
+        (terms, &all["totalSearches"], &all["nextCursor"]),
+        (vec!["tide", "bridge", "moat"], &json!(11), &Value::Null)
+    );
     let tide = &all["searches"][0];
     assert_eq!((&tide["hits"], &tide["topClickedPage"]), (&json!(5), &json!("/guides/start")), "{tide}");
     assert_eq!(tide["lastSearchedAt"], "2026-11-02T10:04:00Z");
@@ -238,8 +249,14 @@ fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_rea
     assert_eq!(hub.post("/v1/analytics/docs/searches", &more).status, 200);
     let cursor = first["nextCursor"].as_str().unwrap();
     let second = data(&hub.get(&format!("/v1/analytics/docs/searches?limit=2&cursor={cursor}")));
-    assert_eq!((&second["searches"][0]["searchQuery"], &second["totalSearches"]), (&json!("moat"), &json!(11)), "{second}");
-    for wrong in ["limit=0", "limit=101", "limit=x", "dateFrom=yesterday", "cursor=x", "dateFrom=2026-11-02&dateTo=2026-11-01"] {
+    assert_eq!(
+        (&second["searches"][0]["searchQuery"], &second["totalSearches"]),
+        (&json!("moat"), &json!(11)),
+        "{second}"
+    );
+    for wrong in
+        ["limit=0", "limit=101", "limit=x", "dateFrom=yesterday", "cursor=x", "dateFrom=2026-11-02&dateTo=2026-11-01"]
+    {
         let answer = hub.get(&format!("/v1/analytics/docs/searches?{wrong}"));
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(!data(&answer)["details"][0]["message"].as_str().unwrap().is_empty(), "{wrong}: {}", answer.text());
@@ -321,7 +338,10 @@ fn what_was_acknowledged_is_there_after_a_kill_and_nothing_is_counted_twice() {
     hub.start();
     let known = acknowledged.into_inner();
     let total = data(&hub.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
-    assert!(total == u64::from(known) * 2 || total == u64::from(known + 1) * 2, "{known} batches of 2, and {total} searches");
+    assert!(
+        total == u64::from(known) * 2 || total == u64::from(known + 1) * 2,
+        "{known} batches of 2, and {total} searches"
+    );
     // The client cannot know about the one whose answer was lost: it sends it again.
     assert_eq!(hub.post("/v1/analytics/docs/searches", &batch(known)).status, 200);
     let total = data(&hub.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
@@ -362,7 +382,10 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
     assert_eq!((get(admin, "/livez").status, get(admin, "/readyz").status), (200, 200));
     let metrics = get(admin, "/metrics").text();
     assert!(metrics.contains("docwharf_origin_jobs{state=\"completed\"} 1"), "{metrics}");
-    assert!(metrics.contains("docwharf_origin_requests_total{operation=\"startExport\",status=\"2xx\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("docwharf_origin_requests_total{operation=\"startExport\",status=\"2xx\"} 1"),
+        "{metrics}"
+    );
     assert_eq!(get(hub.address(), "/metrics").status, 404, "not for everybody");
     assert_eq!(get(hub.address(), "/readyz").status, 200);
     assert_eq!(request(admin, "POST", "/livez", &[]).status, 405);
@@ -384,15 +407,25 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
         ("x = 1\n", "origin.toml:2:1: unknown field `x`"),
         ("[store]\n", "origin.toml:2:1: missing field `path`"),
         ("[store]\npath = \"s\"\n", "there is nothing to serve"),
-        (&FOLDER.replace("directory = \"site\"", "") as &str, "origin.toml:6:6: project \"docs\" needs one of directory, git and crawl"),
+        (
+            &FOLDER.replace("directory = \"site\"", "") as &str,
+            "origin.toml:6:6: project \"docs\" needs one of directory, git and crawl",
+        ),
         (&FOLDER.replace("docs.acme.example", "https://x/"), "domain: a domain is a host name only"),
         (&FOLDER.replace("directory", "branch = \"x\"\ndirectory"), "it is for projects with git ="),
-        (&format!("{FOLDER}[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\ndirectory = \"s\"\n"), "is there twice"),
+        (
+            &format!("{FOLDER}[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\ndirectory = \"s\"\n"),
+            "is there twice",
+        ),
         (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
     ] {
         let store = if file.contains("[store]") { "" } else { "[store]\npath = \"state\"\n" };
         let at = if store.is_empty() { "\n" } else { "" };
-        std::fs::write(hub.path("origin.toml"), format!("{at}{store}{file}").replacen("[store]\npath = \"state\"\nx", "\nx", 1)).unwrap();
+        std::fs::write(
+            hub.path("origin.toml"),
+            format!("{at}{store}{file}").replacen("[store]\npath = \"state\"\nx", "\nx", 1),
+        )
+        .unwrap();
         let ended = end(&mut hub.command(&[])).expect(2);
         assert!(ended.stderr.contains(says), "{file}: {}", ended.stderr);
     }
@@ -404,7 +437,8 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
 fn the_api_is_served_encrypted_with_links_that_say_so() {
     let authority = support::tls::Authority::new();
     let issued = authority.issue(&["localhost"]);
-    let server = "[server]\nlisten = []\n[tls]\ncertFile = \"cert.pem\"\nkeyFile = \"key.pem\"\nlisten = [\"127.0.0.1:0\"]\n";
+    let server =
+        "[server]\nlisten = []\n[tls]\ncertFile = \"cert.pem\"\nkeyFile = \"key.pem\"\nlisten = [\"127.0.0.1:0\"]\n";
     let mut hub = Hub::with(server, FOLDER);
     write_site(&hub.path("site"), &[("index.html", "<p>home")]);
     std::fs::write(hub.path("cert.pem"), &issued.certificate).unwrap();

@@ -3,6 +3,8 @@
 //! Whatever was acknowledged is on disk: the log is synced with each commit. Those who write at the same time share a
 //! commit, each in a savepoint of his own, so that one who fails undoes nothing of the others.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -68,6 +70,9 @@ impl Database {
     /// Opens the database at `path`, making it or bringing it up to date.
     pub fn open(path: &Path) -> Result<Database, DatabaseError> {
         let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
+        // For us alone; what SQLite puts beside it gets the same mode.
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        file.map_err(|error| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
         let mut connection = connect(path, OpenFlags::default()).map_err(failed)?;
         migrate(&mut connection, path)?;
         let (writer, works) = sync_channel(WAITING);

@@ -24,6 +24,7 @@ mod management;
 mod openapi;
 mod ops;
 pub mod previews;
+mod production;
 mod requests;
 mod routes;
 mod settings;
@@ -264,12 +265,13 @@ pub async fn serve(origin: Arc<Origin>, listeners: Vec<TcpListener>, stop: watch
     ended
 }
 
-/// Makes the folder if need be, for us alone: what lies there is not public. One origin at a time works in it.
+/// Makes the folder if need be. What lies there is not public, but builds that run as another user pass through it. One
+/// origin at a time works in it.
 fn lock(folder: &Path) -> Result<crate::base::durable::Lock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
     let system = |doing| move |source| OriginError::System { doing, source };
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(folder).map_err(system("make the folder store.path"))?;
+    builder.recursive(true).mode(0o711).create(folder).map_err(system("make the folder store.path"))?;
     crate::base::durable::Lock::take(&folder.join("lock"), Duration::ZERO)
         .map_err(system("lock the folder store.path"))?
         .ok_or_else(|| OriginError::Locked(folder.to_owned()))
@@ -283,6 +285,9 @@ fn secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], 
         transaction.query_row("SELECT value FROM secrets WHERE name = ?", [name], |row| row.get(0))
     })?)
 }
+
+/// Where previews lie without a host of their own.
+const BELOW: &str = "/preview/";
 
 fn open_previews(
     db: &Arc<Database>,
@@ -305,15 +310,20 @@ fn open_previews(
         }
         _ => None,
     });
-    let exports = Arc::clone(exports);
-    let newest = move |project: &str| exports.newest(project).ok().flatten();
-    let options = previews::Options {
+    let place = match &settings.host {
+        Some(_) => previews::Place::Host,
+        None => previews::Place::Path(BELOW.to_owned()),
+    };
+    let settings = previews::Settings {
+        folder: folder.join("previews"),
+        projects: of_git.collect(),
+        effort,
         workers: settings.workers,
         every: settings.every,
-        production: Arc::new(newest),
-        has_hosts: settings.host.is_some(),
+        place,
+        production: production::production(Arc::clone(exports), folder.to_owned(), effort),
     };
-    Ok(Previews::open(Arc::clone(db), folder.join("previews"), of_git.collect(), effort, options)?)
+    Ok(Previews::open(Arc::clone(db), settings)?)
 }
 
 /// Removes events that are too old, now and then.

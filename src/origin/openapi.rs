@@ -7,7 +7,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::analytics::{Accepted, Batch, Searches};
+use super::analytics::Searches;
+use super::analytics::ingest::{Accepted, Batch};
 use super::previews::Deployment;
 use super::table::{Operation, ROUTES, Route};
 use super::types::{BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};

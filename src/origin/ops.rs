@@ -84,7 +84,7 @@ impl Origin {
             let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
             self.counted.jobs.get_or_create(&[("state", state.to_owned())]).set(count.cast_signed());
         }
-        self.counted.previews.set(self.previews.count() as i64);
+        self.counted.previews.set(i64::try_from(self.previews.count()).unwrap_or(i64::MAX));
         let mut out = String::new();
         match encode(&mut out, &registry) {
             Ok(()) => text(StatusCode::OK, METRICS, out),

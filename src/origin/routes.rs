@@ -17,6 +17,7 @@ use crate::serve::peer::Peer;
 use super::answers::{error, failed, not_allowed, nothing_here, set, text, try_later};
 use super::body::Body;
 use super::keys::{self, Caller, Scope};
+use super::previews::{self, Started};
 use super::table::{Found, Operation, find};
 use super::{Origin, Said, bundles, management, millis, openapi, requests, sitemap};
 
@@ -206,26 +207,53 @@ fn stranger() -> Response<Body> {
     response
 }
 
+// ---------------------------------------------------------------------------------------------------------------------
+// Previews
+
 impl Origin {
-    /// What the site of a preview answers, if one is asked.
-    fn previews_answer(&self, _request: &Request<Incoming>) -> Option<Response<crate::serve::body::Body>> {
-        None
-    }
-    /// Where a preview is.
-    pub(super) fn preview_url(&self, begin: &str, project: &str, started: &super::previews::Started) -> String {
-        match &self.preview_host {
-            None => format!("{begin}/preview/{project}/{}/", started.slug),
+    /// What a preview answers, if one is asked: by its host, or below its path.
+    fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<crate::serve::body::Body>> {
+        let (project, slug) = match &self.preview_host {
             Some(host) => {
-                // Scheme and port are those under which we are reached.
-                let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));
-                let authority = rest.split('/').next().unwrap_or_default();
-                let port = authority
-                    .rsplit_once(':')
-                    .map(|(_, port)| port)
-                    .filter(|port| port.bytes().all(|b| b.is_ascii_digit()));
-                let port = port.map_or_else(String::new, |port| format!(":{port}"));
-                format!("{scheme}://{}.{host}{port}/", started.slug)
+                let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+                let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
+                let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
+                let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
+                // Whatever is asked of such a host is no question to the API.
+                self.previews.by_host_label(label).unwrap_or_default()
             }
-        }
+            None => {
+                let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
+                (parts.next()?.to_owned(), parts.next()?.to_owned())
+            }
+        };
+        Some(match self.previews.site(&project, &slug) {
+            Some(site) => previews::answer(&site, request),
+            None => no_preview(),
+        })
     }
+
+    /// Where a preview is.
+    pub(super) fn preview_url(&self, begin: &str, project: &str, started: &Started) -> String {
+        let Some(host) = &self.preview_host else {
+            return format!("{begin}{}{project}/{}/", super::BELOW, started.slug);
+        };
+        // Scheme and port are those under which we are reached.
+        let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));
+        let authority = rest.split('/').next().unwrap_or_default();
+        let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        format!("{scheme}://{}.{host}{port}/", started.slug)
+    }
+}
+
+fn no_preview() -> Response<crate::serve::body::Body> {
+    let text = "404: there is no preview here; its branch is gone, or nothing has come of it yet\n";
+    let mut response = Response::new(crate::serve::body::Body::full(text));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let fields = response.headers_mut();
+    set(fields, http::header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    set(fields, http::header::CACHE_CONTROL, "no-store");
+    set(fields, http::HeaderName::from_static("x-robots-tag"), "noindex");
+    response
 }

@@ -16,6 +16,8 @@ fs.rmSync(folder, { recursive: true, force: true });
 fs.mkdirSync(folder, { recursive: true });
 
 const where = (program) => path.dirname(fs.realpathSync(execFileSync('sh', ['-c', `command -v ${program}`]).toString().trim()));
+// Its programs need what lies beside them.
+const venv = path.dirname(path.dirname(execFileSync('sh', ['-c', 'command -v mkdocs']).toString().trim()));
 const write = (dir, files) => {
   for (const [name, text] of Object.entries(files)) {
     fs.mkdirSync(path.dirname(path.join(dir, name)), { recursive: true });
@@ -114,7 +116,7 @@ async function walk(browser, name, url) {
   write(folder, {
     'origin.toml': `[server]\nlisten = ["127.0.0.1:0"]\n[store]\npath = "state"\n[[organization]]\nid = "harbour"\n`
       + project('book', `git = "book"\nbuild = "mdbook build"\noutput = "book"\ntools = ["${where('mdbook')}"]`)
-      + project('mk', `git = "mk"\nbuild = "mkdocs build --strict"\noutput = "site"\ntools = ["${path.dirname(execFileSync('sh', ['-c', 'command -v mkdocs']).toString().trim())}", "${where('python3')}"]`)
+      + project('mk', `git = "mk"\nbuild = "mkdocs build --strict"\noutput = "site"\ntools = ["${venv}/bin", "${venv}"]`)
       + project('next', `crawl = "http://127.0.0.1:${port}/"`),
   });
   const config = ['--config', path.join(folder, 'origin.toml')];

@@ -39,7 +39,10 @@ impl Hub {
     #[track_caller]
     pub fn of_folder() -> Hub {
         let hub = Hub::new(FOLDER);
-        write_site(&hub.path("site"), &[("index.html", "<p>home"), ("guides/start.html", "<p>start"), ("a.css", "a{}")]);
+        write_site(
+            &hub.path("site"),
+            &[("index.html", "<p>home"), ("guides/start.html", "<p>start"), ("a.css", "a{}")],
+        );
         hub
     }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli::{Context, Failure};
 use crate::model::digest::{Digest, Hasher};
 use crate::model::units::count;
-use crate::origin::analytics::{ImportError, import};
+use crate::origin::analytics::import::{ImportError, import};
 
 use super::{config, database};
 

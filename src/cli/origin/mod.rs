@@ -92,7 +92,7 @@ fn database(config: &OriginConfig) -> Result<origin::db::Database, Failure> {
         return Err(Failure::Usage("this origin keeps nothing".to_owned()));
     };
     let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o700).create(folder);
+    let made = builder.recursive(true).mode(0o711).create(folder);
     made.map_err(Failure::local(format!("cannot make {}", folder.display())))?;
     Ok(origin::db::Database::open(&folder.join(DATABASE)).map_err(origin::OriginError::from)?)
 }

@@ -10,8 +10,9 @@ mod subset;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -137,8 +138,10 @@ impl Exports {
             }
             _ => {}
         }
-        for folder in [&bundles, &work] {
-            std::fs::create_dir_all(folder).map_err(system("make a folder for bundles"))?;
+        // Builds that run as another user pass through the one; nobody else has anything to look for in the other.
+        for (folder, mode) in [(&bundles, 0o700), (&work, 0o711)] {
+            let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
+            made.map_err(system("make a folder for bundles"))?;
         }
         let now = millis(SystemTime::now());
         let abandoned = db.write(move |transaction| rows::abandon(transaction, ABANDONED, now))?;

@@ -298,6 +298,12 @@ impl Previews {
         Some((project, slug))
     }
 
+    /// How many have something to show.
+    pub fn count(&self) -> usize {
+        let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
+        shown.values().filter(|shown| shown.site.current().is_some()).count()
+    }
+
     /// Removes previews whose branch is gone. Waits for repositories.
     pub fn sweep(&self) {
         self.inner.sweep();
