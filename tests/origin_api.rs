@@ -7,7 +7,7 @@ mod support;
 use serde_json::{Value, json};
 use support::client::Host;
 use support::http::{get, request};
-use support::hub::{FOLDER, Hub, JOBS, data, error};
+use support::hub::{FOLDER, Hub, JOBS, commit, data, error, git, repository};
 use support::{Daemon, docwharf, end, until, write_site};
 
 /// Acme with a folder, umbrella with another.
@@ -346,6 +346,144 @@ fn what_was_acknowledged_is_there_after_a_kill_and_nothing_is_counted_twice() {
     assert_eq!(hub.post("/v1/analytics/docs/searches", &batch(known)).status, 200);
     let total = data(&hub.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
     assert_eq!(total, u64::from(known + 1) * 2);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Previews
+
+const GIT: &str = "[previews]\nsweep = \"1s\"\n[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
+                   domain = \"docs.acme.example\"\ngit = \"repo\"\n";
+
+/// Starts a deployment; its id and where its preview is.
+#[track_caller]
+fn deploy(hub: &Hub, branch: &str) -> (String, String) {
+    let answer = hub.post("/v1/project/preview/docs", &json!({ "branch": branch }));
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    let told = data(&answer);
+    (told["statusId"].as_str().unwrap().to_owned(), told["previewUrl"].as_str().unwrap().to_owned())
+}
+
+/// The deployment once it has ended.
+#[track_caller]
+fn deployed(hub: &Hub, id: &str) -> Value {
+    let mut last = Value::Null;
+    until("the deployment ends", || {
+        last = data(&hub.get(&format!("/v1/project/update-status/{id}")));
+        last["status"] == "success" || last["status"] == "failure"
+    });
+    last
+}
+
+#[test]
+fn a_preview_of_a_branch_is_created_changed_deployed_again_at_its_address_and_gone_with_the_branch() {
+    let mut hub = Hub::new(GIT);
+    let repo = hub.path("repo");
+    repository(&repo, &[("index.html", "<p>production <a href=\"guide\">guide</a>"), ("guide.html", "<p>guide")]);
+    git(&repo, &["checkout", "-q", "-b", "feature/tide"]);
+    commit(&repo, &[("index.html", "<p>tide <a href=\"guide\">guide</a> <a href=\"/gone\">gone</a>")], "high water");
+    hub.start();
+    hub.ended(&hub.export(&json!({})));
+    let (id, url) = deploy(&hub, "feature/tide");
+    assert_eq!(url, format!("http://{}/preview/docs/feature-tide/", hub.address()));
+    let told = deployed(&hub, &id);
+    assert_eq!(told["status"], "success", "{told}");
+    for field in ["_id", "projectId", "createdAt", "endedAt", "summary", "logs", "subdomain", "author", "commit", "source"] {
+        assert!(!told[field].is_null(), "{field} is missing: {told}");
+    }
+    assert_eq!((&told["commit"]["ref"], &told["commit"]["message"]), (&json!("feature/tide"), &json!("high water")));
+    assert_eq!(told["commit"]["filesChanged"]["modified"], json!(["index.html"]));
+    assert!(told["summary"].as_str().unwrap().contains("/gone"), "a link that production does not have: {told}");
+    let page = get(hub.address(), "/preview/docs/feature-tide/");
+    assert!(page.status == 200 && page.text().starts_with("<p>tide"), "{}", page.text());
+    assert_eq!(page.header("x-robots-tag"), Some("noindex"));
+    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/guide").text(), "<p>guide");
+
+    commit(&repo, &[("index.html", "<p>ebb")], "low water");
+    let (again, same) = deploy(&hub, "feature/tide");
+    assert_ne!(again, id);
+    assert_eq!(same, url, "deployed again, not twice");
+    deployed(&hub, &again);
+    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/").text(), "<p>ebb");
+
+    hub.kill();
+    hub.start();
+    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/").text(), "<p>ebb", "it outlives the process");
+    git(&repo, &["checkout", "-q", "main"]);
+    git(&repo, &["branch", "-q", "-D", "feature/tide"]);
+    until("it is gone with its branch", || get(hub.address(), "/preview/docs/feature-tide/").status == 404);
+}
+
+#[test]
+fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
+    let mut hub = Hub::new(&GIT.replace("sweep", "host = \"preview.acme.example\"\nsweep"));
+    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
+    hub.start();
+    let (id, url) = deploy(&hub, "main");
+    let port = hub.address().rsplit(':').next().unwrap();
+    assert_eq!(url, format!("http://main.preview.acme.example:{port}/"));
+    deployed(&hub, &id);
+    let at = |host: &str, target: &str| {
+        let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        support::http::parse(&support::http::raw(hub.address(), text.as_bytes()), false)
+    };
+    assert_eq!(at(&format!("main.preview.acme.example:{port}"), "/").text(), "<p>home");
+    assert_eq!(at("MAIN.preview.acme.example", "/v1/static-export/jobs").status, 404, "it is the preview's own");
+    assert_eq!(at("other.preview.acme.example", "/").status, 404);
+    assert_eq!(at("preview.acme.example", "/openapi.json").status, 200);
+}
+
+#[test]
+fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() {
+    let mut hub = Hub::new(GIT);
+    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
+    hub.start();
+    for (body, status) in [(json!({}), 400), (json!({ "branch": "" }), 400), (json!({ "branch": "a..b" }), 400)] {
+        let answer = hub.post("/v1/project/preview/docs", &body);
+        assert_eq!(answer.status, status, "{body}: {}", answer.text());
+        assert!(!error(&answer).is_empty());
+    }
+    let (id, _) = deploy(&hub, "nothing");
+    let (_, _) = deploy(&hub, "main");
+    let answer = hub.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
+    assert_eq!(answer.status, 429);
+    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    let told = deployed(&hub, &id);
+    assert_eq!(told["status"], "failure");
+    assert!(told["summary"].as_str().unwrap().contains("nothing"), "{told}");
+}
+
+#[test]
+fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_branch_can_be_deployed_again() {
+    let mut hub = Hub::new(&GIT.replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="));
+    let repo = hub.path("repo");
+    repository(&repo, &[("index.html", "<p>home")]);
+    hub.start();
+    let (id, _) = deploy(&hub, "main");
+    until("it is being built", || data(&hub.get(&format!("/v1/project/update-status/{id}")))["status"] == "in_progress");
+    hub.kill();
+    hub.start();
+    let told = deployed(&hub, &id);
+    assert_eq!(told["status"], "failure", "{told}");
+    assert!(told["summary"].as_str().unwrap().contains("stopped"), "{told}");
+    commit(&repo, &[("done", "")], "done");
+    let (id, _) = deploy(&hub, "main");
+    assert_eq!(deployed(&hub, &id)["status"], "success");
+}
+
+#[test]
+fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
+    let file = GIT.replace("git =", "build = \"mkdir -p out && env >out/index.html && ls /root /home >>out/index.html 2>&1 || true\"\n\
+                                     output = \"out\"\nallowUntrusted = true\ngit =");
+    let mut hub = Hub::new(&file);
+    repository(&hub.path("repo"), &[("page.md", "# home")]);
+    let log = std::fs::File::create(hub.path("log")).unwrap();
+    hub.daemon = Some(Daemon::start(hub.command(&["-vv"]).env("SOME_TOKEN", "s3cret").stderr(log)));
+    let bundle = hub.bundle(&hub.export(&json!({})));
+    assert_eq!(hub.files(&bundle), ["index.html"]);
+    let page = std::fs::read_to_string(hub.path("unpacked/index.html")).unwrap();
+    assert!(page.contains("PATH=") && !page.contains("s3cret"), "{page}");
+    assert!(get(hub.address(), "/sites/docs.acme.example/sitemap.xml").text().contains("head of the branch"));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -213,19 +213,16 @@ fn stranger() -> Response<Body> {
 impl Origin {
     /// What a preview answers, if one is asked: by its host, or below its path.
     fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<crate::serve::body::Body>> {
-        let (project, slug) = match &self.preview_host {
-            Some(host) => {
-                let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-                let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
-                let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
-                let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
-                // Whatever is asked of such a host is no question to the API.
-                self.previews.by_host_label(label).unwrap_or_default()
-            }
-            None => {
-                let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
-                (parts.next()?.to_owned(), parts.next()?.to_owned())
-            }
+        let (project, slug) = if let Some(host) = &self.preview_host {
+            let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+            let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
+            let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
+            let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
+            // Whatever is asked of such a host is no question to the API.
+            self.previews.by_host_label(label).unwrap_or_default()
+        } else {
+            let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
+            (parts.next()?.to_owned(), parts.next()?.to_owned())
         };
         Some(match self.previews.site(&project, &slug) {
             Some(site) => previews::answer(&site, request),

@@ -334,13 +334,15 @@ impl Exports {
         self.live().remove(id);
         match gone {
             // A download that has begun still ends well: it holds the open file.
-            Ok(names) => names.iter().for_each(|name| {
-                if let Err(error) = std::fs::remove_file(self.bundles.join(name)) {
-                    tracing::warn!("cannot remove the bundle {name}: {error}");
+            Ok(names) => {
+                for name in names {
+                    if let Err(error) = std::fs::remove_file(self.bundles.join(&name)) {
+                        tracing::warn!("cannot remove the bundle {name}: {error}");
+                    }
                 }
-            }),
+            }
             Err(error) => {
-                tracing::error!("cannot write down how job {id} ended: {}", Chain(&error))
+                tracing::error!("cannot write down how job {id} ended: {}", Chain(&error));
             }
         }
     }
