@@ -165,10 +165,11 @@ impl<'a> Copy<'a> {
         Some(format!("/{}", percent_encode(name, IN_LINK)))
     }
 
-    /// What stands in the place of an address in a body; `None` leaves it.
-    fn instead(&self, leads: Option<Leads>) -> Option<String> {
+    /// What stands in the place of an address in a body; `None` leaves it. `is_anywhere` says that the body is served at
+    /// any address, where nothing relative holds.
+    fn instead(&self, leads: Option<Leads>, is_anywhere: bool) -> Option<String> {
         let Some(Leads::Here { address, fragment, is_absolute }) = leads else { return None };
-        let link = self.link(&address).or_else(|| is_absolute.then(|| escaped(&address)))?;
+        let link = self.link(&address).or_else(|| (is_absolute || is_anywhere).then(|| escaped(&address)))?;
         Some(fragment.map_or(link.clone(), |fragment| format!("{link}#{fragment}")))
     }
 
@@ -182,10 +183,11 @@ impl<'a> Copy<'a> {
             }
             return content;
         }
-        let base = if ask.address.path == NOWHERE { "/" } else { &ask.address.path };
+        let is_anywhere = ask.address.path == NOWHERE;
+        let base = if is_anywhere { "/" } else { &ask.address.path };
         let Ok(base) = self.crawl.start.join(base) else { return content };
         let mut resolver = Resolver::new(&self.crawl.start, base);
-        let mut meet = |how: Use, text: &str| self.instead(resolver.leads(how, text));
+        let mut meet = |how: Use, text: &str| self.instead(resolver.leads(how, text), is_anywhere);
         let text = String::from_utf8_lossy(&content);
         let new = match body.sort {
             Sort::Page => html::page(&content, &mut meet),

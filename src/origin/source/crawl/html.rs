@@ -250,7 +250,7 @@ mod tests {
         );
         assert_eq!(
             out,
-            "<a href=\"/new?a&amp;b=2\" data-a='&quot;'>x!</a><img srcset=\"a, /new?a&amp;b=2  2x,c 3x\">\
+            "<a HREF=\"/new?a&amp;b=2\" data-a='&quot;'>x!</a><img srcset=\"a, /new?a&amp;b=2  2x,c 3x\">\
             <p style=\"a: url('/new?a&amp;b=2')\"><style>/* url(b!) */ a{b:url( /new?a&b=2 )}</style>\
             <noscript><a href=\"/new?a&amp;b=2\"></a></noscript><meta http-equiv=refresh content=\"0;url=&quot;/new?a&amp;b=2&quot;\">\
             <script>'<a href=\"x!\">'</script><!-- <a href=x!> -->"

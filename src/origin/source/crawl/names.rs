@@ -38,10 +38,10 @@ pub(super) struct Item {
 /// How plainly a name is an address's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// The name itself is the address.
-    Exact,
-    /// The address leads to the name.
+    /// It is how readers know the name: a page without its extension, anything else with it.
     Plain,
+    /// It leads to the name as well.
+    Other,
     /// It has a query besides.
     Query,
     /// It cannot be a name as it is.
@@ -54,8 +54,8 @@ impl Item {
         let rank = match () {
             () if is_altered => Rank::Altered,
             () if address.query.is_some() => Rank::Query,
-            () if address.decoded()[1..] == preferred[..] => Rank::Exact,
-            () => Rank::Plain,
+            () if (address.decoded()[1..] == preferred[..]) != is_html => Rank::Plain,
+            () => Rank::Other,
         };
         Item { address, preferred, rank, digest, varies }
     }
@@ -91,7 +91,7 @@ pub(super) fn assign(items: &[Item]) -> Vec<Vec<u8>> {
 fn owner<'a>(items: &'a [Item], group: &[usize]) -> Option<&'a Digest> {
     let best = group.iter().map(|&at| &items[at]).min_by_key(|item| (item.rank, &item.address))?;
     match best.rank {
-        Rank::Exact | Rank::Plain => Some(&best.digest),
+        Rank::Plain | Rank::Other => Some(&best.digest),
         // Whatever the query, the answer is the same.
         Rank::Query if group.iter().all(|&at| items[at].digest == best.digest) => Some(&best.digest),
         Rank::Query | Rank::Altered => None,
@@ -272,7 +272,8 @@ mod tests {
         for (address, kind, name) in [
             ("/.env", "text/plain", "-env.#.txt"),
             ("/_docwharf/x", "text/html", "-_docwharf/x.#.html"),
-            ("/_redirects", "text/plain", "-_redirects.#.txt"),
+            ("/_redirects", "text/plain", "_redirects.txt"),
+            ("/_redirects", "", "-_redirects.#"),
             ("/serve.js", "text/javascript", "-serve.#.js"),
             ("/a%2Fb", "text/html", "a-b.#.html"),
             ("/a//b", "text/html", "a/b.#.html"),
@@ -293,7 +294,7 @@ mod tests {
         let html = "text/html";
         assert_eq!(named(&[("/a", html, "1"), ("/a/", html, "2")]), ["a.html", "a/index.html"]);
         assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "1")]), ["a.html", "a.html"]);
-        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "2")]), ["a.#.html", "a.html"]);
+        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "2")]), ["a.html", "a.#.html"]);
         assert_eq!(
             named(&[("/a", html, "1"), ("/a?x=1", html, "1"), ("/a?x=2", html, "2")]),
             ["a.html", "a.html", "a.#.html"]

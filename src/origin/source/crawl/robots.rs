@@ -142,7 +142,12 @@ mod tests {
             assert_eq!(robots.allows(address), allowed, "{address}");
         }
         assert!(!Robots::parse(b"User-agent: *\nDisallow: /").allows("/x"));
-        assert!(Robots::parse(b"User-agent: docwharf\n\nUser-agent: x\nDisallow: /").allows("/x"), "an empty group");
+        assert!(
+            Robots::parse(b"User-agent: docwharf\nDisallow:\n\nUser-agent: *\nDisallow: /").allows("/x"),
+            "nothing is"
+        );
+        // An empty line ends no group.
+        assert!(!Robots::parse(b"User-agent: docwharf\n\nUser-agent: x\nDisallow: /").allows("/x"));
         assert!(Robots::parse(b"").allows("/") && Robots::parse(b"\xff\xfe: \n:::").allows("/"));
     }
 
