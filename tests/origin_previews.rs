@@ -125,13 +125,6 @@ impl Stand {
         self.projects.push(Project { organization: organization.to_owned(), id: id.to_owned(), domain, git });
     }
 
-    /// The only project's sites are built by this command, which may look into a folder, in whatever sandbox.
-    fn builds(&mut self, tools: &Path, command: String) {
-        fs::create_dir_all(tools).unwrap();
-        let git = &mut self.projects[0].git;
-        (git.build, git.tools) = (Some(command), vec![tools.to_owned()]);
-    }
-
     fn open(&self) -> Arc<Previews> {
         let db = Arc::new(Database::open(&self.dir.join("origin.db")).unwrap());
         let projects: BTreeMap<String, Project> =
@@ -171,10 +164,15 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 
 #[track_caller]
 fn ended(previews: &Previews, id: &str) -> Deployment {
-    until("the deployment ends", || {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
         let deployment = previews.status(id).unwrap().expect("it is remembered");
-        matches!(deployment.status, Status::Success | Status::Failure).then_some(deployment)
-    })
+        if matches!(deployment.status, Status::Success | Status::Failure) {
+            return deployment;
+        }
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {deployment:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Deploys a branch, waits for it, and tells its slug.
@@ -259,13 +257,9 @@ fn a_branch_deployed_again_keeps_its_address_and_shows_its_new_content() {
 #[test]
 fn what_was_shown_stays_while_its_branch_is_built_again_and_when_nothing_comes_of_it() {
     let (mut stand, repository) = Stand::new();
-    let gate = stand.dir.join("tools/gate");
-    // Only a branch that asks for it waits, and fails.
-    let build = format!(
-        "if [ -e wait ]; then echo waiting; while [ ! -e '{}' ]; do sleep 0.05; done; exit 3; fi",
-        gate.display()
-    );
-    stand.builds(&stand.dir.join("tools"), build);
+    // Only a branch that asks for it is built for so long that nothing comes of it.
+    stand.projects[0].git.build = Some(SLOW.to_owned());
+    stand.projects[0].git.time = Duration::from_secs(15);
     repository.branch("b", &[("index.html", "one")]);
     let previews = stand.open();
     let (slug, _) = deployed(&previews, "p", "b");
@@ -280,7 +274,6 @@ fn what_was_shown_stays_while_its_branch_is_built_again_and_when_nothing_comes_o
     assert_eq!(previews.deploy("p", "main").unwrap(), other);
     let main = previews.site("p", &other.slug).expect("an address that is about to be something");
     assert_eq!(fetch(&main, "/").0, 503, "not yet");
-    fs::write(&gate, "").unwrap();
     let failed = ended(&previews, &started.status_id);
     assert_eq!(failed.status, Status::Failure);
     assert!(failed.summary.is_some() && failed.ended_at.is_some(), "{failed:?}");
@@ -461,7 +454,7 @@ fn a_restart_keeps_previews_and_removes_what_none_shows() {
 #[test]
 fn a_stop_ends_what_is_built_and_says_so() {
     let (mut stand, repository) = Stand::new();
-    stand.projects[0].git.build = Some("if [ -e wait ]; then while :; do sleep 0.05; done; fi".to_owned());
+    stand.projects[0].git.build = Some(SLOW.to_owned());
     repository.branch("slow", &[("wait", "")]);
     let previews = stand.open();
     let started = previews.deploy("p", "slow").unwrap();
@@ -502,11 +495,9 @@ fn after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_los
     let ids = lines.find_map(|line| Some(line.split_once("acknowledged ")?.1.to_owned())).expect("the child says so");
     child.kill().unwrap();
     child.wait().unwrap();
-    // Whoever is left of its build.
-    fs::write(stand.dir.join("tools/gate"), "").unwrap();
     let (slow, main) = ids.split_once(' ').unwrap();
 
-    stand.builds(&stand.dir.join("tools"), build(&stand.dir));
+    stand.projects[0].git.build = Some(SLOW.to_owned());
     let previews = stand.open();
     let deployment = previews.status(slow).unwrap().unwrap();
     assert_eq!(deployment.status, Status::Failure);
@@ -521,17 +512,14 @@ fn after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_los
     });
 }
 
-/// A branch that asks for it waits for a file.
-fn build(dir: &Path) -> String {
-    format!("if [ -e wait ]; then while [ ! -e '{}/tools/gate' ]; do sleep 0.05; done; fi", dir.display())
-}
+/// A branch that asks for it is built for longer than any test takes, but not for ever if nobody ends it.
+const SLOW: &str = "if [ -e wait ]; then n=0; while [ $n -lt 1000 ]; do sleep 0.1; n=$((n+1)); done; fi";
 
 /// Deploys two branches, of which one is being built and the other waits, tells their ids, and waits for the end.
 fn be_killed(dir: &Path) {
     let mut stand = Stand::at(dir);
     let git = Repository(dir.join("p.git")).source();
-    stand.project("p", "o", git);
-    stand.builds(&dir.join("tools"), build(dir));
+    stand.project("p", "o", Git { build: Some(SLOW.to_owned()), ..git });
     let previews = stand.open();
     let slow = previews.deploy("p", "slow").unwrap();
     until("it is being built", || {
