@@ -26,7 +26,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 
 /// How long anything may take here.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Never, for what is not to happen by itself.
 const NEVER: Duration = Duration::from_hours(1);
 
@@ -99,7 +99,9 @@ struct Stand {
     place: Place,
     production: Production,
     every: Duration,
-    _gone_at_the_end: Option<tempfile::TempDir>,
+    /// What is removed with it, if it is the one that has made it.
+    #[allow(dead_code)] // held, not looked at
+    gone_at_the_end: Option<tempfile::TempDir>,
 }
 
 impl Stand {
@@ -109,7 +111,7 @@ impl Stand {
         // Whoever builds may be another user.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let mut stand = Stand::at(dir.path());
-        stand._gone_at_the_end = Some(dir);
+        stand.gone_at_the_end = Some(dir);
         let repository = Repository::new(stand.dir.join("p.git"));
         stand.project("p", "o", repository.source());
         (stand, repository)
@@ -117,7 +119,7 @@ impl Stand {
 
     fn at(dir: &Path) -> Stand {
         let (dir, place, production) = (dir.to_owned(), Place::Host, Arc::new(|_: &str| None));
-        Stand { dir, projects: Vec::new(), place, production, every: NEVER, _gone_at_the_end: None }
+        Stand { dir, projects: Vec::new(), place, production, every: NEVER, gone_at_the_end: None }
     }
 
     fn project(&mut self, id: &str, organization: &str, git: Git) {
@@ -433,7 +435,7 @@ fn a_restart_keeps_previews_and_removes_what_none_shows() {
     fs::create_dir_all(&debris).unwrap();
     let previews = stand.open();
     assert_eq!(page(&previews, "p", &slug), "one");
-    assert_eq!(stand.versions(), [deployment.id.clone()]);
+    assert_eq!(stand.versions(), [deployment.id.as_str()]);
     assert_eq!(previews.status(&deployment.id).unwrap().unwrap(), deployment);
     drop(previews);
     // The index is a cache; the image is not.
@@ -545,7 +547,7 @@ fn sealed(folder: &Path) -> Arc<Sealed> {
 #[test]
 fn broken_links_are_told_and_which_of_them_are_new_against_production() {
     let (mut stand, repository) = Stand::new();
-    let links = |to: &[&str]| to.iter().map(|to| format!("<a href=\"{to}\">x</a>")).collect::<String>();
+    let links = |to: &[&str]| to.iter().map(|to| format!("<a href=\"{to}\">x</a>")).collect::<Vec<_>>().concat();
     repository.commit(&[("index.html", &links(&["/old", "/there"])), ("there.html", "x")], "links");
     let site = stand.dir.join("site");
     fs::create_dir(&site).unwrap();
