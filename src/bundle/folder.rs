@@ -36,8 +36,6 @@ pub struct Folder {
     pub items: Vec<Item>,
     /// What was left out, one line each, the first few.
     pub warnings: Vec<String>,
-    /// The name of a link among these that leads outside. In a folder that somebody else has made it is no accident.
-    pub escape: Option<Vec<u8>>,
     next: usize,
     /// The file whose content may be asked for.
     current: Option<usize>,
@@ -58,7 +56,7 @@ impl Folder {
         let mut walk = Walk {
             root: canonical.clone(),
             tally: Tally::new(*limits),
-            found: Folder { items: Vec::new(), warnings: Vec::new(), escape: None, next: 0, current: None },
+            found: Folder { items: Vec::new(), warnings: Vec::new(), next: 0, current: None },
             above: Vec::new(),
         };
         walk.folder(&canonical, &mut Vec::new())?;
@@ -92,10 +90,7 @@ impl Walk {
         }
         match file.canonicalize() {
             Err(_) => self.leave_out(name, "a link that leads nowhere"),
-            Ok(target) if !target.starts_with(&self.root) => {
-                self.found.escape.get_or_insert_with(|| name.clone());
-                self.leave_out(name, "a link that leads outside");
-            }
+            Ok(target) if !target.starts_with(&self.root) => self.leave_out(name, "a link that leads outside"),
             Ok(target) if self.above.contains(&target) => self.leave_out(name, "a link that leads round in a loop"),
             Ok(target) => {
                 let metadata = fs::metadata(&target).map_err(ReadError::io(file))?;
