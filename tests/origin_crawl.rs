@@ -120,7 +120,7 @@ fn of(url: &str) -> Crawl {
 }
 
 fn crawled(url: &str, into: &Path) -> Crawled {
-    crawl(&of(url), None, into, &Watch::default()).unwrap_or_else(|error| panic!("{error}: {:?}", error))
+    crawl(&of(url), None, into, &Watch::default()).unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }
 
 /// A site with one of everything. `foreign` is a port that nobody may ask.
@@ -205,9 +205,9 @@ fn site(foreign: u16) -> Server {
 }
 
 /// Every address in a page or style, as the program itself reads them.
-fn addresses(path: &str, body: &[u8]) -> Vec<String> {
+fn addresses(is_css: bool, body: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
-    if path.ends_with(".css") {
+    if is_css {
         let text = String::from_utf8_lossy(body);
         docwharf::site::outside::css::addresses(&text, &mut |_, address| all.push(address.to_owned()));
     } else {
@@ -241,7 +241,7 @@ fn walked(daemon: &Daemon) -> BTreeMap<String, u16> {
         } else if answer.header("content-type").is_some_and(|t| t.starts_with("text/html") || t.starts_with("text/css"))
         {
             let is_css = answer.header("content-type").is_some_and(|t| t.starts_with("text/css"));
-            let links = addresses(if is_css { "x.css" } else { "x.html" }, &answer.body);
+            let links = addresses(is_css, &answer.body);
             queue.extend(links.iter().filter_map(|link| url.join(link).ok()));
         }
     }
@@ -356,7 +356,7 @@ fn links_lead_to_what_they_led_to() {
     server.stop();
     let daemon = Daemon::serve(dir.path(), &[]);
     let front = get(&daemon.address, "/");
-    let links = addresses("x.html", &front.body);
+    let links = addresses(false, &front.body);
     let follow = |link: &str| {
         let (path, _) = link.split_once('#').unwrap_or((link, ""));
         get(&daemon.address, path).text()
@@ -368,7 +368,7 @@ fn links_lead_to_what_they_led_to() {
         assert!(contents.iter().any(|text| text.contains(part)), "no link leads to {part:?}: {links:?}");
     }
     let one = contents.iter().find(|text| text.contains("list one")).expect("the first of the list");
-    let next = addresses("x.html", one.as_bytes());
+    let next = addresses(false, one.as_bytes());
     assert!(follow(&next[0]).contains("list two"), "{next:?}");
 }
 
@@ -441,7 +441,8 @@ fn only_the_pages_that_are_asked_for_come_with_what_they_need() {
     let paths = ["/a".to_owned(), "guide".to_owned()];
     let done = crawl(&of(&server.url("/")), Some(&paths), dir.path(), &Watch::default()).expect("a copy");
     let pages: Vec<String> = read_tree(dir.path()).into_iter().map(|(name, _)| name).collect();
-    let pages: Vec<&str> = pages.iter().map(String::as_str).filter(|name| name.ends_with(".html")).collect();
+    let pages: Vec<&str> =
+        pages.iter().map(String::as_str).filter(|name| docwharf::model::site_path::is_page(name.as_bytes())).collect();
     assert_eq!(pages, ["404.html", "a.html", "guide.html"], "{done:?}");
     assert!(dir.path().join("i.png").exists());
 }
@@ -533,7 +534,7 @@ fn a_site_of_next_has_its_chunks_payloads_and_pictures_as_files() {
     assert!(files.contains(&"guide.txt".to_owned()) && files.contains(&"a.png".to_owned()), "{files:?}");
     let daemon = Daemon::serve(dir.path(), &[]);
     assert!(walked(&daemon).values().all(|status| *status == 200));
-    let front = addresses("x.html", &get(&daemon.address, "/").body);
+    let front = addresses(false, &get(&daemon.address, "/").body);
     let pictures: Vec<String> =
         front.iter().filter(|link| link.contains("image")).map(|link| get(&daemon.address, link).text()).collect();
     assert_eq!(pictures, ["small", "large"], "{front:?}");

@@ -16,8 +16,9 @@ use crate::site::tree::Tree;
 
 use super::address::{Address, Leads};
 use super::documents::{Sort, Use, manifest, style};
+use super::found::{Ask, Body, Found, Met, NOWHERE};
 use super::names::assign;
-use super::walk::{Ask, Body, Found, Met, NOWHERE, Resolver};
+use super::read::Resolver;
 use super::{Crawl, CrawlError, Crawled, Watch, html, script};
 
 /// What a path is written with in links and rules: nothing that HTML, CSS or a rule could take for its own.
@@ -62,7 +63,9 @@ pub(super) fn write(crawl: &Crawl, found: &Found, into: &Path, watch: &Watch) ->
         warnings.truncate(WARNINGS);
         warnings.push(format!("and {more} more"));
     }
-    warnings.iter().for_each(|line| watch.say(line.clone()));
+    for line in &warnings {
+        watch.say(line.clone());
+    }
     crawled.warnings = warnings;
     Ok(crawled)
 }
@@ -231,7 +234,8 @@ impl<'a> Copy<'a> {
             let to = self.link(&address).unwrap_or_else(|| escaped(&address));
             lines.entry("/".to_owned()).or_insert(format!("{to} 302"));
         }
-        let text: String = lines.iter().map(|(from, line)| format!("{} {line}\n", escaped_path(from))).collect();
+        let lines: Vec<String> = lines.iter().map(|(from, line)| format!("{} {line}\n", escaped_path(from))).collect();
+        let text = lines.concat();
         // Judged by those who will read them.
         let mut draft = Draft::default();
         hosting::redirects(&text, REDIRECTS, &mut draft);

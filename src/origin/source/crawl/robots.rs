@@ -76,7 +76,7 @@ fn normal(text: &str) -> String {
             out.push(if in_code > 0 { char::from(byte.to_ascii_uppercase()) } else { char::from(byte) });
             in_code = if byte == b'%' { 2 } else { usize::max(in_code, 1) - 1 };
         } else {
-            out.push_str(&percent_encoding::percent_encode_byte(byte)[..]);
+            out.push_str(percent_encoding::percent_encode_byte(byte));
             in_code = 0;
         }
     }

@@ -14,77 +14,23 @@ use crate::net::trouble::{Cause, Trouble};
 use crate::site::types::media_type;
 
 use super::address::{Address, Leads, leads};
-use super::documents::{Meet, Sort, Use, manifest, style};
+use super::documents::{Sort, Use};
 use super::fetch::{Answer, Fetcher};
+use super::found::{Ask, Body, Found, Met, NOWHERE, Wanted};
 use super::names::Item;
+use super::read::{Resolver, names};
 use super::robots::Robots;
 use super::sitemap::Sitemap;
-use super::spool::{Place, Spool};
-use super::{Crawl, CrawlError, Watch, html, script};
+use super::spool::Spool;
+use super::{Crawl, CrawlError, Watch, script};
 
 /// All bodies together are no larger, in bytes.
 const LARGEST: u64 = 8 << 30;
 /// How often somebody looks whether the crawl is wanted any more.
 const TICK: Duration = Duration::from_millis(100);
-/// What nobody has a page at: what is answered there is the page for what is missing.
-pub(super) const NOWHERE: &str = "/docwharf-asks-for-a-page-that-is-not-there";
 /// What sites have without naming it.
 const WELL_KNOWN: [&str; 4] = ["/sitemap.xml", "/llms.txt", "/llms-full.txt", "/favicon.ico"];
 const ROBOTS: &str = "/robots.txt";
-
-/// What is asked for: an address as a browser asks for it, or as a client of Next.js does.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ask {
-    pub(super) address: Address,
-    pub(super) is_payload: bool,
-}
-
-/// What came of it.
-#[derive(Debug)]
-pub(super) enum Met {
-    Body(Body),
-    /// The reader is sent on, with this status.
-    Moved(u16, Leads),
-    /// There is nothing, with this status.
-    Missing(u16),
-    /// robots.txt keeps us out.
-    Forbidden,
-    /// No good answer to what need not be there.
-    Failed(Trouble),
-}
-
-/// A good answer.
-#[derive(Debug)]
-pub(super) struct Body {
-    pub(super) sort: Sort,
-    pub(super) place: Place,
-    /// The names of it.
-    pub(super) item: Item,
-    /// Whether it can be rewritten: text in UTF-8.
-    pub(super) is_text: bool,
-    /// The charset that only the header knows.
-    pub(super) charset: Option<String>,
-    /// Whether it came with 404.
-    pub(super) is_missing: bool,
-    is_read: bool,
-}
-
-/// What something is wanted for, and the first address that names it.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) how: Use,
-    pub(super) by: Option<Address>,
-}
-
-/// A site as it was found.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) met: BTreeMap<Ask, Met>,
-    pub(super) wanted: BTreeMap<Ask, Wanted>,
-    pub(super) spool: Spool,
-    /// How many addresses in sitemaps are of other origins, and one of them.
-    pub(super) foreign: (u64, Option<Url>),
-}
 
 /// Asks for everything.
 pub(super) async fn walk(
@@ -175,13 +121,15 @@ impl Walk<'_> {
                 return Ok(());
             }
             tokio::select! {
-                Some(done) = self.tasks.join_next() => {
-                    let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
-                    said.into_iter().for_each(|line| self.watch.say(line));
-                    self.take(ask, answer)?;
-                }
-                _ = tick.tick() => {}
+                           Some(done) = self.tasks.join_next() => {
+                               let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
+                               for line in said {
+            self.watch.say(line);
             }
+                               self.take(ask, answer)?;
+                           }
+                           _ = tick.tick() => {}
+                       }
         }
     }
 
@@ -278,8 +226,8 @@ impl Walk<'_> {
         };
         let is_nowhere = ask.address.path == NOWHERE && answer.status == 404;
         match (answer.status, &answer.location) {
-            (200..=299, _) => self.keep(ask, answer, how),
-            _ if is_nowhere => self.keep(ask, answer, Use::Asset),
+            (200..=299, _) => self.keep(&ask, answer, how),
+            _ if is_nowhere => self.keep(&ask, answer, Use::Asset),
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
                 let to = leads(&self.crawl.start, &self.url(&ask.address), location);
                 self.found.met.insert(ask.clone(), Met::Moved(answer.status, to.clone()));
@@ -298,7 +246,7 @@ impl Walk<'_> {
         }
     }
 
-    fn keep(&mut self, ask: Ask, answer: Answer, how: Use) -> Result<(), CrawlError> {
+    fn keep(&mut self, ask: &Ask, answer: Answer, how: Use) -> Result<(), CrawlError> {
         let Answer { status, media_type, charset, body, .. } = answer;
         if self.found.spool.len + body.len() as u64 > LARGEST {
             return Err(CrawlError::TooLarge { limit: LARGEST });
@@ -319,7 +267,7 @@ impl Walk<'_> {
         let kept = Body { sort, place, item, is_text, charset, is_missing: status == 404, is_read: false };
         self.found.met.insert(ask.clone(), Met::Body(kept));
         // A page where a file was guessed at is how some servers say that there is none.
-        if is_guess { Ok(()) } else { self.read(&ask, &body) }
+        if is_guess { Ok(()) } else { self.read(ask, &body) }
     }
 
     /// Follows what a body names.
@@ -402,47 +350,5 @@ impl Walk<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// Tells of each address in a body.
-fn names(sort: Sort, path: &str, text: &str, body: &[u8], tell: &mut dyn FnMut(Use, &str)) {
-    let mut meet = |how: Use, text: &str| {
-        tell(how, text);
-        None
-    };
-    let meet: &mut Meet<'_> = &mut meet;
-    match sort {
-        Sort::Page => drop(html::page(body, meet)),
-        Sort::Style => drop(style(text, meet)),
-        Sort::Manifest => drop(manifest(text, meet)),
-        Sort::Script => script::modules(text, &mut |name| drop(meet(Use::Guess, name))),
-        Sort::Payload | Sort::Xml | Sort::Other => {}
-    }
-    if matches!(sort, Sort::Page | Sort::Script | Sort::Payload) {
-        // Never relative to a `base`: these are paths.
-        script::chunks(path, text, &mut |name| drop(meet(Use::Guess, name)));
-    }
-}
-
-/// Where the addresses of one body lead.
-pub(super) struct Resolver<'a> {
-    start: &'a Url,
-    base: Url,
-    has_base: bool,
-}
-
-impl Resolver<'_> {
-    pub(super) fn new(start: &Url, base: Url) -> Resolver<'_> {
-        Resolver { start, base, has_base: false }
-    }
-
-    /// Where an address leads that is met; the first `base` changes what those behind it are relative to.
-    pub(super) fn leads(&mut self, how: Use, text: &str) -> Option<Leads> {
-        let leads = leads(self.start, &self.base, text);
-        if how == Use::Base && !std::mem::replace(&mut self.has_base, true) {
-            self.base = self.base.join(text.trim()).unwrap_or_else(|_| self.base.clone());
-        }
-        (leads != Leads::Nowhere).then_some(leads)
     }
 }

@@ -1,0 +1,70 @@
+//! A site as it was found: what was asked for, what for, and what came of it.
+
+use std::collections::BTreeMap;
+
+use url::Url;
+
+use crate::net::trouble::Trouble;
+
+use super::address::{Address, Leads};
+use super::documents::{Sort, Use};
+use super::names::Item;
+use super::spool::{Place, Spool};
+
+/// What nobody has a page at: what is answered there is the page for what is missing.
+pub(super) const NOWHERE: &str = "/docwharf-asks-for-a-page-that-is-not-there";
+
+/// What is asked for: an address as a browser asks for it, or as a client of Next.js does.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ask {
+    pub(super) address: Address,
+    pub(super) is_payload: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Met {
+    Body(Body),
+    /// The reader is sent on, with this status.
+    Moved(u16, Leads),
+    /// There is nothing, with this status.
+    Missing(u16),
+    /// robots.txt keeps us out.
+    Forbidden,
+    /// No good answer to what need not be there.
+    Failed(Trouble),
+}
+
+/// A good answer.
+#[derive(Debug)]
+pub(super) struct Body {
+    pub(super) sort: Sort,
+    pub(super) place: Place,
+    /// The names of it.
+    pub(super) item: Item,
+    /// Whether it can be rewritten: text in UTF-8.
+    pub(super) is_text: bool,
+    /// The charset that only the header knows.
+    pub(super) charset: Option<String>,
+    /// Whether it came with 404.
+    pub(super) is_missing: bool,
+    /// Whether what it names is wanted already.
+    pub(super) is_read: bool,
+}
+
+/// What something is wanted for, and the first address that names it.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) how: Use,
+    pub(super) by: Option<Address>,
+}
+
+/// A site as it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) met: BTreeMap<Ask, Met>,
+    pub(super) wanted: BTreeMap<Ask, Wanted>,
+    pub(super) spool: Spool,
+    /// How many addresses in sitemaps are of other origins, and one of them.
+    pub(super) foreign: (u64, Option<Url>),
+}

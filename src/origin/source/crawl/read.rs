@@ -1,0 +1,49 @@
+//! What a body names, and where that leads.
+
+use url::Url;
+
+use super::address::{Leads, leads};
+use super::documents::{Meet, Sort, Use, manifest, style};
+use super::{html, script};
+
+/// Tells of each address in a body.
+pub(super) fn names(sort: Sort, path: &str, text: &str, body: &[u8], tell: &mut dyn FnMut(Use, &str)) {
+    let mut meet = |how: Use, text: &str| {
+        tell(how, text);
+        None
+    };
+    let meet: &mut Meet<'_> = &mut meet;
+    match sort {
+        Sort::Page => drop(html::page(body, meet)),
+        Sort::Style => drop(style(text, meet)),
+        Sort::Manifest => drop(manifest(text, meet)),
+        Sort::Script => script::modules(text, &mut |name| drop(meet(Use::Guess, name))),
+        Sort::Payload | Sort::Xml | Sort::Other => {}
+    }
+    if matches!(sort, Sort::Page | Sort::Script | Sort::Payload) {
+        // Never relative to a `base`: these are paths.
+        script::chunks(path, text, &mut |name| drop(meet(Use::Guess, name)));
+    }
+}
+
+/// Where the addresses of one body lead.
+pub(super) struct Resolver<'a> {
+    start: &'a Url,
+    base: Url,
+    has_base: bool,
+}
+
+impl Resolver<'_> {
+    pub(super) fn new(start: &Url, base: Url) -> Resolver<'_> {
+        Resolver { start, base, has_base: false }
+    }
+
+    /// Where an address leads that is met; the first `base` changes what those behind it are relative to.
+    pub(super) fn leads(&mut self, how: Use, text: &str) -> Option<Leads> {
+        let leads = leads(self.start, &self.base, text);
+        if how == Use::Base && !std::mem::replace(&mut self.has_base, true) {
+            self.base = self.base.join(text.trim()).unwrap_or_else(|_| self.base.clone());
+        }
+        (leads != Leads::Nowhere).then_some(leads)
+    }
+}
