@@ -92,6 +92,10 @@ fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Cr
         let is_user_only = !user_info.contains(':');
         return if is_user_only { Ok((whole.to_owned(), None)) } else { Err("only http takes a password in the URL") };
     }
+    if host.is_empty() {
+        // A browser would take the path's first folder for the host (WHATWG URL).
+        return Err("it names no host");
+    }
     let plain = format!("{scheme}://{host}{}", &rest[end..]);
     let url = Url::parse(&plain).map_err(|_| "it is no URL")?;
     let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));

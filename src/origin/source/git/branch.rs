@@ -4,7 +4,8 @@
 /// for a repository. So it never begins with `-`, and is no pattern and no expression.
 pub fn is_branch_name(name: &str) -> bool {
     let is_refused = |c: char| c <= ' ' || matches!(c, '\u{7f}' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
-    let is_component = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    // By strip_suffix because this is no extension: `.LOCK` is fine.
+    let is_component = |part: &str| !part.is_empty() && !part.starts_with('.') && part.strip_suffix(".lock").is_none();
     !name.starts_with('-')
         && name != "HEAD"
         && !name.ends_with('.')
@@ -20,8 +21,21 @@ mod tests {
 
     #[test]
     fn names_are_judged_as_git_does() {
-        for name in ["main", "feature/a-b_c", "ü", "a@", "{", "a{", "!", "@a", "refs/heads/x", "a#1", "v1.0", "HEADER"]
-        {
+        for name in [
+            "main",
+            "feature/a-b_c",
+            "ü",
+            "a@",
+            "{",
+            "a{",
+            "!",
+            "@a",
+            "refs/heads/x",
+            "a#1",
+            "v1.0",
+            "a.LOCK",
+            "HEADER",
+        ] {
             assert!(is_branch_name(name), "{name:?}");
         }
         let bad = [

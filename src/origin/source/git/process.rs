@@ -188,9 +188,9 @@ fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::
         let mut is_heard = true;
         let mut hear = |line| is_heard &= sender.send(Heard::Line(line)).is_ok();
         if bytes.is_empty() {
-            cutter.end(&mut hear)
+            cutter.end(&mut hear);
         } else {
-            cutter.push(bytes, &mut hear)
+            cutter.push(bytes, &mut hear);
         }
         is_heard
     })?;
@@ -323,7 +323,7 @@ impl Drop for Family {
     }
 }
 
-/// What `/proc/<id>/stat` says of a process (proc_pid_stat(5)).
+/// What `/proc/<id>/stat` says of a process (`proc_pid_stat(5)`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     id: i32,

@@ -290,15 +290,20 @@ impl<'a> Cell<'a> {
             let path = Path::new("/etc").join(name);
             add(&["--ro-bind-try".as_ref(), path.as_os_str(), path.as_os_str()]);
         }
-        for tool in &self.git.tools {
-            add(&["--ro-bind-try".as_ref(), tool.as_os_str(), tool.as_os_str()]);
-        }
         add(&["--proc", "/proc", "--dev", "/dev"].map(OsStr::new));
         let (seen, [home, tmp, shared]) = (self.seen(Sandbox::Bubblewrap), self.beside());
+        add(&["--dir", "/home"].map(OsStr::new));
         // Memory that is a file system counts like any file: it is in our space.
         let own = [(home, seen.home), (tmp, seen.tmp), (shared, "/dev/shm".into()), (self.site.to_owned(), seen.site)];
         for (from, to) in own {
             add(&["--bind".as_ref(), from.as_os_str(), to.as_os_str()]);
+        }
+        // Behind our folders: one of them may be above a tool, as /tmp is.
+        for tool in &self.git.tools {
+            for above in above(tool) {
+                add(&["--dir".as_ref(), above.as_os_str()]);
+            }
+            add(&["--ro-bind-try".as_ref(), tool.as_os_str(), tool.as_os_str()]);
         }
         add(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/build"].map(OsStr::new));
         add(&["--die-with-parent", "--new-session", "--cap-drop", "ALL"].map(OsStr::new));
@@ -328,6 +333,15 @@ fn hand_over(root: &Path) -> Result<(), GitError> {
         }
     }
     Ok(())
+}
+
+/// The folders above a tool, the highest first. Those that bubblewrap makes unasked let nobody but root through.
+fn above(tool: &Path) -> Vec<&Path> {
+    let is_ours =
+        |folder: &&Path| folder.parent().is_some() && !FOLDERS.iter().any(|system| folder.starts_with(system));
+    let mut above: Vec<&Path> = tool.ancestors().skip(1).filter(is_ours).collect();
+    above.reverse();
+    above
 }
 
 /// A program on our PATH, with the folder that it is in.
