@@ -387,7 +387,9 @@ fn a_preview_of_a_branch_is_created_changed_deployed_again_at_its_address_and_go
     assert_eq!(url, format!("http://{}/preview/docs/feature-tide/", hub.address()));
     let told = deployed(&hub, &id);
     assert_eq!(told["status"], "success", "{told}");
-    for field in ["_id", "projectId", "createdAt", "endedAt", "summary", "logs", "subdomain", "author", "commit", "source"] {
+    for field in
+        ["_id", "projectId", "createdAt", "endedAt", "summary", "logs", "subdomain", "author", "commit", "source"]
+    {
         assert!(!told[field].is_null(), "{field} is missing: {told}");
     }
     assert_eq!((&told["commit"]["ref"], &told["commit"]["message"]), (&json!("feature/tide"), &json!("high water")));
@@ -455,12 +457,16 @@ fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() 
 
 #[test]
 fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_branch_can_be_deployed_again() {
-    let mut hub = Hub::new(&GIT.replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="));
+    let mut hub = Hub::new(
+        &GIT.replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="),
+    );
     let repo = hub.path("repo");
     repository(&repo, &[("index.html", "<p>home")]);
     hub.start();
     let (id, _) = deploy(&hub, "main");
-    until("it is being built", || data(&hub.get(&format!("/v1/project/update-status/{id}")))["status"] == "in_progress");
+    until("it is being built", || {
+        data(&hub.get(&format!("/v1/project/update-status/{id}")))["status"] == "in_progress"
+    });
     hub.kill();
     hub.start();
     let told = deployed(&hub, &id);
@@ -473,8 +479,11 @@ fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_br
 
 #[test]
 fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
-    let file = GIT.replace("git =", "build = \"mkdir -p out && env >out/index.html && ls /root /home >>out/index.html 2>&1 || true\"\n\
-                                     output = \"out\"\nallowUntrusted = true\ngit =");
+    let file = GIT.replace(
+        "git =",
+        "build = \"mkdir -p out && env >out/index.html && ls /root /home >>out/index.html 2>&1 || true\"\n\
+                                     output = \"out\"\nallowUntrusted = true\ngit =",
+    );
     let mut hub = Hub::new(&file);
     repository(&hub.path("repo"), &[("page.md", "# home")]);
     let log = std::fs::File::create(hub.path("log")).unwrap();

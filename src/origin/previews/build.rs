@@ -85,17 +85,18 @@ impl Inner {
                 (Outcome::Failed, summary, None)
             }
         };
-        match outcome {
-            Outcome::Shown(_) => tracing::info!("preview {}: {summary}", job.slug),
-            _ => tracing::error!("preview {}: {summary}", job.slug),
+        if version.is_some() {
+            tracing::info!("preview {}: {summary}", job.slug);
+        } else {
+            tracing::error!("preview {}: {summary}", job.slug);
         }
         let (commit, author) = origin.map_or((None, None), |(commit, author)| (Some(commit), author));
-        self.finish(job, End { outcome, summary, logs: watch.log(), commit, author }, version);
+        self.finish(job, &End { outcome, summary, logs: watch.log(), commit, author }, version);
     }
 
     /// Writes down how it has ended, then shows what there is to show.
-    fn finish(&self, job: &Waiting, end: End, version: Option<Sealed>) {
-        let Some(ended) = self.write_end(job, &end) else {
+    fn finish(&self, job: &Waiting, end: &End, version: Option<Sealed>) {
+        let Some(ended) = self.write_end(job, end) else {
             if let Outcome::Shown(_) = end.outcome {
                 self.shelf.remove(&job.id);
             }

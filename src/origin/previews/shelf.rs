@@ -166,25 +166,22 @@ impl Shelf {
         let image = File::open(&path).map_err(io_error("open", &path))?;
         let metadata = image.metadata().map_err(io_error("look at", &path))?;
         let known = fs::read(dir.join(INDEX)).ok().and_then(|bytes| Index::decode(bytes, metadata.len(), version).ok());
-        let index = match known {
-            Some(index) => index,
-            None => {
-                let damaged = |source| ShelfError::Damaged { path: dir.clone(), source };
-                let mut proven = seal::verify_image(&path, effort).map_err(|error| damaged(Some(error)))?;
-                if proven.id != version {
-                    return Err(damaged(None));
-                }
-                let modified = metadata.modified().map_err(io_error("look at", &path))?;
-                date(&mut proven, unix_seconds(modified), None);
-                let bytes = proven.index(metadata.len());
-                // A cache: whoever cannot write it serves all the same.
-                if let Err(error) = durable::replace(&dir, INDEX, &bytes) {
-                    tracing::warn!("cannot write the index in {}: {error}", dir.display());
-                }
-                Index::decode(bytes, metadata.len(), version)
-                    .map_err(io::Error::other)
-                    .map_err(io_error("open", &dir))?
+        let index = if let Some(index) = known {
+            index
+        } else {
+            let damaged = |source| ShelfError::Damaged { path: dir.clone(), source };
+            let mut proven = seal::verify_image(&path, effort).map_err(|error| damaged(Some(error)))?;
+            if proven.id != version {
+                return Err(damaged(None));
             }
+            let modified = metadata.modified().map_err(io_error("look at", &path))?;
+            date(&mut proven, unix_seconds(modified), None);
+            let bytes = proven.index(metadata.len());
+            // A cache: whoever cannot write it serves all the same.
+            if let Err(error) = durable::replace(&dir, INDEX, &bytes) {
+                tracing::warn!("cannot write the index in {}: {error}", dir.display());
+            }
+            Index::decode(bytes, metadata.len(), version).map_err(io::Error::other).map_err(io_error("open", &dir))?
         };
         let image = mapping::map(image, version).map_err(io_error("map", &path))?;
         Ok(Sealed::new(version, image, index))

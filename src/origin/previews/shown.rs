@@ -19,7 +19,7 @@ impl Inner {
     /// Opens what previews show, and removes what none shows. One that cannot be opened is told of and has to be deployed
     /// again; the others are shown.
     pub(super) fn show_all(&self) -> Result<(), PreviewError> {
-        let previews = self.db.read(|connection| rows::previews(connection))?;
+        let previews = self.db.read(rows::previews)?;
         let needed: BTreeSet<&str> =
             previews.iter().filter_map(|preview| preview.shown.as_ref()).map(|(_, id)| id.as_str()).collect();
         self.shelf.clear(&needed)?;
