@@ -113,7 +113,14 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         Operation::Ingest => (200, "The batch is on disk.", body_of::<Accepted>(schemas)),
     };
     let mut responses = Map::new();
-    responses.insert(status.to_string(), json!({ "description": description, "content": content }));
+    let mut answer = json!({ "description": description, "content": content });
+    // What comes of it is asked for by its id.
+    match route.operation {
+        Operation::StartPreview => answer["links"] = links(&["getDeploymentStatus"], "statusId"),
+        Operation::StartExport => answer["links"] = links(&["getExport", "createBundleLink"], "jobId"),
+        _ => {}
+    }
+    responses.insert(status.to_string(), answer);
     let wrong = body_of::<Wrong>(schemas);
     let mut refusal = |status: u16, description: &str| {
         responses.insert(status.to_string(), json!({ "description": description, "content": wrong }));
@@ -129,6 +136,15 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         refusal(413, "The body is too long.");
     }
     Value::Object(responses)
+}
+
+/// That an id in the answer is the value in the path of these.
+fn links(operations: &[&str], id: &str) -> Value {
+    let link = |operation: &&str| {
+        let parameters = json!({ (id): format!("$response.body#/{id}") });
+        ((*operation).to_owned(), json!({ "operationId": operation, "parameters": parameters }))
+    };
+    Value::Object(operations.iter().map(link).collect())
 }
 
 fn refusals(route: &Route) -> &'static [(u16, &'static str)] {

@@ -31,10 +31,17 @@ key=$("$docwharf" origin key create acme all --config "$folder/origin.toml")
 trap 'kill %1 2>/dev/null || true; wait 2>/dev/null || true' EXIT
 until [ -s "$folder/address" ]; do sleep 0.1; done
 url=$(head -n 1 "$folder/address")
-# What is asked for must exist: ids that are there, beside those that schemathesis makes up.
+# What is asked for must exist; ids of jobs and deployments follow from the links in the description.
 cat >"$folder/schemathesis.toml" <<TOML
-[parameters]
-"path.projectId" = ["docs", "git", "nothing"]
+[[operations]]
+include-path-regex = "/analytics/"
+parameters = { "path.projectId" = "docs" }
+[[operations]]
+include-path-regex = "/project/preview/"
+parameters = { "path.projectId" = "git" }
+[[operations]]
+include-path = "/v1/static-export/jobs"
+parameters = { "body.domain" = "docs.acme.example" }
 [checks]
 # A domain or a branch that nobody has is refused with 400, as the API's description says.
 positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404", "409", "429"]

@@ -36,13 +36,14 @@ function repository(name, files) {
 
 const chapters = ['tide', 'moat', 'bridge'];
 repository('book', {
-  'book.toml': '[book]\ntitle = "Harbour"\n',
+  // Both themes would ask other hosts for something, which a site for closed networks does without.
+  'book.toml': '[book]\ntitle = "Harbour"\n[output.html.playground]\nrunnable = false\n',
   'src/SUMMARY.md': `# Summary\n\n- [Home](home.md)\n${chapters.map((c) => `- [${c}](part/${c}.md)\n`).join('')}`,
   'src/home.md': `# Home\n\n[the tide](part/tide.md)\n\n\`\`\`rust\nfn main() {}\n\`\`\`\n`,
   ...Object.fromEntries(chapters.map((c) => [`src/part/${c}.md`, `# ${c}\n\nBack [home](../home.md).\n`])),
 });
 repository('mk', {
-  'mkdocs.yml': 'site_name: Harbour\nsite_url: https://mk.example/\n',
+  'mkdocs.yml': 'site_name: Harbour\nsite_url: https://mk.example/\ntheme:\n  name: mkdocs\n  highlightjs: false\n',
   'docs/index.md': `# Home\n\n[the tide](part/tide.md)\n`,
   ...Object.fromEntries(chapters.map((c) => [`docs/part/${c}.md`, `# ${c}\n\nBack [home](../index.md).\n`])),
 });
@@ -110,7 +111,7 @@ async function walk(browser, name, url) {
 
 (async () => {
   const port = await freePort();
-  const site = start('npx', ['--no-install', 'next', 'start', '-H', '127.0.0.1', '-p', String(port)], /Ready/, { cwd: next, detached: true });
+  const site = start('npx', ['--no-install', 'next', 'start', '-H', '127.0.0.1', '-p', String(port)], /Ready/, { cwd: next, detached: true, env: { ...process.env, SERVER: '1', EDITION: '1' } });
   await site.found;
   const project = (id, lines) => `[[organization.project]]\nid = "${id}"\ndomain = "${id}.example"\n${lines}\n`;
   write(folder, {
