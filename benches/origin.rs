@@ -28,7 +28,10 @@ fn main() {
     let (ours, theirs) = (ingest(&hub), sqlite());
     println!("| what | events/s | ratio |\n|---|---|---|");
     println!("| sqlite3, one transaction a batch, synchronous=FULL | {theirs:.0} | 1 |");
-    println!("| `POST /v1/analytics/…/searches`, {SENDERS} senders, {EVENTS} events a batch | {ours:.0} | {:.2} |\n", ours / theirs);
+    println!(
+        "| `POST /v1/analytics/…/searches`, {SENDERS} senders, {EVENTS} events a batch | {ours:.0} | {:.2} |\n",
+        ours / theirs
+    );
     poll(&hub);
 }
 
@@ -43,7 +46,8 @@ fn exchange(stream: &mut TcpStream, head: &str, body: &str, buffer: &mut Vec<u8>
         buffer.extend_from_slice(&chunk[..n]);
         let Some(end) = buffer.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
         let text = String::from_utf8_lossy(&buffer[..end]).to_ascii_lowercase();
-        let length = text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.trim().parse().ok());
+        let length =
+            text.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next()?.trim().parse().ok());
         if buffer.len() >= end + 4 + length.unwrap_or(0usize) {
             return text.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         }
@@ -95,7 +99,10 @@ fn sqlite() -> f64 {
         for i in 0..EVENTS {
             let at = n * EVENTS + i;
             let time = 1_790_000_000_000u64 + (at as u64 % 28) * 86_400_000;
-            sql.push_str(&format!("INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');\n", at % 5000));
+            sql.push_str(&format!(
+                "INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');\n",
+                at % 5000
+            ));
         }
         sql.push_str("COMMIT;\n");
     }
@@ -115,7 +122,11 @@ fn sqlite() -> f64 {
 fn memory(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
-        status.lines().find(|line| line.starts_with(name)).and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+        status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
+            .unwrap_or(0)
     };
     (field("VmRSS:"), field("RssAnon:"))
 }
@@ -153,7 +164,10 @@ fn poll(hub: &Hub) {
         }
     });
     let rate = asked.into_inner() as f64 / POLLING.as_secs_f64();
-    println!("{AGENTS} agents polling without a pause: {rate:.0} answers/s, the slowest after {} ms", slowest.into_inner());
+    println!(
+        "{AGENTS} agents polling without a pause: {rate:.0} answers/s, the slowest after {} ms",
+        slowest.into_inner()
+    );
     println!(
         "memory: {} KiB resident ({} anonymous) before, at most {} ({}) while they poll",
         before.0, before.1, during.0, during.1

@@ -495,6 +495,47 @@ fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
     assert!(get(hub.address(), "/sites/docs.acme.example/sitemap.xml").text().contains("head of the branch"));
 }
 
+#[test]
+fn every_command_that_asks_an_api_works_with_an_origin() {
+    let mut hub = Hub::new(GIT);
+    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
+    hub.start();
+    let host = Host::bare()
+        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
+        .set("api.domain", "\"docs.acme.example\"")
+        .set("api.projectId", "\"docs\"")
+        .set("api.keyFile", "\"key\"");
+    host.put("key", &hub.key);
+    let job = host.ok(&["export", "start", "--version", "1.4", "--json"]).json();
+    let id = job["jobId"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned();
+    hub.ended(&id);
+    assert!(host.ok(&["export", "status", &id]).stdout.contains("completed"));
+    assert!(host.ok(&["export", "link", &id]).stdout.contains("/bundles/"));
+    let bundle = host.path("b.tar.gz");
+    host.ok(&["export", "download", &id, "-o", bundle.to_str().unwrap()]);
+    host.ok(&["bundle", "verify", bundle.to_str().unwrap()]);
+    let created = host.ok(&["preview", "create", "--branch", "main", "--wait"]);
+    assert!(created.stdout.contains("/preview/docs/main/"), "{}", created.stdout);
+    let batch = json!({ "batchId": "b", "events": searches("tide", 3, 1) });
+    assert_eq!(hub.post("/v1/analytics/docs/searches", &batch).status, 200);
+    let csv = host.ok(&["analytics", "searches", "--all", "--from", "2026-10-01", "--format", "csv"]).stdout;
+    assert!(csv.contains("tide"), "{csv}");
+    let report = host.ok(&["analytics", "report", "--from", "2026-10-01", "--to", "2026-11-30"]).stdout;
+    assert!(report.contains("tide"), "{report}");
+    // What is printed as CSV goes back in as what it was.
+    std::fs::write(hub.path("again.csv"), &csv).unwrap();
+    hub.ok(&["import-searches", "docs", hub.path("again.csv").to_str().unwrap()]);
+    assert_eq!(data(&hub.get("/v1/analytics/docs/searches"))["searches"][0]["hits"], 6);
+    // The head of the branch is what a probe sees.
+    let host = host.set("sync.probe", format!("[\"http://{}/sites/docs.acme.example/sitemap.xml\"]", hub.address()));
+    host.sync();
+    let first = host.active();
+    assert_eq!(host.sync(), "already_current", "the head is where it was");
+    commit(&hub.path("repo"), &[("index.html", "<p>changed")], "changed");
+    host.sync();
+    assert_ne!(host.active(), first);
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // A server like any other
 
