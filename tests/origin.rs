@@ -619,7 +619,7 @@ fn neither_key_nor_link_is_in_the_log_and_nothing_is_left_behind() {
     assert_eq!(origin.daemon.wait(Duration::from_secs(20)), Some(0));
     assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
     let log = origin.log();
-    assert!(log.contains("packing docs.example") && log.contains("completed, 3 pages"), "{log}");
+    assert!(log.contains("making docs.example") && log.contains("completed, 3 pages"), "{log}");
     for secret in [KEY, &signature, "signature="] {
         assert!(!log.contains(secret), "{log}");
     }

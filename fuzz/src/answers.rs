@@ -62,7 +62,8 @@ pub fn api(data: &[u8]) {
         assert!(["http", "https"].contains(&link.url.expose().scheme()));
         let url = link.url.expose();
         // Host and path may say the same as the query.
-        let says_so = |query: &str| url.path().contains(query) || url.host_str().is_some_and(|host| host.contains(query));
+        let says_so =
+            |query: &str| url.path().contains(query) || url.host_str().is_some_and(|host| host.contains(query));
         let query = url.query().filter(|query| query.len() > 8 && !says_so(query));
         assert!(query.is_none_or(|query| !link.url.to_string().contains(query)), "a query is shown");
     }

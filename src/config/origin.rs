@@ -51,7 +51,7 @@ struct Written {
     tls: Option<Tls>,
     #[serde(default)]
     admin: Admin,
-    store: Store,
+    store: Option<Store>,
     #[serde(default)]
     exports: Exports,
     #[serde(default)]
@@ -222,8 +222,13 @@ impl Checker<'_> {
             self.problems.push(Problem { place: Place::Missing, what });
         }
         let mut settings = Settings::new(Effort::new(limits));
-        settings.state = State::Folder(self.base.join(&written.store.path));
-        settings.max_bytes = self.read("store.maxBytes", written.store.max_bytes.as_ref(), parse_size);
+        if let Some(store) = &written.store {
+            settings.state = State::Folder(self.base.join(&store.path));
+            settings.max_bytes = self.read("store.maxBytes", store.max_bytes.as_ref(), parse_size);
+        } else {
+            let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
+            self.problems.push(Problem { place: Place::Missing, what });
+        }
         settings.workers = self.positive("exports.workers", written.exports.workers.as_ref(), settings.workers);
         settings.keep = self.positive("exports.keep", written.exports.keep.as_ref(), settings.keep);
         let life = |text: &str| {

@@ -200,7 +200,7 @@ async fn hangup(signal: Option<&mut Signal>) {
 /// `serve`: one site, or whatever else answers, until a signal says stop.
 pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
-    let result = serve_in(&runtime, answerer, listeners);
+    let result = serve_in(&runtime, answerer, listeners, true);
     runtime.shutdown_background();
     result
 }
@@ -209,9 +209,10 @@ fn serve_in<A: Answer>(
     runtime: &tokio::runtime::Runtime,
     answerer: Arc<A>,
     listeners: Vec<Listener>,
+    hangup: bool,
 ) -> Result<(), DaemonError> {
     runtime.block_on(async {
-        let mut signals = StopSignals::new(true)?;
+        let mut signals = StopSignals::new(hangup)?;
         let (stop, stopped) = watch::channel(false);
         announce(&urls(&listeners));
         let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
@@ -229,6 +230,15 @@ fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), D
     ended.map_err(io::Error::other).flatten().map_err(DaemonError::Died)
 }
 
+/// What an origin does when it is hung up on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnHangup {
+    /// It ends, like whatever runs on a terminal that is closed.
+    Stop,
+    /// It goes on, and says so.
+    GoOn,
+}
+
 /// Connections to an origin's health and metrics at a time.
 const ADMIN_CONNECTIONS: usize = 32;
 /// How often it is looked whether an origin's certificate is a new one.
@@ -240,6 +250,7 @@ pub fn origin(
     listeners: Vec<Listener>,
     admin: Vec<std::net::TcpListener>,
     pair: Option<(Arc<Tls>, Files)>,
+    hangup: OnHangup,
 ) -> Result<(), DaemonError> {
     for url in urls(&listeners) {
         tracing::info!("the API is at {url}v1 (api.baseUrl)");
@@ -258,7 +269,20 @@ pub fn origin(
     if let Some((tls, files)) = pair {
         runtime.spawn(renew(tls, files));
     }
-    let ended = serve_in(&runtime, Arc::clone(origin), listeners);
+    if hangup == OnHangup::GoOn {
+        // Before anything is served: nobody's closed terminal or rotated log ends it.
+        let mut hangups = {
+            let _inside = runtime.enter();
+            signal(SignalKind::hangup()).map_err(DaemonError::Start)?
+        };
+        runtime.spawn(async move {
+            while hangups.recv().await.is_some() {
+                tracing::warn!("SIGHUP does nothing here: an origin reads its file when it starts; restart it");
+            }
+        });
+    }
+    let ended = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OnHangup::Stop);
+    tracing::info!("stopping; what is under way is given up");
     stop.send_replace(true);
     origin.close();
     runtime.shutdown_background();

@@ -44,6 +44,15 @@ pub enum DatabaseError {
         /// Ours.
         known: usize,
     },
+    /// A bundle that it names cannot be opened just now.
+    #[error("cannot open {}", path.display())]
+    Bundle {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// It is being closed.
     #[error("the database is closed: the origin is stopping")]
     Closed,

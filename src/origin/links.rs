@@ -1,6 +1,6 @@
 //! Links that expire: signing and checking. Pure.
 //!
-//! The secret is drawn when the process starts and never leaves it. A signature covers the job and the second at which
+//! The secret is drawn once and kept in the origin's database: whoever can read that can sign links. A signature covers the job and the second at which
 //! the link ends, exactly as the link writes it, so that no part of a link can be exchanged for another.
 
 use std::fmt;

@@ -110,6 +110,8 @@ fn link(origin: &Origin, job: &str, head: &Parts, caller: &Caller) -> Answer {
     };
     let begin = own_address(origin, head)?;
     let expires = SystemTime::now() + origin.link_lifetime;
+    let promised = origin.exports.promise(job, expires);
+    promised.map_err(|why| Box::new(failed("write down a link", &Chain(&why))))?;
     let query = origin.signer.query(job, unix_seconds(expires));
     let link = BundleLink {
         job_id: job.to_owned(),
@@ -167,6 +169,10 @@ fn searches(origin: &Origin, id: &str, head: &Parts, caller: &Caller) -> Respons
 }
 
 fn ingest(origin: &Origin, id: &str, body: &[u8], caller: &Caller) -> Answer {
+    if let Err(wait) = origin.ingest_budget.take(&caller.organization, Instant::now()) {
+        let why = "an organization may send 10,000 batches an hour; put more into each, and try again later";
+        return Err(Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, wait)));
+    }
     project(origin, id, caller)?;
     let accepted = analytics::ingest(&origin.db, id, body).map_err(|why| Box::new(refused(why)))?;
     if !accepted.duplicate {

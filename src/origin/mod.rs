@@ -50,6 +50,7 @@ use hyper::body::Incoming;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
+use crate::base::chain::Chain;
 use crate::seal::Effort;
 use crate::serve::listener::{self, Answer, Listener};
 
@@ -75,6 +76,10 @@ const SITEMAPS_AT_ONCE: usize = 4;
 const PREVIEWS: (u32, Duration) = (5, Duration::from_mins(1));
 /// Questions about searches that an organization may ask.
 const QUESTIONS: (u32, Duration) = (100, Duration::from_hours(1));
+/// Batches of searches that an organization may send.
+const BATCHES: (u32, Duration) = (10_000, Duration::from_hours(1));
+/// Batches that may wait for the disk. Each holds a thread, of which whoever looks up a key needs one as well.
+const INGESTS_AT_ONCE: usize = 64;
 /// How often what is too old is removed.
 const TIDY: Duration = Duration::from_hours(1);
 
@@ -138,7 +143,12 @@ pub struct Origin {
     previews: Arc<Previews>,
     preview_budget: Budget,
     question_budget: Budget,
-    sitemaps: Semaphore,
+    sitemaps: Arc<Semaphore>,
+    /// Of projects with a repository.
+    heads: BTreeMap<String, sitemap::Head>,
+    ingest_budget: Budget,
+    /// Batches that are written at a time.
+    ingests: Arc<Semaphore>,
     counted: ops::Counted,
     /// Told when nothing is to be tidied any more.
     closed: std::sync::mpsc::Sender<()>,
@@ -151,9 +161,13 @@ impl Origin {
     pub fn new(settings: Settings) -> Result<Arc<Origin>, OriginError> {
         let Settings { organizations, state, effort, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
-            if let Source::Directory(path) = &project.source {
-                let domain = project.domain.clone();
-                look_at(path).map_err(|source| OriginError::Site { domain, path: path.clone(), source })?;
+            let Source::Directory(path) = &project.source else { continue };
+            let Err(source) = look_at(path) else { continue };
+            let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
+            match state {
+                // One project's missing folder is not everybody's trouble.
+                State::Folder(_) => tracing::error!("{}; its exports fail until it is there", Chain(&error)),
+                State::Temporary => return Err(error),
             }
         }
         let key =
@@ -179,7 +193,12 @@ impl Origin {
             }
         }
         let by_domain = projects.values().map(|project| (project.domain.clone(), project.clone())).collect();
-        let keep = Keep { jobs: settings.keep, bytes: settings.max_bytes };
+        let is_git = |project: &&Project| matches!(project.source, Source::Git(_));
+        let heads = projects.values().filter(is_git).map(|project| (project.id.clone(), sitemap::Head::default()));
+        let heads = heads.collect();
+        // Whoever keeps nothing keeps no promise to those who come late, either.
+        let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
+        let keep = Keep { jobs: settings.keep, bytes: settings.max_bytes, young };
         let exports = Arc::new(Exports::open(Arc::clone(&db), by_domain, effort, keep, &folder)?);
         for n in 0..settings.workers.max(1) {
             let exports = Arc::clone(&exports);
@@ -191,11 +210,11 @@ impl Origin {
         let previews = open_previews(&db, &folder, &projects, &owners, effort, &settings.previews, &exports)?;
         let (signer, cursor) = (Signer::new(secret(&db, "links")?), secret(&db, "cursors")?);
         let (closed, over) = std::sync::mpsc::channel();
-        let (tidied, age) = (Arc::clone(&db), settings.searches);
+        let (tidied, age, old) = (Arc::clone(&db), settings.searches, Arc::clone(&exports));
         let ids: Vec<String> = projects.keys().cloned().collect();
         std::thread::Builder::new()
             .name("tidying".to_owned())
-            .spawn(move || tidy(&tidied, &ids, age, &over))
+            .spawn(move || tidy(&tidied, &ids, age, &old, &over))
             .map_err(system("start the thread that tidies"))?;
         Ok(Arc::new(Origin {
             projects,
@@ -213,7 +232,10 @@ impl Origin {
             previews,
             preview_budget: Budget::new(PREVIEWS.0, PREVIEWS.1),
             question_budget: Budget::new(QUESTIONS.0, QUESTIONS.1),
-            sitemaps: Semaphore::new(SITEMAPS_AT_ONCE),
+            sitemaps: Arc::new(Semaphore::new(SITEMAPS_AT_ONCE)),
+            heads,
+            ingest_budget: Budget::new(BATCHES.0, BATCHES.1),
+            ingests: Arc::new(Semaphore::new(INGESTS_AT_ONCE)),
             counted: ops::Counted::new(),
             closed,
             held: Mutex::new((temporary, Some(lock))),
@@ -326,13 +348,14 @@ fn open_previews(
     Ok(Previews::open(Arc::clone(db), settings)?)
 }
 
-/// Removes events that are too old, now and then.
-fn tidy(db: &Database, projects: &[String], age: Duration, over: &std::sync::mpsc::Receiver<()>) {
+/// Removes events and jobs that are too old, now and then.
+fn tidy(db: &Database, projects: &[String], age: Duration, exports: &Exports, over: &std::sync::mpsc::Receiver<()>) {
     loop {
+        exports.forget();
         let before = millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         for project in projects {
             if let Err(error) = analytics::prune(db, project, before) {
-                tracing::warn!("cannot remove old searches: {}", crate::base::chain::Chain(&error));
+                tracing::warn!("cannot remove old searches: {}", Chain(&error));
             }
         }
         match over.recv_timeout(TIDY) {

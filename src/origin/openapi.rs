@@ -177,6 +177,7 @@ fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
             (400, "The batch is none; `details` has each mistake."),
             (403, "The key may only read."),
             (404, "No such project."),
+            (429, "More than 10,000 requests in an hour."),
         ],
     }
 }

@@ -66,8 +66,11 @@ impl Counted {
 }
 
 impl Origin {
-    /// Ready is who can read his database.
+    /// Ready is who can read his database and his folders.
     pub(super) fn readiness(&self) -> Response<Body> {
+        if let Err(why) = self.exports.look() {
+            return failed("read the folders of store.path", &why);
+        }
         match self.exports.count() {
             Ok(_) => text(StatusCode::OK, TEXT, "ready\n".to_owned()),
             Err(why) => failed("read the database", &Chain(&why)),

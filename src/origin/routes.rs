@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use http::header::{CONNECTION, HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::Either;
 use hyper::body::Incoming;
 
@@ -30,6 +30,9 @@ const GET: [&str; 2] = ["GET", "HEAD"];
 
 /// Answers any request. The answer to HEAD is that to GET without its body.
 pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Said> {
+    if !has_good_host(&request) {
+        return error(StatusCode::BAD_REQUEST, "the request needs one Host field with a host in it").map(Either::Left);
+    }
     if let Some(response) = origin.previews_answer(&request) {
         return response.map(Either::Right);
     }
@@ -39,6 +42,16 @@ pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> R
         *response.body_mut() = Body::empty();
     }
     response.map(Either::Left)
+}
+
+/// One host, and nothing else in its field (RFC 9112, 3.2).
+fn has_good_host<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() != Version::HTTP_11,
+        (Some(host), None) => is_host(host),
+        (Some(_), Some(_)) => false,
+    }
 }
 
 async fn route(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Body> {
@@ -144,7 +157,15 @@ async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: 
         Ok(body) => body,
         Err(refusal) => return (whose, refusal),
     };
-    let work = move |origin: &Origin| management::post(origin, operation, &value, &head, &body, &caller);
+    let turn = (operation == Operation::Ingest).then(|| Arc::clone(&origin.ingests).try_acquire_owned());
+    let Ok(turn) = turn.transpose() else {
+        let why = "too many batches wait for the disk; send this one again";
+        return (whose, try_later(StatusCode::SERVICE_UNAVAILABLE, why));
+    };
+    let work = move |origin: &Origin| {
+        let _turn = turn;
+        management::post(origin, operation, &value, &head, &body, &caller)
+    };
     (whose, blocking(origin, work).await)
 }
 
@@ -152,10 +173,13 @@ impl Origin {
     /// Who asks, or 401 before anything else is said about `/v1`; 403 for a key that does not allow this; 503 while nobody
     /// can be told from anybody.
     fn admit(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Box<Response<Body>>> {
-        let token = requests::bearer(headers).unwrap_or_default();
-        let caller = match self.caller(token) {
+        let token = requests::bearer(headers);
+        let caller = match self.caller(token.unwrap_or_default()) {
             Ok(Some(caller)) => caller,
-            Ok(None) => return Err(Box::new(stranger())),
+            Ok(None) if token.is_some() => {
+                return Err(Box::new(stranger("this key is wrong, revoked or over; ask for a new one")));
+            }
+            Ok(None) => return Err(Box::new(stranger("send an admin key: Authorization: Bearer <key>"))),
             Err(refusal) => return Err(refusal),
         };
         let is_reading = matches!(*method, Method::GET | Method::HEAD);
@@ -199,8 +223,8 @@ impl Origin {
     }
 }
 
-fn stranger() -> Response<Body> {
-    let mut response = error(StatusCode::UNAUTHORIZED, "send an admin key: Authorization: Bearer <key>");
+fn stranger(why: &str) -> Response<Body> {
+    let mut response = error(StatusCode::UNAUTHORIZED, why);
     set(response.headers_mut(), WWW_AUTHENTICATE, "Bearer");
     // A body that nobody is going to read may still be on its way.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -217,6 +241,8 @@ impl Origin {
             let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
             let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
+            // With the dot that ends a full name, too.
+            let name = name.strip_suffix('.').unwrap_or(&name);
             let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
             // Whatever is asked of such a host is no question to the API.
             self.previews.by_host_label(label).unwrap_or_default()

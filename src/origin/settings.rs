@@ -80,7 +80,8 @@ pub struct Settings {
     pub effort: Effort,
     /// Jobs done at a time.
     pub workers: usize,
-    /// Bundles kept for each project, the newest.
+    /// Bundles kept for each project, the newest, and as many failures; those that have ended, or have a link that works, a
+    /// link's life ago at most stay all the same.
     pub keep: usize,
     /// Bytes that all bundles together may take; the oldest go first, but each project keeps its newest.
     pub max_bytes: Option<u64>,

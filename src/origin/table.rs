@@ -102,6 +102,7 @@ pub(super) fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     let mut allowed = Vec::new();
     for route in &ROUTES {
         let Some(value) = matches(route.path, path) else { continue };
+        let value = Some(value).filter(|value| !value.is_empty());
         if route.method == *method || route.method == Method::GET && *method == Method::HEAD {
             return Found::Route(route, value);
         }
@@ -113,15 +114,14 @@ pub(super) fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     if allowed.is_empty() { Found::Nothing } else { Found::Allowed(allowed) }
 }
 
-/// Whether `path` is one of these, and its value.
-fn matches<'a>(template: &str, path: &'a str) -> Option<Option<Cow<'a, str>>> {
-    let (mut names, mut parts, mut value) = (template.split('/'), path.split('/'), None);
+/// If `path` is one of these its value, empty where there is none to have.
+fn matches<'a>(template: &str, path: &'a str) -> Option<Cow<'a, str>> {
+    let (mut names, mut parts, mut value) = (template.split('/'), path.split('/'), Cow::default());
     loop {
         match (names.next(), parts.next()) {
             (None, None) => return Some(value),
             (Some(name), Some(part)) if name.starts_with('{') => {
-                value = Some(percent_decode_str(part).decode_utf8_lossy()).filter(|value| !value.is_empty());
-                value.as_ref()?;
+                value = Some(percent_decode_str(part).decode_utf8_lossy()).filter(|value| !value.is_empty())?;
             }
             (Some(name), Some(part)) if name == part => {}
             _ => return None,

@@ -37,8 +37,13 @@ CREATE TABLE jobs (
     -- Of the bundle, which lies in bundles/<id>.<kind>.
     kind TEXT,
     digest BLOB,
-    bytes INTEGER
+    bytes INTEGER,
+    -- The how manieth it was to be done.
+    taken INTEGER,
+    -- When the last link to its bundle ends.
+    promised INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX jobs_by_turn ON jobs (organization, taken);
 CREATE INDEX jobs_by_status ON jobs (status, organization);
 
 CREATE TABLE previews (

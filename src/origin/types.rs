@@ -43,7 +43,8 @@ pub(super) struct StartExport {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Job {
     /// Its id.
-    pub(super) job_id: String,
+    #[serde(rename = "jobId")]
+    pub(super) id: String,
     /// What is exported.
     pub(super) domain: String,
     /// The label that it was asked for under.

@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 16;
 pub(super) struct ImportSearches {
     /// The project
     project: String,
-    /// A CSV file with a header: query, time and clickedPage, or what `analytics searches --csv` writes
+    /// A CSV file with a header: query, time and clickedPage, or what `analytics searches --format csv` writes
     file: PathBuf,
 }
 
@@ -43,8 +43,22 @@ impl ImportSearches {
         })?;
         let told = json!({
             "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,
+            "duplicate": imported.duplicate,
         });
-        context.result(&told, &format!("{} in {}\n", count(imported.searches, "search"), count(imported.rows, "row")))
+        let what = format!(
+            "{} standing for {}",
+            count(imported.rows, "row"),
+            match imported.searches {
+                1 => "1 search".to_owned(),
+                n => format!("{n} searches"),
+            }
+        );
+        let text = if imported.duplicate {
+            format!("{what}; this file was taken in before, and adds nothing\n")
+        } else {
+            format!("{what}\n")
+        };
+        context.result(&told, &text)
     }
 }
 

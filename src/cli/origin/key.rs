@@ -64,6 +64,9 @@ impl Create {
         }
         let life = self.expires.as_deref().map(parse_duration).transpose();
         let life = life.map_err(|why| Failure::Usage(format!("--expires: {why}")))?;
+        if life.is_some_and(|life| life.is_zero()) {
+            return Err(Failure::Usage("--expires: such a key would never work".to_owned()));
+        }
         let scope = Scope::named(&self.scope).unwrap_or(Scope::Write);
         let key = keys::create(&database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });

@@ -6,12 +6,13 @@ mod key;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use crate::config::origin::{OriginConfig, read};
 use crate::config::values::parse_listen;
-use crate::daemon;
+use crate::daemon::{self, OnHangup};
 use crate::model::limits::Limits;
-use crate::model::units::parse_duration;
+use crate::model::units::{count, parse_duration};
 use crate::origin::source::Source;
 use crate::origin::{
     self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
@@ -28,7 +29,7 @@ const KEPT: usize = 32;
 /// Serve the management API: make bundles of sites and hand them out.
 ///
 /// With --config FILE it serves the organizations and projects of that file and keeps keys, jobs, bundles, previews and
-/// searches in its folder. With --site and --key-file it serves folders and archives, and keeps nothing.
+/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and archives, and keeps nothing.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Origin {
@@ -43,8 +44,25 @@ enum OriginCommand {
     /// Make, list and revoke keys
     #[command(subcommand)]
     Key(key::Key),
+    /// Check the file of an origin
+    Check(Check),
     /// Take in searches from a CSV file
     ImportSearches(import::ImportSearches),
+}
+
+#[derive(Debug, Args)]
+struct Check {}
+
+impl Check {
+    fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = config(context)?;
+        let organizations = &config.settings.organizations;
+        let projects = organizations.iter().map(|organization| organization.projects.len()).sum::<usize>();
+        let told = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
+        let text =
+            format!("{}, {}\n", count(organizations.len() as u64, "organization"), count(projects as u64, "project"));
+        context.result(&told, &text)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +88,7 @@ impl Origin {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         match self.command {
             Some(OriginCommand::Key(command)) => command.run(context),
+            Some(OriginCommand::Check(command)) => command.run(context),
             Some(OriginCommand::ImportSearches(command)) => command.run(context),
             None => self.serve.run(context),
         }
@@ -99,6 +118,7 @@ fn database(config: &OriginConfig) -> Result<origin::db::Database, Failure> {
 
 impl Serve {
     fn run(self, context: &Context) -> Result<(), Failure> {
+        let hangup = if self.site.is_empty() { OnHangup::GoOn } else { OnHangup::Stop };
         let config = match (self.site.is_empty(), &context.global.config) {
             (false, Some(_)) => {
                 return Err(Failure::Usage("--site and --config exclude each other: sites are in the file".to_owned()));
@@ -107,14 +127,14 @@ impl Serve {
             _ => self.of_flags(context)?,
         };
         let tls = config.tls.as_ref().map(|(_, files)| daemon::tls(files)).transpose()?;
-        // What is wrong with key or sites is said before anything listens.
-        let origin = origin::Origin::new(config.settings)?;
+        // Before any work is begun: a start that fails must not have taken a job that waited.
         let mut listeners = daemon::listeners(daemon::bind(&config.listen)?, None);
         if let (Some((addresses, _)), Some(tls)) = (&config.tls, &tls) {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
         }
         let admin = daemon::bind(&config.admin)?;
-        Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)))?)
+        let origin = origin::Origin::new(config.settings)?;
+        Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
     }
 
     fn of_file(self, context: &Context) -> Result<OriginConfig, Failure> {

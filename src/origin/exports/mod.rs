@@ -13,15 +13,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::base::chain::Chain;
 use crate::base::durable;
 use crate::model::digest::{Digest, hex};
-use crate::model::units::show_unix;
+use crate::model::units::{count, show_unix};
 use crate::seal::Effort;
 
 use super::db::{Database, DatabaseError};
@@ -35,6 +35,10 @@ use rows::{Asked, Job};
 
 /// Jobs of an organization that may wait.
 const QUEUE: usize = 64;
+/// After how long the end of a job that could not be written down is written again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long a stop waits for builds and crawls to end.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// What a job that was under way says after a restart.
 const ABANDONED: &str = "the origin was stopped while the bundle was made; start another job";
 
@@ -85,6 +89,8 @@ pub(super) struct Keep {
     pub(super) jobs: usize,
     /// Bytes of all bundles.
     pub(super) bytes: Option<u64>,
+    /// For how long after its end, and after the end of its last link, a job stays whatever else there is.
+    pub(super) young: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -127,17 +133,11 @@ impl Exports {
         projects: BTreeMap<Domain, Project>,
         effort: Effort,
         keep: Keep,
-        state: &std::path::Path,
+        state: &Path,
     ) -> Result<Exports, OriginError> {
         let (bundles, work) = (state.join("bundles"), state.join("work"));
         let system = |doing| move |source| OriginError::System { doing, source };
-        // Nobody goes on with what lies there.
-        match std::fs::remove_dir_all(&work) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(system("remove what the last run was making")(error));
-            }
-            _ => {}
-        }
+        set_aside(&work);
         // Builds that run as another user pass through the one; nobody else has anything to look for in the other.
         for (folder, mode) in [(&bundles, 0o700), (&work, 0o711)] {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -146,7 +146,8 @@ impl Exports {
         let now = millis(SystemTime::now());
         let abandoned = db.write(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
         if abandoned > 0 {
-            tracing::warn!("{abandoned} jobs were under way when the origin stopped; they have failed");
+            let jobs = count(abandoned as u64, "job");
+            tracing::warn!("the origin was stopped with {jobs} under way, which failed");
         }
         let known: BTreeSet<String> = db.read(rows::bundles)?.into_iter().collect();
         for entry in std::fs::read_dir(&bundles).map_err(system("list the bundles"))? {
@@ -227,7 +228,7 @@ impl Exports {
             ((job.progress, job.pages), job.updated) = (running.told, running.since.max(job.updated));
         }
         Shown {
-            job_id: job.id,
+            id: job.id,
             domain: job.asked.domain,
             version: job.asked.version,
             status: job.status,
@@ -255,10 +256,12 @@ impl Exports {
                 len: made.bytes,
                 made: job.updated.div_euclid(1000),
             }),
-            Err(error) => {
-                tracing::error!("cannot open {}: {error}; the job has to be started again", path.display());
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                tracing::error!("{} is gone; the job has to be started again", path.display());
                 Bundle::Unknown
             }
+            // It may be there in a moment: too many open files, perhaps.
+            Err(error) => return Err(DatabaseError::Bundle { path, source: error }),
         })
     }
 
@@ -272,6 +275,11 @@ impl Exports {
             connection.prepare_cached(sql)?.query_row([project], name).optional()
         })?;
         Ok(found.map(|name| self.bundles.join(name)))
+    }
+
+    /// Whether bundles can be kept at all.
+    pub(super) fn look(&self) -> io::Result<()> {
+        std::fs::read_dir(&self.bundles).and(std::fs::read_dir(&self.work)).map(drop)
     }
 
     /// How many jobs there are in each state.
@@ -292,6 +300,9 @@ impl Exports {
             queue.is_fresh = false;
             drop(queue);
             let now = millis(SystemTime::now());
+            if self.is_stopping.load(Ordering::Relaxed) {
+                return None;
+            }
             match self.db.write(move |transaction| rows::take(transaction, now)) {
                 Ok(Some(job)) => {
                     // There may be more, for others as well.
@@ -318,21 +329,42 @@ impl Exports {
     }
 
     /// The job is done: a bundle and its pages, or why there is none. What is beyond what is kept goes.
-    fn finish(&self, id: &str, made: Result<(rows::Made, u64), String>) {
-        let now = millis(SystemTime::now());
+    fn finish(&self, id: &str, made: &Result<(rows::Made, u64), String>) {
         let reached = self.live().get(id).map_or((0, 0), |running| {
             (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
         });
-        let (job, keep) = (id.to_owned(), self.keep);
-        let gone = self.db.write(move |transaction| {
-            match made {
-                Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now)?,
-                Err(why) => rows::fail(transaction, &job, &why, reached, now)?,
+        // Until it is written down: a disk that is full now will not be so for ever, and somebody waits for the end.
+        while let Err(error) = self.write_end(id, made.clone(), reached) {
+            tracing::error!("cannot write down how job {id} ended: {}", Chain(&error));
+            let queue = self.queue();
+            let wait = |queue: &mut Queue| !queue.is_closed;
+            let waited = self.wake.wait_timeout_while(queue, AGAIN, wait).unwrap_or_else(PoisonError::into_inner);
+            if waited.0.is_closed {
+                break;
             }
-            rows::forget(transaction, keep.jobs, keep.bytes)
-        });
+        }
         self.live().remove(id);
-        match gone {
+        self.forget();
+    }
+
+    fn write_end(
+        &self,
+        id: &str,
+        made: Result<(rows::Made, u64), String>,
+        reached: (u64, u64),
+    ) -> Result<(), DatabaseError> {
+        let (now, job) = (millis(SystemTime::now()), id.to_owned());
+        self.db.write(move |transaction| match made {
+            Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now),
+            Err(why) => rows::fail(transaction, &job, &why, reached, now),
+        })
+    }
+
+    /// Forgets what is beyond what is kept.
+    pub(super) fn forget(&self) {
+        let (keep, now) = (self.keep, millis(SystemTime::now()));
+        let young = now.saturating_sub(i64::try_from(keep.young.as_millis()).unwrap_or(i64::MAX));
+        match self.db.write(move |transaction| rows::forget(transaction, keep.jobs, keep.bytes, young, now)) {
             // A download that has begun still ends well: it holds the open file.
             Ok(names) => {
                 for name in names {
@@ -341,26 +373,51 @@ impl Exports {
                     }
                 }
             }
-            Err(error) => {
-                tracing::error!("cannot write down how job {id} ended: {}", Chain(&error));
-            }
+            Err(error) => tracing::error!("cannot forget old jobs: {}", Chain(&error)),
         }
     }
 
+    /// A link to the bundle of this job works until then: it stays for so long.
+    pub(super) fn promise(&self, id: &str, until: SystemTime) -> Result<(), DatabaseError> {
+        if self.keep.young.is_zero() {
+            return Ok(());
+        }
+        let (id, until) = (id.to_owned(), millis(until));
+        self.db.write(move |transaction| rows::promise(transaction, &id, until))
+    }
+
     /// Puts what lies at `path` into place as the bundle of a job, durably.
-    fn place(&self, path: &std::path::Path, id: &str, kind: &str) -> io::Result<()> {
+    fn place(&self, path: &Path, id: &str, kind: &str) -> io::Result<()> {
         File::open(path)?.sync_all()?;
         std::fs::rename(path, self.bundles.join(rows::file_name(id, kind)))?;
         durable::sync_dir(&self.bundles)
     }
 
-    /// No job begins from now on, and those under way are given up.
+    /// No job begins from now on, and those under way are given up; those that can be are waited for, for a moment.
     pub(super) fn close(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.queue().is_closed = true;
         self.wake.notify_all();
-        for running in self.live().values() {
-            running.watch.end();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let live = self.live();
+            live.values().for_each(|running| running.watch.end());
+            // Packing is not called off: nothing of it outlives the process.
+            if !live.values().any(|running| matches!(*running.live, Live::Making(_))) || Instant::now() > until {
+                return;
+            }
+            drop(live);
+            std::thread::sleep(Duration::from_millis(10));
         }
+    }
+}
+
+/// Nobody goes on with what the last run was making; a build that has outlived it may still write there.
+fn set_aside(work: &Path) {
+    let aside = work.with_extension(format!("of-{}", millis(SystemTime::now())));
+    if std::fs::rename(work, &aside).is_ok()
+        && let Err(error) = std::fs::remove_dir_all(&aside)
+    {
+        tracing::warn!("cannot remove {}: {error}; remove it by hand", aside.display());
     }
 }

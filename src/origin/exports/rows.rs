@@ -100,20 +100,31 @@ pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now
         .map(drop)
 }
 
-/// The next job becomes one that is running: the oldest of the organization with the fewest running ones, so that nobody
-/// keeps the others waiting.
+/// The next job becomes one that is running: of the organization with the fewest running ones, among those of the one whose
+/// turn is longest ago, and there the oldest. Nobody's many jobs keep somebody's one waiting for more than one of them.
 pub(super) fn take(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Option<Job>> {
     let next = transaction
         .prepare_cached(&format!(
             "SELECT {COLUMNS} FROM jobs AS j WHERE status = 'queued' ORDER BY \
-             (SELECT count(*) FROM jobs AS r WHERE r.status = 'running' AND r.organization = j.organization), number LIMIT 1"
+             (SELECT count(*) FROM jobs AS r WHERE r.status = 'running' AND r.organization = j.organization), \
+             (SELECT coalesce(max(t.taken), 0) FROM jobs AS t WHERE t.organization = j.organization), number LIMIT 1"
         ))?
         .query_row([], job)
         .optional()?;
     if let Some(job) = &next {
-        transaction.execute("UPDATE jobs SET status = 'running', updated = ? WHERE id = ?", params![now, job.id])?;
+        // Greater than any before it, whatever the clock does.
+        transaction.execute(
+            "UPDATE jobs SET status = 'running', updated = ?, taken = (SELECT coalesce(max(taken), 0) + 1 FROM jobs) \
+             WHERE id = ?",
+            params![now, job.id],
+        )?;
     }
     Ok(next)
+}
+
+/// A job stays at least until then.
+pub(super) fn promise(transaction: &Transaction<'_>, id: &str, until: i64) -> rusqlite::Result<()> {
+    transaction.execute("UPDATE jobs SET promised = max(promised, ?) WHERE id = ?", params![until, id]).map(drop)
 }
 
 /// The job has given a bundle.
@@ -168,25 +179,32 @@ pub(super) fn file_name(id: &str, kind: &str) -> String {
     format!("{id}.{kind}")
 }
 
-/// Forgets the finished jobs beyond the newest `keep` of each project, and beyond `most` bytes of bundles the oldest, but
-/// never a project's newest bundle. The files that may go.
-pub(super) fn forget(transaction: &Transaction<'_>, keep: usize, most: Option<u64>) -> rusqlite::Result<Vec<String>> {
+/// Forgets the finished jobs beyond the newest `keep` of each project, failures counted apart, and beyond `most` bytes of
+/// bundles the oldest; but never a project's newest whole bundle, and none that ended after `young` or has a link that works
+/// after `now`. The files that may go.
+pub(super) fn forget(
+    transaction: &Transaction<'_>,
+    keep: usize,
+    most: Option<u64>,
+    young: i64,
+    now: i64,
+) -> rusqlite::Result<Vec<String>> {
     let old = {
-        let mut rows = transaction.prepare(
-            "SELECT id, kind, coalesce(bytes, 0) AS size, \
-             row_number() OVER (PARTITION BY project ORDER BY number DESC) AS place, \
-             row_number() OVER (PARTITION BY project, kind IS NULL ORDER BY number DESC) AS among \
+        let mut rows = transaction.prepare_cached(
+            "SELECT id, kind, coalesce(bytes, 0), \
+             row_number() OVER (PARTITION BY project, kind IS NULL ORDER BY number DESC), \
+             row_number() OVER (PARTITION BY project, kind IS NULL, paths IS NULL ORDER BY number DESC), \
+             updated > ?1 OR promised > ?2 \
              FROM jobs WHERE status IN ('completed', 'failed') ORDER BY number DESC",
         )?;
         let (mut held, mut old) = (0u64, Vec::new());
-        let mut rows = rows.query([])?;
+        let mut rows = rows.query([young, now])?;
         while let Some(row) = rows.next()? {
             let (id, kind): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let size = row.get::<_, i64>(2)?.unsigned_abs();
-            let is_newest = kind.is_some() && row.get::<_, u32>(4)? == 1;
-            let is_beyond =
-                row.get::<_, u32>(3)? as usize > keep || most.is_some_and(|most| held + size > most && size > 0);
-            if is_beyond && !is_newest {
+            let is_needed = row.get(5)? || kind.is_some() && row.get::<_, u32>(4)? == 1;
+            let is_too_large = most.is_some_and(|most| held + size > most && size > 0);
+            if !is_needed && (row.get::<_, u32>(3)? as usize > keep || is_too_large) {
                 old.push((id, kind));
             } else {
                 held += size;
@@ -199,4 +217,68 @@ pub(super) fn forget(transaction: &Transaction<'_>, keep: usize, most: Option<u6
         transaction.execute("DELETE FROM jobs WHERE id = ?", [id])?;
     }
     Ok(old.into_iter().filter_map(|(id, kind)| Some(file_name(&id, &kind?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::db::Database;
+
+    fn database() -> (tempfile::TempDir, Database) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        (dir, db)
+    }
+
+    fn asked(organization: &str, paths: Option<Vec<String>>) -> Asked {
+        Asked {
+            organization: organization.to_owned(),
+            project: organization.to_owned(),
+            domain: format!("{organization}.example"),
+            version: None,
+            paths,
+        }
+    }
+
+    #[test]
+    fn somebodys_one_job_waits_for_one_of_anothers_many_at_most() {
+        let (_dir, db) = database();
+        let order = db.write(|transaction| {
+            for (id, whose) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b")] {
+                insert(transaction, id, &asked(whose, None), 0)?;
+            }
+            let mut order = Vec::new();
+            while let Some(job) = take(transaction, 0)? {
+                fail(transaction, &job.id, "x", (0, 0), 0)?;
+                order.push(job.id);
+            }
+            Ok(order)
+        });
+        assert_eq!(order.unwrap(), ["a1", "b1", "a2", "b2", "a3", "a4"]);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_old_and_neither_promised_nor_a_projects_last_whole_bundle() {
+        let (_dir, db) = database();
+        let made = |bytes| Made { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
+        let files = db.write(move |transaction| {
+            insert(transaction, "whole", &asked("a", None), 0)?;
+            complete(transaction, "whole", &made(10), 1, 100)?;
+            for (id, updated) in [("part1", 100), ("linked", 100), ("part2", 100), ("part3", 100), ("young", 900)] {
+                insert(transaction, id, &asked("a", Some(vec!["/".to_owned()])), 0)?;
+                complete(transaction, id, &made(10), 1, updated)?;
+            }
+            promise(transaction, "linked", 2000)?;
+            for id in ["f1", "f2", "f3"] {
+                insert(transaction, id, &asked("a", None), 0)?;
+                fail(transaction, id, "x", (0, 0), 100)?;
+            }
+            forget(transaction, 2, None, 500, 1000)
+        });
+        assert_eq!(files.unwrap(), ["part2.tar.gz", "part1.tar.gz"], "the newest two, young, linked and whole stay");
+        let is_there = |id: &'static str| db.read(|connection| find(connection, id)).unwrap().is_some();
+        assert_eq!(["f1", "f2", "f3"].map(is_there), [false, true, true], "failures are counted apart");
+        let files = db.write(|transaction| forget(transaction, 9, Some(25), 500, 1000));
+        assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
+    }
 }

@@ -34,8 +34,6 @@ const TRIES: u32 = 3;
 const QUIET: Duration = Duration::from_millis(500);
 /// Bytes copied at a time.
 const PIECE: usize = 1 << 20;
-/// Lines of a build's log that a failed job repeats.
-const LAST_LINES: usize = 5;
 
 /// Why a job has no archive.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +80,7 @@ impl Exports {
     pub(in crate::origin) fn work(&self) {
         while let Some(job) = self.next() {
             let (id, domain) = (&job.id, &job.asked.domain);
-            tracing::info!("job {id}: packing {domain}");
+            tracing::info!("job {id}: making {domain}");
             let (began, watch) = (Instant::now(), Arc::new(Watch::default()));
             // A panic would leave this job running for ever. It is logged by its hook; what it may have left half-done
             // lies in the job's own folder only.
@@ -99,9 +97,10 @@ impl Exports {
             }
             if self.is_stopping.load(Ordering::Relaxed) && made.is_err() {
                 // It was given up, not tried: the next start says so.
+                self.live().remove(id);
                 return;
             }
-            self.finish(id, made);
+            self.finish(id, &made);
         }
     }
 
@@ -111,15 +110,7 @@ impl Exports {
             let bench = Bench(&bench);
             self.make_from(job, bench.0, watch)
         });
-        made.map_err(|error| {
-            let mut text = Chain(&error).to_string();
-            if matches!(error, NotMade::Git(_)) {
-                let log = watch.log();
-                let last: Vec<&str> = log.iter().rev().take(LAST_LINES).rev().map(String::as_str).collect();
-                text = format!("{text}; its log ends with: {}", last.join(" | "));
-            }
-            text
-        })
+        made.map_err(|error| Chain(&error).to_string())
     }
 
     fn make_from(&self, job: &Job, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {

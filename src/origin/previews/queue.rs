@@ -4,7 +4,7 @@
 //! one, since it takes the branch as it is when its turn comes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::super::source::Watch;
@@ -117,8 +117,14 @@ impl Queue {
     }
 
     /// Whether a deployment of this slug waits or is being built.
+    ///
+    /// Asked by threads that serve, which do not wait for one that writes to the disk: who is in doubt asks again.
     pub(super) fn is_busy(&self, slug: &str) -> bool {
-        let table = self.table();
+        let table = match self.table.try_lock() {
+            Ok(table) => table,
+            Err(TryLockError::Poisoned(table)) => table.into_inner(),
+            Err(TryLockError::WouldBlock) => return true,
+        };
         table.waiting.iter().chain(table.building.iter().map(|(job, _)| job)).any(|job| job.slug == slug)
     }
 

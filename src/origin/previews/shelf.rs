@@ -10,9 +10,9 @@
 //! is removed at a start.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -98,7 +98,9 @@ impl Drop for Bench {
 impl Shelf {
     /// Takes the folder, making it if need be.
     pub(super) fn open(folder: PathBuf) -> Result<Shelf, ShelfError> {
-        fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
+        // Builds may run as another user: they pass through to their own, and find no other.
+        let made = DirBuilder::new().recursive(true).mode(0o711).create(&folder);
+        made.map_err(io_error("make", &folder))?;
         if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
             // What is on disk in it is not if it is not there itself.
             durable::sync_dir(parent).map_err(io_error("sync", parent))?;
@@ -126,8 +128,10 @@ impl Shelf {
     /// A place to work on a deployment.
     pub(super) fn bench(&self, id: &str) -> Result<Bench, ShelfError> {
         let bench = Bench(self.folder.join(WORK).join(id));
-        for dir in [bench.source(), bench.version()] {
-            fs::create_dir_all(&dir).map_err(io_error("make", &dir))?;
+        for (dir, mode) in [(bench.source(), 0o711), (bench.version(), 0o700)] {
+            let made = DirBuilder::new().recursive(true).mode(0o711).create(dir.parent().unwrap_or(&dir));
+            let made = made.and_then(|()| DirBuilder::new().mode(mode).create(&dir));
+            made.map_err(io_error("make", &dir))?;
         }
         Ok(bench)
     }

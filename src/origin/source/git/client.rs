@@ -160,7 +160,8 @@ impl<'a> Client<'a> {
         };
         // What git says of it differs between its versions.
         match self.branches() {
-            Ok(branches) if !branches.contains_key(branch) => {
+            // One that has none at all is more likely being set up anew.
+            Ok(branches) if !branches.is_empty() && !branches.contains_key(branch) => {
                 Err(GitError::NoBranch { repository: self.address.shown.clone(), branch: branch.to_owned() })
             }
             _ => Err(failed),
