@@ -614,6 +614,34 @@ fn a_request_without_a_host_or_with_two_is_refused() {
 }
 
 #[test]
+fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not_one_each() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let repository = format!("http://{}/x.git", listener.local_addr().unwrap());
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&asked);
+    // Takes connections, and says nothing.
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept() {
+            held.push(stream);
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    });
+    let mut hub = Hub::new(&GIT.replace("\"repo\"", &format!("\"{repository}\"")));
+    hub.start();
+    let target = "/sites/docs.acme.example/sitemap.xml";
+    for _ in 0..20 {
+        let mut stream = std::net::TcpStream::connect(hub.address()).unwrap();
+        std::io::Write::write_all(&mut stream, format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+        until("the repository is asked", || asked.load(std::sync::atomic::Ordering::SeqCst) > 0);
+    }
+    let answer = get(hub.address(), target);
+    assert_eq!(answer.status, 503, "it waits a while, and then has no answer");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[test]
 fn a_start_that_fails_takes_no_job_that_waits() {
     let mut hub = Hub::of_folder();
     for n in 0..40 {

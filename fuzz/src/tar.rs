@@ -86,6 +86,15 @@ fn independent(data: &[u8]) -> Result<Tree, Other> {
         }
         let kind = entry.header().entry_type();
         let raw = entry.path_bytes().into_owned();
+        // What stands before a global header is the global header's for it, and the next entry's for POSIX and GNU tar.
+        if kind.is_pax_global_extensions() && raw != entry.header().path_bytes().into_owned() {
+            return Err(Other::Knows("a name before a global header"));
+        }
+        // It looks for the version, 00, behind "ustar" as well; GNU tar, bsdtar and Python do not.
+        let is_special = kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink();
+        if is_special && entry.header().as_ustar().is_none() && entry.header().as_gnu().is_none() {
+            return Err(Other::Knows("a special header of another version"));
+        }
         let mut content = Vec::new();
         if kind.is_hard_link() {
             let target = plain(&entry.link_name_bytes().unwrap_or_default());
