@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(files.unwrap(), ["part2.tar.gz", "part1.tar.gz"], "the newest two, young, linked and whole stay");
         let is_there = |id: &'static str| db.read(|connection| find(connection, id)).unwrap().is_some();
         assert_eq!(["f1", "f2", "f3"].map(is_there), [false, true, true], "failures are counted apart");
-        let files = db.write(|transaction| forget(transaction, 9, Some(25), 500, 1000));
+        let files = db.write(|transaction| forget(transaction, 9, Some(15), 500, 1000));
         assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
     }
 }
