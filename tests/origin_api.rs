@@ -550,7 +550,7 @@ fn every_command_that_asks_an_api_works_with_an_origin() {
     let host = host.set("sync.probe", format!("[\"http://{}/sites/docs.acme.example/sitemap.xml\"]", hub.address()));
     host.sync();
     let first = host.active();
-    assert_eq!(host.sync(), "already_current", "the head is where it was");
+    assert_eq!(host.sync(), "already current", "the head is where it was");
     commit(&hub.path("repo"), &[("index.html", "<p>changed")], "changed");
     // Heads are asked for every few seconds, not by everybody.
     until("the change is seen", || {
@@ -676,7 +676,7 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
     for (file, says) in [
         ("x = 1\n", "origin.toml:2:1: unknown field `x`"),
         ("[store]\n", "origin.toml:2:1: missing field `path`"),
-        ("[server]\n", "store.path is missing"),
+        ("# no [store]\n[server]\n", "store.path is missing"),
         ("[store]\npath = \"s\"\n", "there is nothing to serve"),
         (
             &FOLDER.replace("directory = \"site\"", "") as &str,
