@@ -2,7 +2,7 @@
 # An origin against its own description: no status that is not in it, no answer that breaks a schema, no wrong method or key let
 # through. schemathesis.sh DOCWHARF FOLDER; FOLDER is emptied. `.ci/extra origin` calls it.
 set -euo pipefail
-docwharf=$1 folder=$2
+docwharf=$(realpath "$1") folder=$(realpath -m "$2")
 rm -rf "$folder"
 mkdir -p "$folder/site"
 echo '<p>home' >"$folder/site/index.html"
@@ -47,6 +47,8 @@ parameters = { "body.domain" = "docs.acme.example" }
 positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404", "409", "429"]
 negative_data_rejection.expected-statuses = ["400", "401", "403", "404", "405", "408", "409", "413", "429"]
 TOML
+# It keeps a cache where it is started.
+cd "$folder"
 schemathesis --config-file "$folder/schemathesis.toml" run "${url}openapi.json" \
     --header "Authorization: Bearer $key" --checks all --max-examples "${DOCWHARF_EXAMPLES:-50}" --no-color
 if grep -i 'panic' "$folder/log"; then exit 1; fi
