@@ -256,7 +256,8 @@ pub fn lookup(data: &[u8]) {
             assert!(!location.starts_with("//") && !location.starts_with("/\\"), "{target}: {location:?}");
             let home = url::Url::parse("http://site.example").and_then(|url| url.join(&location)).expect("a location");
             assert_eq!(home.host_str(), Some("site.example"), "{target}: {location:?}");
-            let asked_query = target.split_once('?').map(|(_, query)| query.split('#').next().unwrap_or_default());
+            let asked_query =
+                target.split('#').next().and_then(|target| target.split_once('?')).map(|(_, query)| query);
             let spelled = asked_query.map(spelled);
             assert_eq!(location.split_once('?').map(|(_, query)| query.to_owned()), spelled, "{target}: {location:?}");
             let is_above = inside.is_none();

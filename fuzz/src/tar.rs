@@ -75,6 +75,7 @@ fn independent(data: &[u8]) -> Result<Tree, Other> {
     for entry in archive.entries().map_err(refuses)? {
         let mut entry = entry.map_err(refuses)?;
         let mut keys = BTreeSet::new();
+        let raw = entry.path_bytes().into_owned();
         if let Some(extensions) = entry.pax_extensions().map_err(refuses)? {
             for extension in extensions {
                 // Of two records of one name it takes the first, POSIX the last; an empty one takes nothing back.
@@ -82,10 +83,13 @@ fn independent(data: &[u8]) -> Result<Tree, Other> {
                 if !keys.insert(extension.key_bytes().to_vec()) || extension.value_bytes().is_empty() {
                     return Err(Other::Knows("a PAX record that is there twice or empty"));
                 }
+                // For GNU tar and libarchive it is the other way round.
+                if extension.key_bytes() == b"path" && extension.value_bytes() != raw {
+                    return Err(Other::Knows("a GNU name that beats a PAX path"));
+                }
             }
         }
         let kind = entry.header().entry_type();
-        let raw = entry.path_bytes().into_owned();
         // What stands before a global header is the global header's for it, and the next entry's for POSIX and GNU tar.
         if kind.is_pax_global_extensions() && raw != entry.header().path_bytes().into_owned() {
             return Err(Other::Knows("a name before a global header"));
