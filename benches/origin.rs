@@ -1,5 +1,5 @@
 //! What an origin carries: batches of searches that are on disk when they are acknowledged, and a thousand agents that poll.
-//! On loopback, against the release build. The peer of the first is SQLite itself, through its own program, doing the same
+//! On loopback, against the release build. The peer of the first is `SQLite` itself, through its own program, doing the same
 //! inserts one transaction a batch; of the second a bare hyper would be, which `benches/serve` measures.
 
 #![allow(missing_docs)]
@@ -7,6 +7,7 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -99,10 +100,7 @@ fn sqlite() -> f64 {
         for i in 0..EVENTS {
             let at = n * EVENTS + i;
             let time = 1_790_000_000_000u64 + (at as u64 % 28) * 86_400_000;
-            sql.push_str(&format!(
-                "INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');\n",
-                at % 5000
-            ));
+            let _ = writeln!(sql, "INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');", at % 5000);
         }
         sql.push_str("COMMIT;\n");
     }

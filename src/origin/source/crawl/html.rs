@@ -218,7 +218,7 @@ mod tests {
         let mut met = Vec::new();
         let mut meet = |how: Use, text: &str| {
             met.push(format!("{how:?} {text}"));
-            text.ends_with("!").then(|| format!("/new?a&b={}", text.len()))
+            text.ends_with('!').then(|| format!("/new?a&b={}", text.len()))
         };
         let out = page(html.as_bytes(), &mut meet).unwrap();
         (met, String::from_utf8(out).unwrap())
@@ -226,13 +226,13 @@ mod tests {
 
     #[test]
     fn addresses_are_met_by_what_they_are_for() {
-        let html = r##"<base href="/b/"><link rel=stylesheet href=a.css><link rel="canonical" href="no"><link rel=preconnect href=no>
+        let html = r#"<base href="/b/"><link rel=stylesheet href=a.css><link rel="canonical" href="no"><link rel=preconnect href=no>
             <link rel=preload as=image imagesrcset="p1 1x, p2 2x"><link rel=alternate href=feed><script src=s.js>"<a href=no>"</script>
             <script type=importmap>{"imports":{"a":"/m.js","b/":"/b/"},"scopes":{"/x":{"c":"./c.js"}}}</script>
             <a href="x?a=1&amp;b=2">x</a><img src=i.png srcset="i1, i2 2x"><p style="background: url(&quot;bg.png&quot;)">
             <style>@import "c.css"; a{b:url(d.png)}</style><noscript><img src=n.png></noscript><iframe src=f></iframe>
             <form action=go><button formaction=there></form><meta http-equiv=refresh content="3; url='next'">
-            <svg><use href="u.svg#x"/></svg><object data=o></object><video poster=v.png><source src=v.mp4><track src=t.vtt></video>"##;
+            <svg><use href="u.svg#x"/></svg><object data=o></object><video poster=v.png><source src=v.mp4><track src=t.vtt></video>"#;
         let (met, out) = both(html);
         let expected = "Base /b/|Asset a.css|Asset p1|Asset p2|Link feed|Asset s.js|Guess /m.js|Guess ./c.js|Link x?a=1&b=2|\
             Asset i.png|Asset i1|Asset i2|Asset bg.png|Asset c.css|Asset d.png|Asset n.png|Asset f|Form go|Form there|Link next|\

@@ -308,7 +308,7 @@ mod tests {
             ..commit()
         };
         assert_eq!(told, expected);
-        let many: String = (0..5000).map(|n| format!("A\0{n}\0")).collect();
+        let many = (0..5000).map(|n| format!("A\0{n}\0")).collect::<Vec<_>>().concat();
         take_names(many.as_bytes(), &mut told);
         assert_eq!(told.added.len(), NAMES);
     }
