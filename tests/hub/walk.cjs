@@ -70,7 +70,8 @@ function start(program, args, said, options = {}) {
     }
     ended.then((code) => reject(new Error(`${program} ${args[0]} ended with ${code}: ${out.slice(-2000)}`)));
   });
-  const stop = async () => { child.kill('SIGTERM'); await ended; };
+  // With whatever it has started, where it leads a group of its own.
+  const stop = async () => { process.kill(options.detached ? -child.pid : child.pid, 'SIGTERM'); await ended; };
   return { found, stop };
 }
 
@@ -134,6 +135,13 @@ async function walk(browser, name, url) {
   }
   await origin.stop();
   await site.stop();
+  for (const [name, gone] of [['origin', Number(new URL(api).port)], ['next', port]]) {
+    const answers = await new Promise((resolve) => {
+      const socket = net.connect(gone, '127.0.0.1', () => { socket.destroy(); resolve(true); });
+      socket.on('error', () => resolve(false));
+    });
+    if (answers) throw new Error(`${name} still answers`);
+  }
   const browser = await chromium.launch({
     executablePath: '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update',
