@@ -33,7 +33,26 @@ fn main() {
         "| `POST /v1/analytics/…/searches`, {SENDERS} senders, {EVENTS} events a batch | {ours:.0} | {:.2} |\n",
         ours / theirs
     );
+    ask(&hub);
     poll(&hub);
+}
+
+/// How long a page over all that was taken in takes.
+fn ask(hub: &Hub) {
+    let mut stream = TcpStream::connect(hub.address()).expect("it accepts");
+    let head = format!(
+        "GET /v1/analytics/docs/searches?dateFrom=2026-10-01&dateTo=2026-11-01 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
+        hub.key
+    );
+    let mut times: Vec<_> = (0..11)
+        .map(|_| {
+            let began = Instant::now();
+            assert_eq!(exchange(&mut stream, &head, "", &mut Vec::new()), 200);
+            began.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("a page of searches over {} events: {} ms (median)\n", BATCHES * EVENTS, times[5].as_millis());
 }
 
 /// Sends a request on a connection that is kept, and reads its answer.

@@ -25,6 +25,17 @@ fn two() -> (Hub, String) {
     (hub, key)
 }
 
+/// A host whose upstream is this origin.
+fn agent(hub: &Hub) -> Host {
+    let host = Host::bare()
+        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
+        .set("api.domain", "\"docs.acme.example\"")
+        .set("api.projectId", "\"docs\"")
+        .set("api.keyFile", "\"key\"");
+    host.put("key", &hub.key);
+    host
+}
+
 // ---------------------------------------------------------------------------------------------------------------------
 // Static exports
 
@@ -56,12 +67,7 @@ fn the_typical_sequence_of_an_export_start_poll_link_download_and_a_fresh_link_l
 fn an_agent_brings_in_what_an_origin_exports() {
     let mut hub = Hub::of_folder();
     hub.start();
-    let host = Host::bare()
-        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
-        .set("api.domain", "\"docs.acme.example\"")
-        .set("api.keyFile", "\"key\"")
-        .set("sync.probe", "[]");
-    host.put("key", &hub.key);
+    let host = agent(&hub).set("sync.probe", "[]");
     host.sync();
     let daemon = host.run();
     assert_eq!(get(&daemon.address, "/guides/start").text(), "<p>start");
@@ -281,12 +287,7 @@ fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_rea
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(!data(&answer)["details"][0]["message"].as_str().unwrap().is_empty(), "{wrong}: {}", answer.text());
     }
-    let host = Host::bare()
-        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
-        .set("api.domain", "\"docs.acme.example\"")
-        .set("api.projectId", "\"docs\"")
-        .set("api.keyFile", "\"key\"");
-    host.put("key", &hub.key);
+    let host = agent(&hub);
     let read = host.ok(&["analytics", "searches", "--json"]).stdout;
     assert!(read.contains("moat") && read.contains("tide"), "{read}");
 }
@@ -520,12 +521,7 @@ fn every_command_that_asks_an_api_works_with_an_origin() {
     let mut hub = Hub::new(GIT);
     repository(&hub.path("repo"), &[("index.html", "<p>home")]);
     hub.start();
-    let host = Host::bare()
-        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
-        .set("api.domain", "\"docs.acme.example\"")
-        .set("api.projectId", "\"docs\"")
-        .set("api.keyFile", "\"key\"");
-    host.put("key", &hub.key);
+    let host = agent(&hub);
     let job = host.ok(&["export", "start", "--version", "1.4", "--json"]).json();
     let id = job["jobId"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned();
     hub.ended(&id);
