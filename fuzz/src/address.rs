@@ -93,7 +93,7 @@ pub fn ask(site: &Site, method: Method, target: &str) -> Option<Answer> {
     // Nothing is waited for: all bytes are there.
     let mut context = Context::from_waker(Waker::noop());
     while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
-        bytes.extend_from_slice(frame.data_ref().expect("bytes"));
+        bytes.extend(frame.into_data().expect("bytes").parts().concat());
     }
     Some(Answer { status: head.status.as_u16(), headers: head.headers, body: bytes })
 }

@@ -14,9 +14,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::base::chain::Chain;
 use crate::publish::published;
 use crate::serve::Site;
-use crate::serve::body::Body;
+use crate::serve::body::{Body, Chunk};
 use crate::serve::handler::handle;
 use crate::serve::listener::Answer;
+use crate::serve::peer::Peer;
 use crate::serve::pulse::Pulse;
 use crate::store::Store;
 
@@ -34,7 +35,7 @@ const JSON: &str = "application/json";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A text of ours, or a part of the staged site.
-type Said = Either<Full<Bytes>, Body>;
+type Said = Either<Full<Chunk>, Body>;
 
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +79,10 @@ impl Answer for Admin {
 
     fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
+        peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
+        request.extensions_mut().insert(peer);
         let admin = Arc::clone(self);
         async move { admin.reply(request, Reach::Network).await }
     }
@@ -168,7 +171,7 @@ impl Admin {
 }
 
 fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Said> {
-    let mut response = Response::new(Either::Left(Full::new(text.into())));
+    let mut response = Response::new(Either::Left(Full::new(text.into().into())));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -1,7 +1,10 @@
-//! The ground floor: errors on one line, durable files, files that others have named, locks, pauses, runtimes, secrets.
+//! The ground floor: errors on one line, durable files, files that others have named, locks, sockets, pauses, runtimes,
+//! secrets.
 
 pub mod backoff;
 pub mod chain;
+#[allow(unsafe_code)] // one call; its reason stands there
+pub mod defer;
 pub mod durable;
 pub mod regular;
 pub mod runtime;

@@ -146,7 +146,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
     if files < RESERVED_DESCRIPTORS {
         return Err(DaemonError::TooFewFiles(files));
     }
-    crate::base::runtime::build(&mut tokio::runtime::Builder::new_multi_thread()).map_err(DaemonError::Start)
+    // Readers have threads of their own (`serve::crew`); this is for what goes on beside them.
+    crate::base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2)).map_err(DaemonError::Start)
 }
 
 /// Prints where the site is, one line an address, once the sockets answer.

@@ -129,6 +129,35 @@ pub fn extension(path: &[u8]) -> Option<String> {
     String::from_utf8(name[dot + 1..].to_ascii_lowercase()).ok()
 }
 
+/// A short extension, lower-cased.
+#[derive(Debug, Clone, Copy)]
+pub struct Extension {
+    bytes: [u8; Extension::LONGEST],
+    len: usize,
+}
+
+impl Extension {
+    /// Whatever has a meaning is shorter.
+    const LONGEST: usize = 16;
+
+    /// As text; empty where it is none.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+    }
+}
+
+/// The same as [`extension`] where it is at most 16 bytes long, without allocating: it is asked for with every request.
+pub fn short_extension(path: &[u8]) -> Option<Extension> {
+    let name = file_name(path);
+    let dot = name.iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0)?;
+    let said = &name[dot + 1..];
+    let mut bytes = [0; Extension::LONGEST];
+    let place = bytes.get_mut(..said.len())?;
+    place.copy_from_slice(said);
+    place.make_ascii_lowercase();
+    Some(Extension { bytes, len: said.len() })
+}
+
 /// Whether a path names a page: an HTML document.
 pub fn is_page(path: &[u8]) -> bool {
     let name = file_name(path);
@@ -140,7 +169,9 @@ pub fn is_page(path: &[u8]) -> bool {
 /// Whether a path is content that is never shown: a component begins with one dot followed by another character than a
 /// dot, `.well-known` aside (rules A12).
 pub fn is_hidden(path: &[u8]) -> bool {
-    components(path).any(|c| c.len() > 1 && c[0] == b'.' && c[1] != b'.' && c != b".well-known")
+    // Most paths have no such dot, and this is asked with every request.
+    let may_be = path.first() == Some(&b'.') || path.windows(2).any(|pair| pair == b"/.");
+    may_be && components(path).any(|c| c.len() > 1 && c[0] == b'.' && c[1] != b'.' && c != b".well-known")
 }
 
 /// Orders paths so that everything below a folder follows it at once, as if `/` were the lowest byte.

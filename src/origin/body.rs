@@ -12,6 +12,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use crate::serve::body::Chunk;
+
 /// Bytes read at a time: all that a download holds in memory.
 const PIECE: u64 = 256 * 1024;
 
@@ -85,14 +87,14 @@ impl Reading {
 }
 
 impl http_body::Body for Body {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Chunk>>>> {
         match self.get_mut() {
             Body::Text(text) if text.is_empty() => Poll::Ready(None),
-            Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text))))),
-            Body::File(reading) => reading.poll(context).map(|next| next.map(|piece| piece.map(Frame::data))),
+            Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
+            Body::File(reading) => reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into())))),
         }
     }
 

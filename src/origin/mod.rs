@@ -53,6 +53,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::base::chain::Chain;
 use crate::seal::Effort;
 use crate::serve::listener::{self, Answer, Listener};
+use crate::serve::peer::Peer;
 
 use budget::Budget;
 use db::{Database, DatabaseError};
@@ -273,8 +274,10 @@ impl Answer for Origin {
 
     fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
+        peer: Peer,
     ) -> impl Future<Output = Response<Said>> + Send + 'static + use<> {
+        request.extensions_mut().insert(peer);
         routes::answer(Arc::clone(self), request)
     }
 }

@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::base::chain::Chain;
 use crate::serve::listener::Answer;
+use crate::serve::peer::Peer;
 
 use super::Origin;
 use super::answers::{failed, not_allowed, nothing_here, text};
@@ -106,6 +107,7 @@ impl Answer for Ops {
     fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
+        _peer: Peer,
     ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
         let origin = Arc::clone(&self.0);
         let path = request.uri().path().to_owned();

@@ -3,17 +3,21 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
+use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
 pub enum Body {
+    /// All of it at once.
+    Whole(Chunk),
     /// Bytes that are there.
     Parts(VecDeque<Bytes>),
     /// Bytes that are being made.
@@ -52,15 +56,84 @@ enum Step {
     End,
 }
 
+/// Bytes to be sent in one go: those of the image as they lie there, and what frames them.
+#[derive(Debug, Clone)]
+pub struct Chunk {
+    front: &'static [u8],
+    bytes: Bytes,
+    back: [u8; gzip::TRAILER],
+    /// How much of `back` has been sent, or is not there.
+    back_at: usize,
+}
+
+impl From<Bytes> for Chunk {
+    fn from(bytes: Bytes) -> Chunk {
+        Chunk { front: &[], bytes, back: [0; gzip::TRAILER], back_at: gzip::TRAILER }
+    }
+}
+
+impl Chunk {
+    /// These bytes between these others.
+    pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER]) -> Chunk {
+        Chunk { front, bytes, back, back_at: 0 }
+    }
+
+    /// The same one by one, to be cut.
+    pub fn parts(&self) -> [Bytes; 3] {
+        [Bytes::from_static(self.front), self.bytes.clone(), Bytes::copy_from_slice(&self.back[self.back_at..])]
+    }
+}
+
+impl Buf for Chunk {
+    fn remaining(&self) -> usize {
+        self.front.len() + self.bytes.len() + self.back.len() - self.back_at
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match (self.front, &self.bytes[..]) {
+            ([], []) => &self.back[self.back_at..],
+            ([], bytes) => bytes,
+            (front, _) => front,
+        }
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let mut n = 0;
+        for part in [self.front, &self.bytes, &self.back[self.back_at..]] {
+            if !part.is_empty() && n < slices.len() {
+                slices[n] = IoSlice::new(part);
+                n += 1;
+            }
+        }
+        n
+    }
+
+    fn advance(&mut self, count: usize) {
+        let front = count.min(self.front.len());
+        self.front = &self.front[front..];
+        let bytes = (count - front).min(self.bytes.len());
+        self.bytes.advance(bytes);
+        let back = count - front - bytes;
+        assert!(back <= self.back.len() - self.back_at, "advanced beyond the end");
+        self.back_at += back;
+    }
+}
+
+impl From<Chunk> for Body {
+    fn from(chunk: Chunk) -> Body {
+        Body::Whole(chunk)
+    }
+}
+
 impl Body {
     /// No bytes.
     pub fn empty() -> Body {
-        Body::Parts(VecDeque::new())
+        Body::Whole(Bytes::new().into())
     }
 
     /// These bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
-        Body::parts([bytes.into()])
+        Body::Whole(bytes.into().into())
     }
 
     /// These bytes, one after the other.
@@ -99,6 +172,7 @@ impl Body {
     /// Bytes still to come.
     pub fn len(&self) -> u64 {
         match self {
+            Body::Whole(chunk) => chunk.remaining() as u64,
             Body::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
             Body::Inflating(inflating) => inflating.left,
         }
@@ -167,14 +241,18 @@ impl Inflating {
 }
 
 impl http_body::Body for Body {
-    type Data = Bytes;
+    type Data = Chunk;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, Infallible>>> {
         let next = match self.get_mut() {
-            Body::Parts(parts) => parts.pop_front(),
+            Body::Whole(chunk) => {
+                let all = std::mem::replace(chunk, Bytes::new().into());
+                all.has_remaining().then_some(all)
+            }
+            Body::Parts(parts) => parts.pop_front().map(Chunk::from),
             Body::Inflating(inflating) => match inflating.step() {
-                Step::Data(bytes) => Some(bytes),
+                Step::Data(bytes) => Some(bytes.into()),
                 Step::End => None,
                 Step::Skipped => {
                     context.waker().wake_by_ref();
@@ -182,7 +260,7 @@ impl http_body::Body for Body {
                 }
             },
         };
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(next.map(|chunk| Ok(Frame::data(chunk))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -216,7 +294,7 @@ mod tests {
         loop {
             match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => pauses += 1,
-                Poll::Ready(Some(Ok(frame))) => sent.extend(frame.into_data().unwrap_or_default()),
+                Poll::Ready(Some(Ok(frame))) => sent.extend(frame.into_data().into_iter().flat_map(|chunk| chunk.parts().concat())),
                 Poll::Ready(None) => break,
             }
         }

@@ -62,12 +62,11 @@ pub(super) struct Dress {
 impl Dress {
     pub(super) fn new(protection: &Protection) -> Dress {
         let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
-        if let Some(value) = HeaderValue::from_str(protection.referrer.as_deref().unwrap_or(REFERRER))
-            .ok()
-            .filter(|value| !value.is_empty())
-        {
-            fields.push((REFERRER_POLICY, value));
-        }
+        let referrer = match &protection.referrer {
+            None => Some(HeaderValue::from_static(REFERRER)),
+            Some(own) => HeaderValue::from_str(own).ok().filter(|value| !value.is_empty()),
+        };
+        fields.extend(referrer.map(|value| (REFERRER_POLICY, value)));
         match protection.frames.unwrap_or_default() {
             Frames::Same => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"))),
             Frames::Nobody => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),

@@ -7,13 +7,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use super::stream::Stream;
 
 /// A TCP stream whose writes fail when nothing was taken for a while.
 #[derive(Debug)]
-pub struct Guarded {
-    stream: TcpStream,
+pub(super) struct Guarded {
+    stream: Stream,
     patience: Duration,
     /// Runs while a write is waiting.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -21,7 +22,7 @@ pub struct Guarded {
 
 impl Guarded {
     /// Writes may wait up to `patience` without progress.
-    pub fn new(stream: TcpStream, patience: Duration) -> Guarded {
+    pub(super) fn new(stream: Stream, patience: Duration) -> Guarded {
         Guarded { stream, patience, deadline: None }
     }
 

@@ -1,7 +1,6 @@
 //! One request, one response. Nothing on the wire causes an error of the server.
 
 use std::borrow::Cow;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::header::{
@@ -13,7 +12,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
 
 use crate::codec::gzip;
-use crate::model::digest::hex;
 use crate::model::site_path::is_page;
 use crate::site::index::{Coding, Entry};
 use crate::site::lookup::{Files, Place, place};
@@ -22,13 +20,15 @@ use crate::site::rules::target::IN_PATH;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::body::{Body, Wanted};
+use super::body::{Body, Chunk, Wanted};
 use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Form};
 use super::range::{self, Part};
 use super::reply;
+use super::spare;
+use super::tag::Tag;
 use super::{Site, access};
 
 /// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
@@ -144,6 +144,19 @@ fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
 
 /// A host and perhaps a port, nothing else (RFC 9112, 3.2).
 pub fn is_host(value: &HeaderValue) -> bool {
+    is_plain_host(value.as_bytes()) || is_odd_host(value)
+}
+
+/// A name or an IPv4 address with or without a port, as nearly every request has it.
+fn is_plain_host(host: &[u8]) -> bool {
+    let end = host.iter().position(|&b| b == b':').unwrap_or(host.len());
+    let (name, port) = (&host[..end], host.get(end + 1..).unwrap_or_default());
+    !name.is_empty()
+        && name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+        && port.iter().all(u8::is_ascii_digit)
+}
+
+fn is_odd_host(value: &HeaderValue) -> bool {
     let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
     let text = authority.as_str();
     let host = authority.host();
@@ -190,7 +203,7 @@ struct Answer<'a> {
     file: usize,
     entry: Entry,
     form: Form,
-    tag: String,
+    tag: Tag,
     headers: &'a HeaderMap,
     head: bool,
     /// Whether another client may get Markdown or HTML instead.
@@ -200,7 +213,7 @@ struct Answer<'a> {
 /// Where the bytes of a body come from.
 enum Origin {
     /// They lie there.
-    There(Vec<Bytes>),
+    There(Chunk),
     /// From a page that is inflated whole and kept.
     Page,
     /// They are made as they are sent, and what comes before them, too.
@@ -230,11 +243,10 @@ impl<'a> Answer<'a> {
             Coding::Deflate if version.is_archive(file) => Form::Identity,
             Coding::Deflate => negotiate::choose(headers),
         };
-        let content = hex(&entry.content.0[..8]);
         // A strong tag names the bytes on the wire: the coded form adds a checksum of its own bytes.
         let tag = match form {
-            Form::Identity => format!("\"{content}\""),
-            Form::Gzip => format!("\"{content}-g{}\"", hex(&entry.coded_crc.to_be_bytes())),
+            Form::Identity => Tag::new(&entry.content, None),
+            Form::Gzip => Tag::new(&entry.content, Some((b'g', entry.coded_crc))),
         };
         Answer { site, version, file, entry, form, tag, headers, head, kind: Kind::Only }
     }
@@ -250,7 +262,7 @@ impl<'a> Answer<'a> {
     }
 
     fn send(self) -> Response<Body> {
-        match conditional::judge(self.headers, &self.tag, self.site.dated(self.entry.modified)) {
+        match conditional::judge(self.headers, self.tag.as_str(), self.site.dated(self.entry.modified)) {
             Verdict::NotModified => self.bare(StatusCode::NOT_MODIFIED),
             Verdict::Failed => self.bare(StatusCode::PRECONDITION_FAILED),
             Verdict::Proceed => self.part(),
@@ -268,7 +280,7 @@ impl<'a> Answer<'a> {
     fn part(&self) -> Response<Body> {
         let len = self.len();
         let dated = (self.form == Form::Identity).then(|| self.site.dated(self.entry.modified));
-        let may = conditional::range_holds(self.headers, &self.tag, dated);
+        let may = conditional::range_holds(self.headers, self.tag.as_str(), dated);
         match if may { range::parse(self.headers, len) } else { Part::Whole } {
             Part::Whole => self.whole(StatusCode::OK),
             Part::Nowhere => {
@@ -286,7 +298,7 @@ impl<'a> Answer<'a> {
         let body = match self.origin() {
             Origin::Far => return self.whole(StatusCode::OK),
             _ if self.head => Body::empty(),
-            Origin::There(parts) => Body::slice(&parts, start, end),
+            Origin::There(chunk) => Body::slice(&chunk.parts(), start, end),
             Origin::Page => match self.page() {
                 Some(page) => Body::slice(&[page], start, end),
                 None => return self.whole(StatusCode::OK),
@@ -309,8 +321,8 @@ impl<'a> Answer<'a> {
         let origin = self.origin();
         let is_good = match &origin {
             // What has to be looked through is bounded.
-            Origin::There(parts) if self.form == Form::Gzip => {
-                self.entry.coded_len <= RANGE_WHOLE && !multipart.occurs_in(parts)
+            Origin::There(chunk) if self.form == Form::Gzip => {
+                self.entry.coded_len <= RANGE_WHOLE && !multipart.occurs_in(&chunk.parts())
             }
             Origin::There(_) | Origin::Page => true,
             // However many parts are asked for, they are made in one go.
@@ -323,7 +335,7 @@ impl<'a> Answer<'a> {
         let (content_type, total) = (multipart.content_type(), multipart.total());
         let body = match origin {
             _ if self.head => Body::empty(),
-            Origin::There(parts) => multipart.body(&parts),
+            Origin::There(chunk) => multipart.body(&chunk.parts()),
             Origin::Page => multipart.body(&[self.page()?]),
             Origin::Made | Origin::Far => multipart.inflating(self.version.coded(&self.entry)),
         };
@@ -339,12 +351,15 @@ impl<'a> Answer<'a> {
         let inflating = || Body::inflating(self.version.coded(&self.entry), [Wanted::Made(0, self.entry.len)]);
         let body = match self.origin() {
             _ if self.head => Body::empty(),
-            Origin::There(parts) => Body::parts(parts),
-            Origin::Page => self.page().map_or_else(inflating, |page| Body::parts([page])),
+            Origin::There(chunk) => chunk.into(),
+            Origin::Page => self.page().map_or_else(inflating, Body::full),
             Origin::Made | Origin::Far => inflating(),
         };
         let mut response = self.response(status, body);
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
+        // Of a body that is sent the connection says it by itself.
+        if self.head || self.len() == 0 {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
+        }
         self.describe(response.headers_mut());
         response
     }
@@ -355,9 +370,9 @@ impl<'a> Answer<'a> {
         match (self.form, self.entry.coding) {
             (Form::Gzip, _) => {
                 let trailer = gzip::trailer(self.entry.crc, self.entry.len);
-                Origin::There(vec![Bytes::from_static(&gzip::HEADER), coded(), Bytes::copy_from_slice(&trailer)])
+                Origin::There(Chunk::framed(&gzip::HEADER, coded(), trailer))
             }
-            (Form::Identity, Coding::Stored) => Origin::There(vec![coded()]),
+            (Form::Identity, Coding::Stored) => Origin::There(coded().into()),
             (Form::Identity, Coding::Deflate) if self.entry.len <= WHOLE => Origin::Page,
             (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,
             (Form::Identity, Coding::Deflate) => Origin::Far,
@@ -392,17 +407,14 @@ impl<'a> Answer<'a> {
 
     /// The fields that 200, 206, 304, 412 and 416 share.
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
+        let mut response = spare::response(status, body);
         if self.site.csp_rules().is_some() {
             response.extensions_mut().insert(Shown::new(self.version, self.file));
         }
         let headers = response.headers_mut();
-        set(headers, ETAG, &self.tag);
-        if let Ok(modified) = u64::try_from(self.entry.modified) {
-            // Files may come from the future; what is said of them may not (RFC 9110, 8.8.2.1).
-            let time = (UNIX_EPOCH + Duration::from_secs(modified)).min(SystemTime::now());
-            set(headers, LAST_MODIFIED, &httpdate::fmt_http_date(time));
+        set(headers, ETAG, self.tag.as_str());
+        if let Some(date) = spare::date(self.entry.modified) {
+            headers.insert(LAST_MODIFIED, date);
         }
         let cache = match self.version.cache_class(self.file) {
             // Without `public`: what a proxy gives to those who have signed in is not for shared caches.
@@ -425,7 +437,10 @@ impl<'a> Answer<'a> {
 
     /// The fields that describe a body.
     fn describe(&self, headers: &mut HeaderMap) {
-        set(headers, CONTENT_TYPE, &self.version.content_type(self.file));
+        match self.version.content_type(self.file) {
+            Cow::Borrowed(known) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(known))),
+            Cow::Owned(other) => set(headers, CONTENT_TYPE, &other),
+        }
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if self.form == Form::Gzip {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -437,6 +452,9 @@ impl<'a> Answer<'a> {
 
     /// Tells assistants of a page's Markdown, and where the site's index for them is (llmstxt.org).
     fn link(&self, headers: &mut HeaderMap) {
+        if !matches!(self.kind, Kind::Page(_)) && self.version.llms.is_none() {
+            return;
+        }
         let markdown = match self.kind {
             Kind::Page(file) => Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file))),
             Kind::Only | Kind::Markdown => None,

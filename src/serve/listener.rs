@@ -6,53 +6,52 @@ use std::error::Error;
 use std::future::{Future, Ready, ready};
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper::service::{HttpService, service_fn};
+use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockRef, Socket, Type};
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
+
+use crate::base::defer;
 
 use super::Site;
+use super::crew::Crew;
+use super::connection::{Connection, House, LAST_REQUEST, Place, Speaks};
 use super::guard::Guarded;
 use super::handler::{asset_to_come, handle_on};
 use super::peer::Peer;
 use super::pulse::{EVERY, Heart, Pulse};
+use super::spare;
 use super::tally::Told;
 use super::tls::Tls;
 
-/// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
-const FIRST_REQUEST: Duration = Duration::from_secs(35);
 /// A TLS handshake takes a few packets. Its time counts towards the first request's.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
-const LAST_REQUEST: Duration = Duration::from_millis(500);
 /// A client that takes nothing for this long has gone.
 const STALLED: Duration = Duration::from_mins(1);
 /// Connections that are still busy when the server stops are cut after this.
 pub const DRAIN: Duration = Duration::from_secs(8);
-/// Request line and fields together; more is 431. Above hyper's limit for the target alone (65,534 bytes), so that a
-/// target that is too long gets its own 414.
-const HEAD_BYTES: usize = 128 * 1024;
-/// The same for HTTP/2, where there is no such difference.
-const FIELD_BYTES: u32 = 64 * 1024;
 /// What the kernel takes beyond what is on its way, for each connection, which inherits it from the listening socket. Without
 /// a bound every client that stalls costs megabytes of the kernel's memory (Linux: `tcp_wmem`), and the time to copy them.
 const UNSENT_BYTES: u32 = 256 * 1024;
+/// How long a connection is held back at most on which nothing has come.
+const DEFERRED: Duration = Duration::from_secs(1);
+/// Connections accepted in one go, before others have their turn.
+const AT_ONCE: usize = 32;
 /// Descriptors kept back for files, sockets of our own and the like.
 pub const RESERVED_DESCRIPTORS: u64 = 64;
 
@@ -65,19 +64,21 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     }
     // A restart must not wait for old connections to be forgotten.
     socket.set_reuse_address(true)?;
-    // Inherited by what is accepted: answers go out at once.
-    socket.set_tcp_nodelay(true)?;
     // Before anybody can connect: what is accepted has what the listening socket had then.
-    bound_unsent(&SockRef::from(&socket));
+    prepare(&socket);
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// See [`UNSENT_BYTES`]. Where it cannot be had, the kernel's own bounds hold.
-fn bound_unsent(socket: &SockRef<'_>) {
-    let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES);
+/// What connections inherit. Where it cannot be had, the kernel's own ways do.
+fn prepare(socket: &impl AsFd) {
+    let options = SockRef::from(socket);
+    // Answers go out at once.
+    let _ = options.set_tcp_nodelay(true);
+    let _ = options.set_tcp_notsent_lowat(UNSENT_BYTES);
+    let _ = defer::accept(socket, DEFERRED);
 }
 
 /// A socket that listens, and what its connections are encrypted with.
@@ -134,6 +135,7 @@ pub trait Answer: Send + Sync + 'static {
     fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
+        peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
 }
 
@@ -142,8 +144,12 @@ impl Answer for Site {
 
     fn answer(
         self: &Arc<Self>,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
+        peer: Peer,
     ) -> impl Future<Output = Response<Told>> + Send + 'static + use<> {
+        if self.looks_at_peers() {
+            request.extensions_mut().insert(peer);
+        }
         let begun = self.log().map(|_| std::time::Instant::now());
         if let Some(asset) =
             self.is_opening().then(|| asset_to_come(self, self.current().as_deref(), &request)).flatten()
@@ -154,14 +160,17 @@ impl Answer for Site {
                 told(&site, &request, begun)
             }));
         }
-        Answered::Now(ready(told(self, &request, begun)))
+        let response = told(self, &request, begun);
+        spare::keep(std::mem::take(request.headers_mut()));
+        Answered::Now(ready(response))
     }
 }
 
 /// The answer to a request, counted and written down if somebody looked when it had begun.
 fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<std::time::Instant>) -> Response<Told> {
-    let version = site.current();
-    let response = handle_on(site, version.as_deref(), request);
+    let version = site.showing();
+    let version = version.as_deref();
+    let response = handle_on(site, version, request);
     site.count(response.status());
     match site.log().zip(begun) {
         None => response.map(Told::from),
@@ -204,7 +213,7 @@ pub async fn serve_few<A: Answer>(
     most: usize,
 ) -> io::Result<()> {
     let listeners = listeners.into_iter().map(Listener::from).collect();
-    accept_all(listeners, answerer, stop, &Pulse::new(EVERY, || {}), most).await
+    accept_all(listeners, answerer, stop, Pulse::new(EVERY, || {}), most, Crew::here()).await
 }
 
 /// The same, for somebody who wants to know whether it still accepts: each listener's loop beats.
@@ -214,28 +223,34 @@ pub async fn serve_beating<A: Answer>(
     stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
 ) -> io::Result<()> {
-    accept_all(listeners, answerer, stop, pulse, most_connections()).await
+    if listeners.is_empty() {
+        // Whoever could say stop has gone: that says it, too.
+        let mut stop = stop;
+        let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
+        return Ok(());
+    }
+    let (crew, _hired) = Crew::hire(pulse)?;
+    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), most_connections(), crew.clone());
+    crew.first(all).await?
 }
 
 async fn accept_all<A: Answer>(
     listeners: Vec<Listener>,
     answerer: Arc<A>,
-    mut stop: watch::Receiver<bool>,
-    pulse: &Arc<Pulse>,
+    stop: watch::Receiver<bool>,
+    pulse: Arc<Pulse>,
     most: usize,
+    crew: Crew,
 ) -> io::Result<()> {
-    if listeners.is_empty() {
-        // Whoever could say stop has gone: that says it, too.
-        let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
-        return Ok(());
-    }
     let room = Arc::new(Semaphore::new(most));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
-        let (socket, tls) = (TcpListener::from_std(listener.socket)?, listener.tls);
+        let Listener { socket, tls } = listener;
         // Once more for one that somebody else has opened.
-        bound_unsent(&SockRef::from(&socket));
-        acceptors.spawn(accept(socket, tls, Arc::clone(&answerer), Arc::clone(&room), stop.clone(), pulse.heart()));
+        prepare(&socket);
+        let socket = waitable(socket)?;
+        let (answerer, room, crew) = (Arc::clone(&answerer), Arc::clone(&room), crew.clone());
+        acceptors.spawn(accept(socket, tls, answerer, room, crew, stop.clone(), pulse.heart()));
     }
     while let Some(ended) = acceptors.join_next().await {
         ended.map_err(io::Error::other)?;
@@ -244,80 +259,133 @@ async fn accept_all<A: Answer>(
 }
 
 async fn accept<A: Answer>(
-    listener: TcpListener,
+    listener: TcpStream,
     tls: Option<Arc<Tls>>,
     answerer: Arc<A>,
     room: Arc<Semaphore>,
+    crew: Crew,
     mut stop: watch::Receiver<bool>,
     mut heart: Heart,
 ) {
-    let mut connections = JoinSet::new();
+    let house = Arc::new(House::default());
+    let mut in_a_row = 0;
     loop {
         // Beyond the limit new connections wait in the kernel's queue. A full house is no hang.
-        let Ok(place) = heart.beside(Arc::clone(&room).acquire_owned()).await else {
-            break;
+        let place = match Arc::clone(&room).try_acquire_owned() {
+            Ok(place) => Ok(place),
+            Err(_) => heart.beside(Arc::clone(&room).acquire_owned()).await,
         };
-        let accepted = heart.beside(async {
-            tokio::select! {
-                accepted = listener.accept() => Some(accepted),
-                _ = stop.wait_for(|&stop| stop) => None,
-            }
-        });
-        match accepted.await {
-            None => break,
-            Some(Ok((stream, address))) => {
+        let Ok(place) = place else { break };
+        match next(&listener) {
+            Ok(Some((socket, address))) => {
                 let peer = Peer { address, is_encrypted: tls.is_some() };
-                let (tls, answerer, stop) = (tls.clone(), Arc::clone(&answerer), stop.clone());
-                connections.spawn(async move {
-                    let first = Instant::now() + FIRST_REQUEST;
-                    match tls {
-                        None => {
-                            let stream = Guarded::new(stream, STALLED);
-                            connection(stream, Speaks::Either, first, peer, answerer, stop).await;
-                        }
-                        // Boxed, so that connections in the clear do not pay for what these need.
-                        Some(tls) => Box::pin(encrypted(stream, tls, first, peer, answerer, stop)).await,
-                    }
-                    drop(place);
-                });
+                let (member, load) = crew.next();
+                let place = Place::new(&house, place, load);
+                welcome(socket, tls.as_ref(), peer, &answerer, place, member);
+                in_a_row += 1;
+                if in_a_row < AT_ONCE {
+                    continue;
+                }
+                // Those who are connected already, the pulse, and a stop.
+                heart.beside(tokio::task::yield_now()).await;
+                if *stop.borrow() {
+                    break;
+                }
             }
-            Some(Err(error)) => {
+            Ok(None) => {
+                let come = heart.beside(async {
+                    tokio::select! {
+                        come = listener.readable() => Some(come),
+                        _ = stop.wait_for(|&stop| stop) => None,
+                    }
+                });
+                if come.await.is_none() {
+                    break;
+                }
+            }
+            Err(error) => {
                 // Out of descriptors or memory: asking again at once would only burn the processor.
                 tracing::warn!("cannot accept a connection: {error}; trying again in a moment");
                 sleep(Duration::from_millis(50)).await;
             }
         }
-        while connections.try_join_next().is_some() {}
+        in_a_row = 0;
     }
     drop((listener, heart));
-    let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
-    if drained.is_err() {
+    house.close();
+    if timeout(DRAIN, house.emptied()).await.is_err() {
         tracing::warn!(
             "{} cut {DRAIN:?} after the stop",
-            crate::model::units::count(connections.len() as u64, "connection")
+            crate::model::units::count(house.guests() as u64, "connection")
         );
+        house.cut();
+        house.emptied().await;
     }
 }
 
-/// What is spoken on a connection, as far as it was agreed on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Speaks {
-    Http1,
-    Http2,
-    Either,
+/// A listening socket that can be waited for. The runtime's own listener enters each connection as it is accepted, and most
+/// of those that ask one thing and go need not be (see [`super::stream`]); of a stream it wants to know when there is
+/// something to be had, which is the same question.
+fn waitable(listener: std::net::TcpListener) -> io::Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    TcpStream::from_std(OwnedFd::from(listener).into())
+}
+
+/// The next who waits to be accepted, if there is one.
+fn next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, SocketAddr)>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    loop {
+        match listener.try_io(Interest::READABLE, || Ok(acceptfrom_with(listener, flags)?)) {
+            Ok((socket, address)) => {
+                // Without an address it has gone already.
+                if let Some(address) = address.and_then(|address| SocketAddr::try_from(address).ok()) {
+                    return Ok(Some((socket.into(), address)));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Serves a new connection, by `member` if that is another one; else by a task of its own if it does not end at once.
+fn welcome<A: Answer>(
+    socket: std::net::TcpStream,
+    tls: Option<&Arc<Tls>>,
+    peer: Peer,
+    answerer: &Arc<A>,
+    place: Place,
+    member: Option<&Handle>,
+) {
+    let (accepted, answerer) = (Instant::now(), Arc::clone(answerer));
+    let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match member {
+        Some(member) => member.spawn(connection),
+        None => tokio::spawn(connection),
+    };
+    if let Some(tls) = tls {
+        spawn(Box::pin(encrypted(socket, Arc::clone(tls), accepted, peer, answerer, place)));
+        return;
+    }
+    let stream = Guarded::new(socket.into(), STALLED);
+    let mut connection = Box::pin(connection(stream, Speaks::Either, accepted, peer, answerer, place));
+    if member.is_some() || connection.begin().is_pending() {
+        spawn(connection);
+    }
 }
 
 /// A connection that begins with a handshake. Until that is over it is like one that has sent half a request.
 async fn encrypted<A: Answer>(
-    stream: TcpStream,
+    socket: std::net::TcpStream,
     tls: Arc<Tls>,
-    first: Instant,
+    accepted: Instant,
     peer: Peer,
     answerer: Arc<A>,
-    mut stop: watch::Receiver<bool>,
+    place: Place,
 ) {
+    let Ok(stream) = TcpStream::from_std(socket) else { return };
     let stopped = async {
-        let _ = stop.wait_for(|&stop| stop).await;
+        place.house().closed().await;
         sleep(LAST_REQUEST).await;
     };
     let agreed = tokio::select! {
@@ -330,71 +398,24 @@ async fn encrypted<A: Answer>(
         Some(_) => Speaks::Http1,
         None => Speaks::Either,
     };
-    connection(stream, speaks, first, peer, answerer, stop).await;
+    connection(stream, speaks, accepted, peer, answerer, place).await;
 }
 
-async fn connection<A: Answer>(
-    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+/// A connection whose requests `answerer` answers.
+fn connection<A: Answer, S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+    stream: S,
     speaks: Speaks,
-    first: Instant,
+    accepted: Instant,
     peer: Peer,
     answerer: Arc<A>,
-    mut stop: watch::Receiver<bool>,
-) {
+    place: Place,
+) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
     let begun = Arc::new(AtomicBool::new(false));
-    let service = service_fn(|mut request: Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        begun.store(true, Ordering::Relaxed);
-        let response = answerer.answer(request);
+    let has_begun = Arc::clone(&begun);
+    let service = service_fn(move |request: Request<Incoming>| {
+        has_begun.store(true, Ordering::Relaxed);
+        let response = answerer.answer(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
-    let mut builder = match speaks {
-        Speaks::Http1 => builder.http1_only(),
-        Speaks::Http2 => builder.http2_only(),
-        Speaks::Either => builder,
-    };
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES)
-        // A client that has said everything and only listens gets its answer.
-        .half_close(true);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(128)
-        .max_header_list_size(FIELD_BYTES)
-        .keep_alive_interval(Some(HEAD_TIMEOUT))
-        .keep_alive_timeout(HEAD_TIMEOUT);
-    let serving = builder.serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(serving);
-    let first = sleep_until(first);
-    tokio::pin!(first);
-    let mut waiting = true;
-    let mut stopping = false;
-    loop {
-        tokio::select! {
-            // Errors here are the client's: it went away, or spoke something else. Nobody is to be told.
-            _ = serving.as_mut() => return,
-            () = &mut first, if waiting => {
-                if !begun.load(Ordering::Relaxed) {
-                    return;
-                }
-                waiting = false;
-                if stopping {
-                    serving.as_mut().graceful_shutdown();
-                }
-            }
-            _ = stop.wait_for(|&stop| stop), if !stopping => {
-                stopping = true;
-                if begun.load(Ordering::Relaxed) {
-                    serving.as_mut().graceful_shutdown();
-                } else {
-                    first.as_mut().reset(Instant::now() + LAST_REQUEST);
-                }
-            }
-        }
-    }
+    Connection::new(stream, speaks, service, begun, accepted, place)
 }

@@ -4,15 +4,19 @@
 //! ([`handler`]) → where its address leads (`site::lookup`, `site::rules`) → what the client holds already
 //! ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) → the bytes
 //! ([`body`]) → what goes along with every answer ([`dress`]) → what is written down of it, if anything is ([`tally`],
-//! [`line`], [`log`]). No path from the network reaches the file system: everything comes from the one image.
+//! [`line`], [`log`]). Below that are threads (`crew`), connections (`listener`, `connection`) and what they are carried by
+//! (`stream`, `guard`, `wire`). No path from the network reaches the file system: everything comes from the one image.
 
 pub mod access;
+mod alarm;
 pub mod body;
 pub mod cidr;
 pub mod conditional;
+mod connection;
+mod crew;
 pub mod dress;
 pub mod fields;
-pub mod guard;
+mod guard;
 pub mod handler;
 pub mod line;
 pub mod listener;
@@ -26,9 +30,14 @@ pub mod pulse;
 pub mod range;
 pub mod reply;
 pub mod retained;
+mod spare;
+mod stream;
+mod tag;
 pub mod tally;
 pub mod tls;
+mod wire;
 
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -36,7 +45,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::{Notify, watch};
 
 use crate::model::digest::Digest;
@@ -102,7 +111,7 @@ pub struct Site {
     /// The policies of a version, as soon as they are known.
     policies: ArcSwapOption<Ready>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
-    pub(crate) inflated: Cache<Digest, Bytes, ByLength>,
+    pub(crate) inflated: Cache<Digest, Bytes, ByLength, AsItIs>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
@@ -122,6 +131,37 @@ pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 #[derive(Debug, Clone)]
 pub(crate) struct ByLength;
 
+/// Takes a part of a digest for its hash: it is as good as any, and nobody chooses it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AsItIs;
+
+/// See [`AsItIs`].
+#[derive(Debug, Default)]
+pub(crate) struct Part(u64);
+
+impl BuildHasher for AsItIs {
+    type Hasher = Part;
+
+    fn build_hasher(&self) -> Part {
+        Part::default()
+    }
+}
+
+impl Hasher for Part {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    // The length of an array, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+}
+
 impl quick_cache::Weighter<Digest, Bytes> for ByLength {
     fn weight(&self, _key: &Digest, page: &Bytes) -> u64 {
         page.len() as u64 + 128
@@ -137,7 +177,7 @@ impl Site {
     /// The same, where what is answered is written down.
     pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
         let typical = (settings.identity_cache / 32_768).max(16) as usize;
-        let inflated = Cache::with_weighter(typical, settings.identity_cache, ByLength);
+        let inflated = Cache::with(typical, settings.identity_cache, ByLength, AsItIs, DefaultLifecycle::default());
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
@@ -275,9 +315,20 @@ impl Site {
         self.current.load_full()
     }
 
+    /// The same for the length of one answer, at less cost.
+    fn showing(&self) -> Guard<Option<Arc<Sealed>>> {
+        self.current.load()
+    }
+
     /// Requests answered since the start, by class.
     pub fn requests(&self) -> [u64; CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Whether it matters who asks.
+    pub(crate) fn looks_at_peers(&self) -> bool {
+        let door = self.door();
+        !door.access.is_open() || self.settings.hsts.is_some() || self.log.is_some()
     }
 
     /// The access log, if there is one.

@@ -5,6 +5,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYP
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::Body;
+use super::spare;
 
 /// What the site's resources answer to.
 pub const ALLOWED: &str = "GET, HEAD, OPTIONS";
@@ -20,12 +21,14 @@ fn answer(
     text: &'static str,
     head: bool,
 ) -> Response<Body> {
-    let mut response =
-        Response::new(if head { Body::empty() } else { Body::full(Bytes::from_static(text.as_bytes())) });
-    *response.status_mut() = status;
+    let body = if head { Body::empty() } else { Body::full(Bytes::from_static(text.as_bytes())) };
+    let mut response = spare::response(status, body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    // Of a body that is sent the connection says it by itself.
+    if head {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
     response
 }

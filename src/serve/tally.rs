@@ -4,13 +4,14 @@
 //! from them. The line is written when the body and its last piece are gone, sent or not.
 
 use std::convert::Infallible;
+use std::io::IoSlice;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http::header::{REFERER, USER_AGENT};
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
@@ -18,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use crate::model::version::VersionId;
 
 use super::Site;
-use super::body::Body;
+use super::body::{Body, Chunk};
 use super::line::{Line, kept, kept_target};
 use super::log::Log;
 use super::peer::Client;
@@ -33,7 +34,7 @@ pub struct Told {
 /// Bytes on their way, and perhaps whoever counts them.
 #[derive(Debug)]
 pub struct Piece {
-    bytes: Bytes,
+    chunk: Chunk,
     tally: Option<Arc<Tally>>,
 }
 
@@ -97,7 +98,7 @@ impl http_body::Body for Told {
         let told = self.get_mut();
         let frame = Pin::new(&mut told.body).poll_frame(context);
         frame.map(|frame| {
-            frame.map(|frame| frame.map(|frame| frame.map_data(|bytes| Piece { bytes, tally: told.tally.clone() })))
+            frame.map(|frame| frame.map(|frame| frame.map_data(|chunk| Piece { chunk, tally: told.tally.clone() })))
         })
     }
 
@@ -112,15 +113,19 @@ impl http_body::Body for Told {
 
 impl Buf for Piece {
     fn remaining(&self) -> usize {
-        self.bytes.remaining()
+        self.chunk.remaining()
     }
 
     fn chunk(&self) -> &[u8] {
-        self.bytes.chunk()
+        self.chunk.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.chunk.chunks_vectored(slices)
     }
 
     fn advance(&mut self, count: usize) {
-        self.bytes.advance(count);
+        self.chunk.advance(count);
         if let Some(tally) = &self.tally {
             tally.sent.fetch_add(count as u64, Ordering::Relaxed);
         }

@@ -82,7 +82,7 @@ impl Tls {
             return None;
         }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.pair.load().config));
-        acceptor.accept(Guarded::new(stream, patience)).await.ok()
+        acceptor.accept(Guarded::new(stream.into(), patience)).await.ok()
     }
 }
 

@@ -131,6 +131,10 @@ pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
     if is_never_served(address) {
         return Found::Nothing;
     }
+    // An exact address is a home whatever is done about the others; this is most requests.
+    if let Some(file) = site.find(address) {
+        return Found::File(file);
+    }
     let Some((path, file)) = page_or_file(site, address) else {
         let payload = if site.is_next() { flight::payload(site, address) } else { None };
         return payload.or_else(|| variant(site, address)).map_or(Found::Nothing, Found::File);
@@ -147,15 +151,14 @@ pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
 }
 
 fn is_never_served(address: &[u8]) -> bool {
-    is_hidden(address) || is_for_us(address) || address.split(|&b| b == b'/').next() == Some(RESERVED)
+    is_hidden(address)
+        || is_for_us(address)
+        || address.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// The file behind an address (design, under HTTP).
+/// The file behind an address that is not its path (design, under HTTP).
 fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
     let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
-    if let Some(found) = exact(address) {
-        return Some(found);
-    }
     if address.is_empty() {
         return exact(b"index.html");
     }
@@ -176,7 +179,7 @@ fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
         return site.find(name);
     }
     let stem = address.strip_suffix(b".md")?;
-    let (_, page) = page_or_file(site, stem)?;
+    let page = site.find(stem).or_else(|| page_or_file(site, stem).map(|(_, page)| page))?;
     site.markdown(page)
 }
 

@@ -1,5 +1,6 @@
 //! A version ready to be read: its bytes, its index, and a table from path to file that is built once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bytes::Bytes;
@@ -131,7 +132,7 @@ impl Sealed {
     }
 
     /// The media type of a file.
-    pub fn content_type(&self, file: usize) -> String {
+    pub fn content_type(&self, file: usize) -> Cow<'static, str> {
         types::content_type(self.index.path(file))
     }
 

@@ -1,30 +1,37 @@
 //! Media types and cache classes by name.
 
-use crate::model::site_path::{components, extension, file_name, is_page};
+use std::borrow::Cow;
+
+use crate::model::site_path::{components, file_name, is_page, short_extension};
 
 /// The media type that goes out for a file, charset included.
-pub fn content_type(path: &[u8]) -> String {
+pub fn content_type(path: &[u8]) -> Cow<'static, str> {
     let Some(guess) = media_type(path) else {
-        return "application/octet-stream".to_owned();
+        return Cow::Borrowed("application/octet-stream");
     };
-    let text = guess.starts_with("text/")
-        || matches!(
-            guess.as_str(),
-            "application/json" | "application/javascript" | "application/xml" | "application/manifest+json"
-        );
-    if text && guess != "application/json" && guess != "application/manifest+json" {
-        format!("{guess}; charset=utf-8")
-    } else {
-        guess
-    }
+    let with_charset = match guess {
+        "text/html" => "text/html; charset=utf-8",
+        "text/css" => "text/css; charset=utf-8",
+        "text/javascript" => "text/javascript; charset=utf-8",
+        "text/plain" => "text/plain; charset=utf-8",
+        "text/markdown" => "text/markdown; charset=utf-8",
+        "text/x-component" => "text/x-component; charset=utf-8",
+        "application/xml" => "application/xml; charset=utf-8",
+        _ if guess.starts_with("text/") || guess == "application/javascript" => {
+            return Cow::Owned(format!("{guess}; charset=utf-8"));
+        }
+        _ => guess,
+    };
+    Cow::Borrowed(with_charset)
 }
 
 /// The media type of a name with a known extension, without parameters.
-pub fn media_type(path: &[u8]) -> Option<String> {
-    let extension = extension(path)?;
-    // What the registry-derived table leaves out or has in an older form.
+pub fn media_type(path: &[u8]) -> Option<&'static str> {
+    let extension = short_extension(path)?;
+    // What the registry-derived table leaves out or has in an older form, and what is asked for most.
     let known = match extension.as_str() {
         "html" | "htm" => "text/html",
+        "css" => "text/css",
         "js" | "mjs" | "cjs" => "text/javascript",
         "json" | "map" => "application/json",
         "webmanifest" => "application/manifest+json",
@@ -35,6 +42,8 @@ pub fn media_type(path: &[u8]) -> Option<String> {
         "rsc" => "text/x-component",
         "xml" => "application/xml",
         "wasm" => "application/wasm",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
         "avif" => "image/avif",
         "woff" => "font/woff",
         "woff2" => "font/woff2",
@@ -45,11 +54,9 @@ pub fn media_type(path: &[u8]) -> Option<String> {
         "zst" => "application/zstd",
         "yaml" | "yml" => "application/yaml",
         "inv" => "application/octet-stream",
-        _ => {
-            return mime_guess::from_ext(&extension).first_raw().map(str::to_owned);
-        }
+        other => return mime_guess::from_ext(other).first_raw(),
     };
-    Some(known.to_owned())
+    Some(known)
 }
 
 /// Whether a browser shows what has this media type, without parameters, as a document in XML (MIME Sniffing, 4.6; the last
@@ -86,7 +93,7 @@ pub fn is_compressible(path: &[u8]) -> bool {
                 || guess.ends_with("+xml")
                 || guess.ends_with("+json")
                 || matches!(
-                    guess.as_str(),
+                    guess,
                     "application/json"
                         | "application/xml"
                         | "application/wasm"
@@ -105,7 +112,7 @@ pub fn is_compressible(path: &[u8]) -> bool {
 /// Whether a file is an archive or compressed data.
 pub fn is_archive(path: &[u8]) -> bool {
     const ARCHIVES: [&str; 10] = ["gz", "tgz", "zip", "zst", "xz", "bz2", "7z", "br", "tar", "jar"];
-    extension(path).is_some_and(|extension| ARCHIVES.contains(&extension.as_str()))
+    short_extension(path).is_some_and(|extension| ARCHIVES.contains(&extension.as_str()))
 }
 
 /// Whether a file is text in the sense of adoption: something that belongs compressed.
@@ -140,7 +147,7 @@ pub fn cache_class(path: &[u8]) -> CacheClass {
     if parts.next() == Some(b"_next") && parts.next() == Some(b"static") && parts.next().is_some() {
         return CacheClass::Immutable;
     }
-    let hashed_kind = extension(path).is_some_and(|e| HASHED.contains(&e.as_str()));
+    let hashed_kind = short_extension(path).is_some_and(|e| HASHED.contains(&e.as_str()));
     let runs = file_name(path).split(|b| matches!(b, b'.' | b'-' | b'_'));
     if hashed_kind && runs.into_iter().any(is_hash) { CacheClass::Immutable } else { CacheClass::Revalidate }
 }

@@ -166,7 +166,7 @@ pub fn sort(path: &[u8]) -> Option<Sort> {
     if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED) {
         return None;
     }
-    match media_type(path)?.as_str() {
+    match media_type(path)? {
         "text/html" => Some(Sort::Page),
         "image/svg+xml" => Some(Sort::Drawing),
         "text/css" => Some(Sort::Style),

@@ -228,6 +228,12 @@ impl Rules {
         if has { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
+    /// Whether no rule is asked, where the site `has` something at an address or has not.
+    pub fn asks_nothing(&self, has: bool) -> bool {
+        let table = if has { &self.forced } else { &self.all };
+        table.exact.is_empty() && table.patterns.is_empty()
+    }
+
     /// The first rule about a decoded address, with its leading slash, of which `take` makes something. Where the site
     /// `has` something at the address, only those that are forced are asked.
     pub fn first<'a, T>(
@@ -236,10 +242,10 @@ impl Rules {
         has: bool,
         mut take: impl FnMut(&Rule, Captures<'a>) -> Option<T>,
     ) -> Option<T> {
-        let table = if has { &self.forced } else { &self.all };
-        if table.exact.is_empty() && table.patterns.is_empty() {
+        if self.asks_nothing(has) {
             return None;
         }
+        let table = if has { &self.forced } else { &self.all };
         let exact = table.exact.get(bare(address)).copied();
         let mut patterns = table.patterns.iter().copied().peekable();
         let mut ask = |number: u32| {

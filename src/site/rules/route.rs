@@ -105,7 +105,8 @@ pub(super) fn route_within(
     let query = query.as_deref();
     let has = found != Found::Nothing;
     // Addresses of our own have no rules, and a `.` or `..` that is taken over could climb out of where a rule leads.
-    if may_move(address) {
+    let may_ask = !ask.rules.asks_nothing(has) || !site.rules().asks_nothing(has);
+    if may_ask && may_move(address) {
         for rules in [ask.rules, site.rules()] {
             if let Some(budget) = budget {
                 budget.compare(rules.patterns(has), address);

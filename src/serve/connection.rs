@@ -1,0 +1,434 @@
+//! One connection: which protocol is spoken on it, how long it may take to say what it wants, how it ends.
+//!
+//! A hand-written future, because it is polled for every request: what it waits for beside its protocol (a stop, a
+//! deadline) is entered once and looked at only when it has happened.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use bytes::Buf;
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::HttpService;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::futures::OwnedNotified;
+use tokio::time::{Sleep, sleep_until};
+
+use super::alarm::Alarm;
+use super::crew::Load;
+use super::wire::{Gathered, Wire};
+
+/// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
+const FIRST_REQUEST: Duration = Duration::from_secs(35);
+/// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
+pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
+/// Request line and fields together; more is 431. Above hyper's limit for the target alone (65,534 bytes), so that a
+/// target that is too long gets its own 414.
+const HEAD_BYTES: usize = 128 * 1024;
+/// The same for HTTP/2, where there is no such difference.
+const FIELD_BYTES: u32 = 64 * 1024;
+/// What every HTTP/2 connection begins with (RFC 9113, 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A first read: most heads are smaller.
+const FIRST_READ: usize = 2048;
+
+/// What is spoken on a connection, as far as it was agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    Http1,
+    Http2,
+    Either,
+}
+
+/// Where the connections of a listener live, and what they are told.
+#[derive(Debug, Default)]
+pub(super) struct House {
+    phase: AtomicU8,
+    told: Arc<Notify>,
+    guests: AtomicUsize,
+    left: Notify,
+}
+
+const OPEN: u8 = 0;
+const CLOSING: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl House {
+    fn is_open(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == OPEN
+    }
+
+    /// Connections finish what they are doing, and begin nothing more.
+    pub(super) fn close(&self) {
+        self.say(CLOSING);
+    }
+
+    /// Connections end.
+    pub(super) fn cut(&self) {
+        self.say(CLOSED);
+    }
+
+    fn say(&self, phase: u8) {
+        self.phase.store(phase, Ordering::Release);
+        self.told.notify_waiters();
+    }
+
+    /// Waits until connections are to finish.
+    pub(super) async fn closed(&self) {
+        loop {
+            let told = self.told.notified();
+            if !self.is_open() {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// Connections in it.
+    pub(super) fn guests(&self) -> usize {
+        self.guests.load(Ordering::Acquire)
+    }
+
+    /// Waits until there are none.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let left = self.left.notified();
+            if self.guests() == 0 {
+                return;
+            }
+            left.await;
+        }
+    }
+}
+
+/// A connection's place in a house, for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Place {
+    house: Arc<House>,
+    _room: OwnedSemaphorePermit,
+    _load: Load,
+}
+
+impl Place {
+    /// One more in `house`; `room` is of all there is room for in this process.
+    pub(super) fn new(house: &Arc<House>, room: OwnedSemaphorePermit, load: Load) -> Place {
+        house.guests.fetch_add(1, Ordering::AcqRel);
+        Place { house: Arc::clone(house), _room: room, _load: load }
+    }
+
+    /// Where it is.
+    pub(super) fn house(&self) -> &House {
+        &self.house
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.house.guests.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.house.left.notify_waiters();
+        }
+    }
+}
+
+/// A connection being served.
+pub(super) struct Connection<S, V: HttpService<Incoming>> {
+    protocol: Protocol<S, V>,
+    house: Arc<House>,
+    /// What it knows of the house.
+    phase: u8,
+    /// Who is woken by what it waits for beside its protocol; none before it had to wait.
+    waker: Option<Waker>,
+    /// Told by the house.
+    told: Option<Pin<Box<OwnedNotified>>>,
+    /// Whether it has brought a request.
+    begun: Arc<AtomicBool>,
+    /// Deadlines of heads, by HTTP/1.
+    alarm: Option<Alarm>,
+    /// Goes off when the nearest deadline may have come.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// When the first request must have come.
+    first: Option<Instant>,
+    _place: Place,
+}
+
+type One<S, V> = http1::Connection<Wire<S>, V>;
+type Two<S, V> = http2::Connection<Gathered<Wire<S>>, V, TokioExecutor>;
+
+enum Protocol<S, V: HttpService<Incoming>> {
+    /// Nothing is known yet; this has come, and this is going to answer.
+    Unknown(Option<(S, V)>, Vec<u8>, Speaks),
+    One(One<S, V>),
+    Two(Pin<Box<Two<S, V>>>, Gathered<Wire<S>>),
+}
+
+impl<S, V> Connection<S, V>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: HttpService<Incoming> + Unpin,
+    V::Future: Send + 'static,
+    V::Error: Into<Box<dyn Error + Send + Sync>>,
+    V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
+{
+    /// Serves `stream` by `service`, which says by `begun` that a request has come. `accepted` is when it connected.
+    pub(super) fn new(
+        stream: S,
+        speaks: Speaks,
+        service: V,
+        begun: Arc<AtomicBool>,
+        accepted: Instant,
+        place: Place,
+    ) -> Self {
+        Connection {
+            protocol: Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
+            house: Arc::clone(&place.house),
+            phase: OPEN,
+            waker: None,
+            told: None,
+            begun,
+            alarm: None,
+            timer: None,
+            first: Some(accepted + FIRST_REQUEST),
+            _place: place,
+        }
+    }
+
+    /// The first turn, before anything has to wait; ready when that was all.
+    pub(super) fn begin(&mut self) -> Poll<()> {
+        // Whoever has to wait is polled again, by a task of its own.
+        self.serve(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Reads until it is known what is spoken; `None` if nothing is to come.
+    fn recognize(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        let Protocol::Unknown(place, early, speaks) = &mut self.protocol else { return Poll::Ready(Some(())) };
+        let Some((stream, _)) = place else { return Poll::Ready(None) };
+        let is_two = match speaks {
+            Speaks::Http1 => false,
+            Speaks::Http2 => true,
+            Speaks::Either => match ready!(recognized(stream, early, context)) {
+                Ok(is_two) => is_two,
+                Err(_) => return Poll::Ready(None),
+            },
+        };
+        let Some((stream, service)) = place.take() else { return Poll::Ready(None) };
+        let wire = Wire::new(stream, std::mem::take(early));
+        if is_two {
+            let gathered = Gathered::new(wire);
+            let two = Box::pin(by_two().serve_connection(gathered.clone(), service));
+            self.protocol = Protocol::Two(two, gathered);
+        } else {
+            let alarm = Alarm::new();
+            self.protocol = Protocol::One(by_one(&alarm).serve_connection(wire, service));
+            self.alarm = Some(alarm);
+        }
+        if self.phase != OPEN && self.has_begun() {
+            self.finish();
+        }
+        Poll::Ready(Some(()))
+    }
+
+    /// One turn of the protocol; ready when the connection has ended. Errors are the client's: it went away, or spoke
+    /// something else. Nobody is to be told.
+    fn serve(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if ready!(self.recognize(context)).is_none() {
+            return Poll::Ready(());
+        }
+        match &mut self.protocol {
+            Protocol::Unknown(..) => Poll::Ready(()),
+            Protocol::One(one) => Pin::new(one).poll(context).map(drop),
+            Protocol::Two(two, gathered) => {
+                let turn = two.as_mut().poll(context);
+                match gathered.send(context) {
+                    Poll::Ready(Err(_)) => Poll::Ready(()),
+                    Poll::Ready(Ok(())) => turn.map(drop),
+                    // What was said last is still to be sent, though nothing more is to come.
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    /// Answers what has begun, and no more.
+    fn finish(&mut self) {
+        match &mut self.protocol {
+            Protocol::Unknown(..) => {}
+            Protocol::One(one) => Pin::new(one).graceful_shutdown(),
+            Protocol::Two(two, _) => two.as_mut().graceful_shutdown(),
+        }
+    }
+
+    /// Looks whether the house has said something; ready when the connection has to go at once.
+    fn listen(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
+        if is_new {
+            self.enter(context);
+        }
+        while self.house.phase.load(Ordering::Acquire) != self.phase {
+            // Whoever is told once is told once more: of the end.
+            self.told = None;
+            self.enter(context);
+            ready!(self.obey());
+        }
+        Poll::Pending
+    }
+
+    /// Waits to be told, before it is looked whether there is anything to be told, so that nothing is missed.
+    fn enter(&mut self, context: &mut Context<'_>) {
+        let told = self.told.get_or_insert_with(|| Box::pin(Arc::clone(&self.house.told).notified_owned()));
+        // If that has happened the phase is another one.
+        let _ = told.as_mut().poll(context);
+    }
+
+    /// Takes over what the house has said; ready when that is the end.
+    fn obey(&mut self) -> Poll<()> {
+        self.phase = self.house.phase.load(Ordering::Acquire);
+        if self.phase == CLOSED {
+            return Poll::Ready(());
+        }
+        if self.has_begun() {
+            self.finish();
+        } else {
+            self.first = Some(Instant::now() + LAST_REQUEST);
+        }
+        Poll::Pending
+    }
+
+    /// The nearest deadline.
+    fn deadline(&mut self) -> Option<Instant> {
+        if self.first.is_some() && self.phase == OPEN && self.has_begun() {
+            self.first = None;
+        }
+        let head = self.alarm.as_ref().and_then(Alarm::deadline);
+        self.first.into_iter().chain(head).min()
+    }
+
+    /// Looks whether a deadline has come; ready when the connection has to go.
+    fn watch_clock(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
+        // A timer that there is although nothing is due is kept for the next head.
+        while let Some(deadline) = self.deadline() {
+            let mut is_asked = is_new;
+            let timer = self.timer.get_or_insert_with(|| {
+                is_asked = true;
+                Box::pin(sleep_until(deadline.into()))
+            });
+            // When a deadline has moved it goes off too early; never too late.
+            if timer.deadline().into_std() > deadline {
+                is_asked = true;
+                timer.as_mut().reset(deadline.into());
+            }
+            if !is_asked && !timer.is_elapsed() {
+                return Poll::Pending;
+            }
+            ready!(timer.as_mut().poll(context));
+            self.timer = None;
+            ready!(self.run_out(context));
+        }
+        Poll::Pending
+    }
+
+    /// What follows when the timer has gone off.
+    fn run_out(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.first.is_some_and(|first| Instant::now() >= first) {
+            self.first = None;
+            if !self.has_begun() {
+                return Poll::Ready(());
+            }
+            if self.phase != OPEN {
+                self.finish();
+            }
+        }
+        if self.phase != OPEN || self.alarm.as_ref().is_some_and(Alarm::has_come) {
+            // hyper acts upon it: it finds its timer expired, or its connection at its end.
+            return self.serve(context);
+        }
+        Poll::Pending
+    }
+}
+
+impl<S, V> Future for Connection<S, V>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    V: HttpService<Incoming> + Unpin,
+    V::Future: Send + 'static,
+    V::Error: Into<Box<dyn Error + Send + Sync>>,
+    V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if this.serve(context).is_ready() {
+            return Poll::Ready(());
+        }
+        let is_new = this.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()));
+        if is_new {
+            this.waker = Some(context.waker().clone());
+        }
+        let phase = this.phase;
+        if this.listen(context, is_new).is_ready() || this.watch_clock(context, is_new).is_ready() {
+            return Poll::Ready(());
+        }
+        // What was said to the protocol it has to act upon.
+        if this.phase == phase { Poll::Pending } else { this.serve(context) }
+    }
+}
+
+/// Reads what comes first; whether that is HTTP/2. Whoever ends before that is known speaks HTTP/1, if anything.
+fn recognized<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    early: &mut Vec<u8>,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<bool>> {
+    loop {
+        let n = early.len().min(PREFACE.len());
+        if early[..n] != PREFACE[..n] {
+            return Poll::Ready(Ok(false));
+        }
+        if n == PREFACE.len() {
+            return Poll::Ready(Ok(true));
+        }
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ];
+        let mut buffer = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
+        match buffer.filled() {
+            [] if early.is_empty() => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            [] => return Poll::Ready(Ok(false)),
+            more => early.extend_from_slice(more),
+        }
+    }
+}
+
+fn by_one(alarm: &Alarm) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(alarm.clone())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        // A client that has said everything and only listens gets its answer.
+        .half_close(true);
+    builder
+}
+
+fn by_two() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(128)
+        .max_header_list_size(FIELD_BYTES)
+        .keep_alive_interval(Some(HEAD_TIMEOUT))
+        .keep_alive_timeout(HEAD_TIMEOUT);
+    builder
+}

@@ -1,0 +1,64 @@
+//! What each thread that answers keeps for the next answer, so that most requests allocate hardly anything: maps of fields
+//! that have been read or sent, and dates as they are written.
+
+use std::cell::RefCell;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+/// Maps kept. A connection has one request at a time in HTTP/1; those of HTTP/2 come in bursts.
+const MAPS: usize = 32;
+/// Room in a new map: what an answer has without growing.
+const FIELDS: usize = 24;
+/// A map that has grown beyond this, by a request with many fields, is not kept.
+const MOST_FIELDS: usize = 64;
+/// Dates kept; a power of two. Files of one bundle mostly have few.
+const DATES: usize = 64;
+
+thread_local! {
+    static KEPT: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
+    static WRITTEN: RefCell<Vec<Option<(i64, HeaderValue)>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A response without fields.
+pub(super) fn response<B>(status: StatusCode, body: B) -> Response<B> {
+    let kept = KEPT.with_borrow_mut(Vec::pop);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = kept.unwrap_or_else(|| HeaderMap::with_capacity(FIELDS));
+    response
+}
+
+/// Keeps a map that is not needed any more.
+pub(super) fn keep(mut fields: HeaderMap) {
+    if fields.capacity() > MOST_FIELDS || fields.capacity() < FIELDS / 2 {
+        return;
+    }
+    fields.clear();
+    KEPT.with_borrow_mut(|kept| {
+        if kept.len() < MAPS {
+            kept.push(fields);
+        }
+    });
+}
+
+/// A time, in seconds since 1970, as Last-Modified says it. Files may come from the future; what is said of them may not
+/// (RFC 9110, 8.8.2.1).
+pub(super) fn date(modified: i64) -> Option<HeaderValue> {
+    let seconds = u64::try_from(modified).ok()?;
+    let place = (seconds ^ (seconds >> 6) ^ (seconds >> 12)) as usize % DATES;
+    WRITTEN.with_borrow_mut(|written| {
+        if let Some(Some((known, value))) = written.get(place)
+            && *known == modified
+        {
+            return Some(value.clone());
+        }
+        let (time, now) = (UNIX_EPOCH + Duration::from_secs(seconds), SystemTime::now());
+        let value = HeaderValue::try_from(httpdate::fmt_http_date(time.min(now))).ok()?;
+        if time <= now {
+            written.resize(DATES, None);
+            written[place] = Some((modified, value.clone()));
+        }
+        Some(value)
+    })
+}
