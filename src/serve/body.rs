@@ -13,15 +13,35 @@ use http_body::{Frame, SizeHint};
 use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
 
+use super::negotiate::Form;
+
 /// A response body. Its length is always known.
 #[derive(Debug)]
-pub enum Body {
+pub struct Body {
+    content: Content,
+    again: Option<Again>,
+}
+
+#[derive(Debug)]
+enum Content {
     /// All of it at once.
     Whole(Chunk),
     /// Bytes that are there.
     Parts(VecDeque<Bytes>),
     /// Bytes that are being made.
     Inflating(Box<Inflating>),
+}
+
+/// How the same body is had again, as long as the site stays as it is: where it lies, not the bytes, which would hold on to
+/// their version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Again {
+    /// There is none.
+    Nothing,
+    /// A text of the program's own.
+    Text(&'static [u8]),
+    /// A file of the version that is served, in one of its forms.
+    File(usize, Form),
 }
 
 /// A DEFLATE stream being decoded piece by piece.
@@ -121,24 +141,40 @@ impl Buf for Chunk {
 
 impl From<Chunk> for Body {
     fn from(chunk: Chunk) -> Body {
-        Body::Whole(chunk)
+        Content::Whole(chunk).into()
+    }
+}
+
+impl From<Content> for Body {
+    fn from(content: Content) -> Body {
+        Body { content, again: None }
     }
 }
 
 impl Body {
     /// No bytes.
     pub fn empty() -> Body {
-        Body::Whole(Bytes::new().into())
+        Body::full(Bytes::new())
     }
 
     /// These bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
-        Body::Whole(bytes.into().into())
+        Chunk::from(bytes.into()).into()
     }
 
     /// These bytes, one after the other.
     pub fn parts(parts: impl IntoIterator<Item = Bytes>) -> Body {
-        Body::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect())
+        Content::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()).into()
+    }
+
+    /// The same, which can be had again in this way.
+    pub(super) fn lasting(self, again: Again) -> Body {
+        Body { again: Some(again), ..self }
+    }
+
+    /// How the same body is had again, if the whole answer depends on nothing but site and request.
+    pub(super) fn again(&self) -> Option<&Again> {
+        self.again.as_ref()
     }
 
     /// Parts of what `coded` expands to, and what goes between them. They are in the order in which they are made: a stream
@@ -150,12 +186,12 @@ impl Body {
             return Body::empty();
         }
         let inflate = Inflate::new();
-        Body::Inflating(Box::new(Inflating { coded, at: 0, inflate, made: 0, is_done: false, wanted, left }))
+        Content::Inflating(Box::new(Inflating { coded, at: 0, inflate, made: 0, is_done: false, wanted, left })).into()
     }
 
     /// The bytes from `start` up to, not including, `end` of a body that is there.
     pub fn slice(parts: &[Bytes], start: u64, end: u64) -> Body {
-        Body::Parts(Body::cut(parts, start, end).collect())
+        Content::Parts(Body::cut(parts, start, end).collect()).into()
     }
 
     /// The same as pieces, to be put together with others.
@@ -171,10 +207,10 @@ impl Body {
 
     /// Bytes still to come.
     pub fn len(&self) -> u64 {
-        match self {
-            Body::Whole(chunk) => chunk.remaining() as u64,
-            Body::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
-            Body::Inflating(inflating) => inflating.left,
+        match &self.content {
+            Content::Whole(chunk) => chunk.remaining() as u64,
+            Content::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
+            Content::Inflating(inflating) => inflating.left,
         }
     }
 
@@ -245,13 +281,13 @@ impl http_body::Body for Body {
     type Error = Infallible;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Chunk>, Infallible>>> {
-        let next = match self.get_mut() {
-            Body::Whole(chunk) => {
+        let next = match &mut self.get_mut().content {
+            Content::Whole(chunk) => {
                 let all = std::mem::replace(chunk, Bytes::new().into());
                 all.has_remaining().then_some(all)
             }
-            Body::Parts(parts) => parts.pop_front().map(Chunk::from),
-            Body::Inflating(inflating) => match inflating.step() {
+            Content::Parts(parts) => parts.pop_front().map(Chunk::from),
+            Content::Inflating(inflating) => match inflating.step() {
                 Step::Data(bytes) => Some(bytes.into()),
                 Step::End => None,
                 Step::Skipped => {

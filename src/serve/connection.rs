@@ -24,10 +24,11 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::alarm::Alarm;
 use super::crew::Load;
+use super::plain::{Plain, Turn};
 use super::wire::{Gathered, Wire};
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
 const FIRST_REQUEST: Duration = Duration::from_secs(35);
 /// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
@@ -165,6 +166,8 @@ type One<S, V> = http1::Connection<Wire<S>, V>;
 type Two<S, V> = http2::Connection<Gathered<Wire<S>>, V, TokioExecutor>;
 
 enum Protocol<S, V: HttpService<Incoming>> {
+    /// Only plain requests have come; what follows them is going to be answered by the service.
+    Plain(Option<(S, V)>, Box<Plain>, Speaks),
     /// Nothing is known yet; this has come, and this is going to answer.
     Unknown(Option<(S, V)>, Vec<u8>, Speaks),
     One(One<S, V>),
@@ -179,17 +182,22 @@ where
     V::Error: Into<Box<dyn Error + Send + Sync>>,
     V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
 {
-    /// Serves `stream` by `service`, which says by `begun` that a request has come. `accepted` is when it connected.
+    /// Serves `stream` by `service`, or by `plain` as long as it can. The service says by `begun` that a request has come. `accepted` is when it connected.
     pub(super) fn new(
         stream: S,
         speaks: Speaks,
         service: V,
+        plain: Option<Plain>,
         begun: Arc<AtomicBool>,
         accepted: Instant,
         place: Place,
     ) -> Self {
+        let protocol = match plain.filter(|_| speaks != Speaks::Http2) {
+            Some(plain) => Protocol::Plain(Some((stream, service)), Box::new(plain), speaks),
+            None => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
+        };
         Connection {
-            protocol: Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
+            protocol,
             house: Arc::clone(&place.house),
             phase: OPEN,
             waker: None,
@@ -244,11 +252,18 @@ where
     /// One turn of the protocol; ready when the connection has ended. Errors are the client's: it went away, or spoke
     /// something else. Nobody is to be told.
     fn serve(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Protocol::Plain(place, plain, speaks) = &mut self.protocol {
+            let Some((stream, _)) = place else { return Poll::Ready(()) };
+            match ready!(plain.poll(stream, context)) {
+                Turn::Ended => return Poll::Ready(()),
+                Turn::Other(early) => self.protocol = Protocol::Unknown(place.take(), early, *speaks),
+            }
+        }
         if ready!(self.recognize(context)).is_none() {
             return Poll::Ready(());
         }
         match &mut self.protocol {
-            Protocol::Unknown(..) => Poll::Ready(()),
+            Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
             Protocol::One(one) => Pin::new(one).poll(context).map(drop),
             Protocol::Two(two, gathered) => {
                 let turn = two.as_mut().poll(context);
@@ -265,6 +280,7 @@ where
     /// Answers what has begun, and no more.
     fn finish(&mut self) {
         match &mut self.protocol {
+            Protocol::Plain(_, plain, _) => plain.finish(),
             Protocol::Unknown(..) => {}
             Protocol::One(one) => Pin::new(one).graceful_shutdown(),
             Protocol::Two(two, _) => two.as_mut().graceful_shutdown(),
@@ -311,7 +327,10 @@ where
         if self.first.is_some() && self.phase == OPEN && self.has_begun() {
             self.first = None;
         }
-        let head = self.alarm.as_ref().and_then(Alarm::deadline);
+        let head = match &self.protocol {
+            Protocol::Plain(_, plain, _) => plain.deadline(),
+            _ => self.alarm.as_ref().and_then(Alarm::deadline),
+        };
         self.first.into_iter().chain(head).min()
     }
 
@@ -349,6 +368,11 @@ where
             if self.phase != OPEN {
                 self.finish();
             }
+        }
+        if let Protocol::Plain(_, plain, _) = &self.protocol
+            && plain.deadline().is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            return Poll::Ready(());
         }
         if self.phase != OPEN || self.alarm.as_ref().is_some_and(Alarm::has_come) {
             // hyper acts upon it: it finds its timer expired, or its connection at its end.

@@ -20,11 +20,12 @@ use crate::site::rules::target::IN_PATH;
 use crate::site::sealed::Sealed;
 use crate::site::types::{CacheClass, media_type};
 
-use super::body::{Body, Chunk, Wanted};
+use super::body::{Again, Body, Chunk, Wanted};
 use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Form};
+use super::plain::is_plain_host;
 use super::range::{self, Part};
 use super::reply;
 use super::spare;
@@ -147,15 +148,6 @@ pub fn is_host(value: &HeaderValue) -> bool {
     is_plain_host(value.as_bytes()) || is_odd_host(value)
 }
 
-/// A name or an IPv4 address with or without a port, as nearly every request has it.
-fn is_plain_host(host: &[u8]) -> bool {
-    let end = host.iter().position(|&b| b == b':').unwrap_or(host.len());
-    let (name, port) = (&host[..end], host.get(end + 1..).unwrap_or_default());
-    !name.is_empty()
-        && name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
-        && port.iter().all(u8::is_ascii_digit)
-}
-
 fn is_odd_host(value: &HeaderValue) -> bool {
     let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
     let text = authority.as_str();
@@ -194,6 +186,21 @@ fn missing(page: &Answer<'_>) -> Response<Body> {
     fields.remove(ACCEPT_RANGES);
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(reply::NOT_FOUND_CACHE));
     response
+}
+
+/// The body of an answer that was given before, unless it would have to be made.
+pub(super) fn again(site: &Site, version: &Sealed, file: usize, form: Form) -> Option<Chunk> {
+    let entry = version.entry(file);
+    match (form, entry.coding) {
+        (Form::Gzip, _) => Some(framed(version, &entry)),
+        (Form::Identity, Coding::Stored) => Some(version.coded(&entry).into()),
+        (Form::Identity, Coding::Deflate) => site.inflated.get(&entry.content).map(Chunk::from),
+    }
+}
+
+/// The sealed DEFLATE bytes of a file in a gzip frame.
+fn framed(version: &Sealed, entry: &Entry) -> Chunk {
+    Chunk::framed(&gzip::HEADER, version.coded(entry), gzip::trailer(entry.crc, entry.len))
 }
 
 /// A file on its way out.
@@ -263,7 +270,10 @@ impl<'a> Answer<'a> {
 
     fn send(self) -> Response<Body> {
         match conditional::judge(self.headers, self.tag.as_str(), self.site.dated(self.entry.modified)) {
-            Verdict::NotModified => self.bare(StatusCode::NOT_MODIFIED),
+            Verdict::NotModified => {
+                let body = if self.is_lasting() { Body::empty().lasting(Again::Nothing) } else { Body::empty() };
+                self.response(StatusCode::NOT_MODIFIED, body)
+            }
             Verdict::Failed => self.bare(StatusCode::PRECONDITION_FAILED),
             Verdict::Proceed => self.part(),
         }
@@ -351,8 +361,8 @@ impl<'a> Answer<'a> {
         let inflating = || Body::inflating(self.version.coded(&self.entry), [Wanted::Made(0, self.entry.len)]);
         let body = match self.origin() {
             _ if self.head => Body::empty(),
-            Origin::There(chunk) => chunk.into(),
-            Origin::Page => self.page().map_or_else(inflating, Body::full),
+            Origin::There(chunk) => self.lasting(chunk.into()),
+            Origin::Page => self.page().map_or_else(inflating, |page| self.lasting(Body::full(page))),
             Origin::Made | Origin::Far => inflating(),
         };
         let mut response = self.response(status, body);
@@ -364,14 +374,23 @@ impl<'a> Answer<'a> {
         response
     }
 
+    /// The whole body, and how it is had again.
+    fn lasting(&self, body: Body) -> Body {
+        if self.is_lasting() { body.lasting(Again::File(self.file, self.form)) } else { body }
+    }
+
+    /// Whether the answer is the same until the site changes: a file of another version goes when its time is over, and
+    /// what is dated in the future is sent with the date of now.
+    fn is_lasting(&self) -> bool {
+        let is_served = self.site.showing().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
+        is_served && spare::is_over(self.entry.modified)
+    }
+
     /// Where the body's bytes come from. Costs nothing: a HEAD asks for it, too.
     fn origin(&self) -> Origin {
         let coded = || self.version.coded(&self.entry);
         match (self.form, self.entry.coding) {
-            (Form::Gzip, _) => {
-                let trailer = gzip::trailer(self.entry.crc, self.entry.len);
-                Origin::There(Chunk::framed(&gzip::HEADER, coded(), trailer))
-            }
+            (Form::Gzip, _) => Origin::There(framed(self.version, &self.entry)),
             (Form::Identity, Coding::Stored) => Origin::There(coded().into()),
             (Form::Identity, Coding::Deflate) if self.entry.len <= WHOLE => Origin::Page,
             (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,

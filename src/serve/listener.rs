@@ -34,6 +34,7 @@ use super::connection::{Connection, House, LAST_REQUEST, Place, Speaks};
 use super::guard::Guarded;
 use super::handler::{asset_to_come, handle_on};
 use super::peer::Peer;
+use super::plain::Plain;
 use super::pulse::{EVERY, Heart, Pulse};
 use super::spare;
 use super::tally::Told;
@@ -137,6 +138,11 @@ pub trait Answer: Send + Sync + 'static {
         request: Request<Incoming>,
         peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
+
+    /// The site whose requests these are, if they are a site's: then the plain ones need less.
+    fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
+        None
+    }
 }
 
 impl Answer for Site {
@@ -164,10 +170,14 @@ impl Answer for Site {
         spare::keep(std::mem::take(request.headers_mut()));
         Answered::Now(ready(response))
     }
+
+    fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
+        Some(Arc::clone(self))
+    }
 }
 
 /// The answer to a request, counted and written down if somebody looked when it had begun.
-fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<std::time::Instant>) -> Response<Told> {
+pub(super) fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<std::time::Instant>) -> Response<Told> {
     let version = site.showing();
     let version = version.as_deref();
     let response = handle_on(site, version, request);
@@ -412,10 +422,11 @@ fn connection<A: Answer, S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
     let begun = Arc::new(AtomicBool::new(false));
     let has_begun = Arc::clone(&begun);
+    let plain = answerer.site().map(|site| Plain::new(site, peer, Arc::clone(&begun)));
     let service = service_fn(move |request: Request<Incoming>| {
         has_begun.store(true, Ordering::Relaxed);
         let response = answerer.answer(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    Connection::new(stream, speaks, service, begun, accepted, place)
+    Connection::new(stream, speaks, service, plain, begun, accepted, place)
 }

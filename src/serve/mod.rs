@@ -25,6 +25,7 @@ pub mod multipart;
 pub mod negotiate;
 pub mod pair;
 pub mod peer;
+mod plain;
 pub mod policy;
 pub mod pulse;
 pub mod range;
@@ -116,6 +117,8 @@ pub struct Site {
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
     exchanged: AtomicI64,
+    /// Raised after each change of what answers depend on.
+    edition: AtomicU64,
     /// Told when a page does not match its checksum.
     in_doubt: Notify,
     log: Option<Arc<Log>>,
@@ -194,6 +197,7 @@ impl Site {
             requests: Default::default(),
             shown,
             exchanged: AtomicI64::new(NEVER),
+            edition: AtomicU64::new(0),
             in_doubt: Notify::new(),
             log,
         })
@@ -210,6 +214,7 @@ impl Site {
         self.current.store(Some(Arc::new(version)));
         self.retained.let_go(id);
         self.retained.let_go_of_old();
+        self.changed();
         self.shown.send_replace(());
     }
 
@@ -221,12 +226,24 @@ impl Site {
         if self.current().is_some_and(|current| current.id == id) {
             self.retained.let_go(id);
         }
+        self.changed();
     }
 
     /// Says that until now there was something else at some address, or may have been: dates from before this second say
     /// nothing about what is there from now on. Comes before the change, so that no answer relies on such a date.
     pub fn changes(&self) {
         self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+    }
+
+    /// Says that something is different now that answers depend on: none from before is given again. Comes after the
+    /// change, so that whoever has seen this number has seen the change.
+    fn changed(&self) {
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often that was said.
+    fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
     }
 
     /// A file of this date, as preconditions look at it.
@@ -258,6 +275,7 @@ impl Site {
     /// Lets go of a version that was replaced, because it is to be removed.
     pub fn let_go(&self, id: VersionId) {
         self.retained.let_go(id);
+        self.changed();
     }
 
     /// Lets go of the versions that were replaced longer ago than the grace time.
@@ -272,6 +290,7 @@ impl Site {
             self.changes();
         }
         self.rules.store(rules);
+        self.changed();
     }
 
     /// The operator's rules.
@@ -282,6 +301,7 @@ impl Site {
     /// Lets these in, and nobody else, from the next request on, also of connections that are open.
     pub fn admit(&self, door: Door) {
         self.door.store(Arc::new(door));
+        self.changed();
     }
 
     /// Who may read now.
@@ -302,12 +322,14 @@ impl Site {
     /// Sends these policies along with the version that they are of.
     pub fn protect(&self, policies: Ready) {
         self.policies.store(Some(Arc::new(policies)));
+        self.changed();
     }
 
     /// Serves nothing from the next request on.
     pub fn clear(&self) {
         self.changes();
         self.current.store(None);
+        self.changed();
     }
 
     /// The version being served.
@@ -337,7 +359,12 @@ impl Site {
     }
 
     fn count(&self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(CLASSES.len() - 1);
+        self.count_class(status.as_u16() / 100);
+    }
+
+    /// The same for a status of which the first digit is known.
+    fn count_class(&self, hundreds: u16) {
+        let class = usize::from(hundreds).saturating_sub(2).min(CLASSES.len() - 1);
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 }

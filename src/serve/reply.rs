@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
-use super::body::Body;
+use super::body::{Again, Body};
 use super::spare;
 
 /// What the site's resources answer to.
@@ -21,7 +21,11 @@ fn answer(
     text: &'static str,
     head: bool,
 ) -> Response<Body> {
-    let body = if head { Body::empty() } else { Body::full(Bytes::from_static(text.as_bytes())) };
+    let text = text.as_bytes();
+    let body = match head {
+        true => Body::empty().lasting(Again::Nothing),
+        false => Body::full(Bytes::from_static(text)).lasting(Again::Text(text)),
+    };
     let mut response = spare::response(status, body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
+use crate::model::units::unix_seconds;
+
 /// Maps kept. A connection has one request at a time in HTTP/1; those of HTTP/2 come in bursts.
 const MAPS: usize = 32;
 /// Room in a new map: what an answer has without growing.
@@ -20,12 +22,16 @@ thread_local! {
     static WRITTEN: RefCell<Vec<Option<(i64, HeaderValue)>>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A map without fields.
+pub(super) fn fields() -> HeaderMap {
+    KEPT.with_borrow_mut(Vec::pop).unwrap_or_else(|| HeaderMap::with_capacity(FIELDS))
+}
+
 /// A response without fields.
 pub(super) fn response<B>(status: StatusCode, body: B) -> Response<B> {
-    let kept = KEPT.with_borrow_mut(Vec::pop);
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    *response.headers_mut() = kept.unwrap_or_else(|| HeaderMap::with_capacity(FIELDS));
+    *response.headers_mut() = fields();
     response
 }
 
@@ -40,6 +46,11 @@ pub(super) fn keep(mut fields: HeaderMap) {
             kept.push(fields);
         }
     });
+}
+
+/// Whether a time, in seconds since 1970, lies in the past.
+pub(super) fn is_over(modified: i64) -> bool {
+    modified <= unix_seconds(SystemTime::now())
 }
 
 /// A time, in seconds since 1970, as Last-Modified says it. Files may come from the future; what is said of them may not

@@ -19,7 +19,7 @@ use http_body::{Frame, SizeHint};
 use crate::model::version::VersionId;
 
 use super::Site;
-use super::body::{Body, Chunk};
+use super::body::{Again, Body, Chunk};
 use super::line::{Line, kept, kept_target};
 use super::log::Log;
 use super::peer::Client;
@@ -87,6 +87,24 @@ impl Told {
         };
         let tally = Tally { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };
         response.map(|body| Told { body, tally: Some(Arc::new(tally)) })
+    }
+}
+
+impl Told {
+    /// How the same body is had again, where nobody counts.
+    pub(super) fn again(&self) -> Option<&Again> {
+        if self.tally.is_none() { self.body.again() } else { None }
+    }
+
+    /// Bytes still to come.
+    pub(super) fn len(&self) -> u64 {
+        self.body.len()
+    }
+}
+
+impl From<Chunk> for Piece {
+    fn from(chunk: Chunk) -> Piece {
+        Piece { chunk, tally: None }
     }
 }
 

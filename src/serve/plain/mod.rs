@@ -1,0 +1,350 @@
+//! Plain requests of HTTP/1.1 ([`head`]), answered without more machinery than they need: most of what a site is asked. The
+//! first request on a connection that is not plain goes to hyper with every byte of it, and so does all that comes after it.
+//!
+//! A turn: read what there is into a buffer of the thread → look at each head → an answer that was given before to the same
+//! question ([`memo`]), or what `handler` makes of the request → its head ([`render`]) and its body in one write. Only what
+//! has to wait is kept by the connection: a part of a head, what the peer has not taken yet.
+
+mod head;
+mod memo;
+mod render;
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use http::header::CONNECTION;
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+use http_body::Body as _;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Site;
+use super::body::{Again, Chunk};
+use super::connection::HEAD_TIMEOUT;
+use super::handler::again;
+use super::listener::told;
+use super::peer::Peer;
+use super::spare;
+use super::tally::{Piece, Told};
+
+pub(super) use head::is_plain_host;
+use head::{Come, Head, each_field, look};
+use memo::State;
+
+/// Requests answered in one turn before others have theirs.
+const AT_ONCE: usize = 16;
+/// What is read at a time.
+const READ: usize = head::LONGEST;
+/// Bodies up to this size are copied behind their heads: cheaper than telling the kernel of two places.
+const COPIED: usize = 2048;
+
+thread_local! {
+    /// What has just been read.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Heads on their way out; a connection that does not have to wait gives its buffer back.
+    static OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// How a connection goes on.
+pub(super) enum Turn {
+    /// Not at all.
+    Ended,
+    /// With hyper, from these bytes on.
+    Other(Vec<u8>),
+}
+
+/// A connection on which only plain requests have come so far.
+pub(super) struct Plain {
+    site: Arc<Site>,
+    peer: Peer,
+    /// Whether a request has come.
+    begun: Arc<AtomicBool>,
+    /// What was read and not answered.
+    rest: Vec<u8>,
+    /// Whether that has been looked at, and is but a part.
+    is_part: bool,
+    out: Out,
+    /// Nothing more is answered after what is on its way.
+    is_last: bool,
+    /// By when a head must be whole; none while something is on its way out.
+    deadline: Option<Instant>,
+}
+
+/// What the peer has still to take.
+#[derive(Default)]
+struct Out {
+    head: Vec<u8>,
+    at: usize,
+    piece: Option<Piece>,
+    body: Option<Told>,
+}
+
+impl Plain {
+    /// A new connection; `begun` is told that a request has come.
+    pub(super) fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Plain {
+        Plain { site, peer, begun, rest: Vec::new(), is_part: false, out: Out::default(), is_last: false, deadline: None }
+    }
+
+    /// By when the head that is waited for must be whole.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Answers what is on its way, and no more.
+    pub(super) fn finish(&mut self) {
+        self.is_last = true;
+    }
+
+    /// Goes on until it has to wait, or is not the one to go on.
+    pub(super) fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<Turn> {
+        for _ in 0..AT_ONCE {
+            match ready!(self.out.send(stream, context)) {
+                Ok(()) => {}
+                Err(_) => return Poll::Ready(Turn::Ended),
+            }
+            if self.is_last {
+                return Pin::new(stream).poll_shutdown(context).map(|_| Turn::Ended);
+            }
+            let came = if self.rest.is_empty() || self.is_part {
+                ready!(self.read(stream, context))
+            } else {
+                let rest = std::mem::take(&mut self.rest);
+                self.look(rest)
+            };
+            if let Some(turn) = came {
+                return Poll::Ready(turn);
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Reads and answers what has come.
+    fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Option<Turn>> {
+        let mut buffer = BUFFER.take();
+        buffer.resize(READ, 0);
+        let mut room = ReadBuf::new(&mut buffer);
+        let read = Pin::new(stream).poll_read(context, &mut room);
+        let filled = room.filled().len();
+        let turn = match read {
+            Poll::Pending => {
+                self.deadline.get_or_insert_with(|| Instant::now() + HEAD_TIMEOUT);
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(Some(Turn::Ended)),
+            Poll::Ready(Ok(())) if filled == 0 => Poll::Ready(Some(self.at_end())),
+            Poll::Ready(Ok(())) if self.rest.is_empty() => Poll::Ready(self.answer_all(&buffer[..filled])),
+            Poll::Ready(Ok(())) => {
+                let mut rest = std::mem::take(&mut self.rest);
+                rest.extend_from_slice(&buffer[..filled]);
+                Poll::Ready(self.look(rest))
+            }
+        };
+        BUFFER.set(buffer);
+        turn
+    }
+
+    /// The peer says nothing more. What is half a head is hyper's to refuse.
+    fn at_end(&mut self) -> Turn {
+        if self.rest.is_empty() { Turn::Ended } else { Turn::Other(std::mem::take(&mut self.rest)) }
+    }
+
+    fn look(&mut self, rest: Vec<u8>) -> Option<Turn> {
+        self.answer_all(&rest)
+    }
+
+    /// Answers the requests at the beginning of `bytes`, as long as their answers leave at once, and keeps what is behind.
+    fn answer_all(&mut self, bytes: &[u8]) -> Option<Turn> {
+        let Some(len) = self.answer_first(bytes) else { return Some(Turn::Other(bytes.to_vec())) };
+        self.is_part = len == 0;
+        if len < bytes.len() {
+            self.rest = bytes[len..].to_vec();
+        }
+        None
+    }
+
+    /// Makes the answer to the first request; how long that was, 0 if it is not whole, nothing if it is not plain.
+    fn answer_first(&mut self, bytes: &[u8]) -> Option<usize> {
+        let head = match look(bytes) {
+            Come::Part => return Some(0),
+            Come::Other => return None,
+            Come::Plain(head) => head,
+        };
+        if self.site.is_opening() {
+            return None;
+        }
+        self.begun.store(true, Ordering::Relaxed);
+        self.deadline = None;
+        self.is_last |= head.closes;
+        if !self.answer_again(&head) {
+            self.answer(&head, request(&head)?);
+        }
+        Some(head.bytes.len())
+    }
+
+    /// The state of the site in which the same question has the same answer; none where it may depend on who asks.
+    fn state(&self) -> Option<State> {
+        // First, so that an answer of after a change is never kept as one of before it.
+        let edition = self.site.edition();
+        let version = self.site.showing().as_ref().map(|version| version.id);
+        (!self.site.looks_at_peers()).then_some(State { edition, version })
+    }
+
+    /// Gives an answer that was given before; false if there is none.
+    fn answer_again(&mut self, head: &Head<'_>) -> bool {
+        let (Some(question), Some(state)) = (&head.question, self.state()) else { return false };
+        let mut out = OUT.take();
+        out.clear();
+        let known = memo::recall(state, head, question, &mut out);
+        let version = self.site.showing();
+        let body: Option<Option<Chunk>> = known.and_then(|known| match known {
+            Again::Nothing => Some(None),
+            Again::Text(text) => Some(Some(Bytes::from_static(text).into())),
+            Again::File(file, form) => {
+                let version = version.as_ref().filter(|version| Some(version.id) == state.version)?;
+                Some(Some(again(&self.site, version, file, form)?))
+            }
+        });
+        let Some(body) = body else {
+            OUT.set(out);
+            return false;
+        };
+        // Behind `HTTP/1.1 `.
+        self.site.count_class(u16::from(out[9] - b'0'));
+        render::end(self.is_last, &mut out);
+        self.out.begin(out, body.map(Piece::from), None);
+        true
+    }
+
+    /// Answers a request.
+    fn answer(&mut self, head: &Head<'_>, mut request: Request<()>) {
+        let state = self.state();
+        let begun = self.site.log().map(|_| Instant::now());
+        if self.site.looks_at_peers() {
+            request.extensions_mut().insert(self.peer);
+        }
+        let response = told(&self.site, &request, begun);
+        spare::keep(std::mem::take(request.headers_mut()));
+        let (parts, body) = response.into_parts();
+        let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
+        let mut out = OUT.take();
+        out.clear();
+        render::head(parts.status, &parts.headers, body.len(), &mut out);
+        if let (Some(state), Some(question), Some(again), false) = (state, &head.question, body.again(), closes) {
+            memo::remember(state, head, question, &out, again.clone());
+        }
+        spare::keep(parts.headers);
+        self.is_last |= closes;
+        render::end(self.is_last, &mut out);
+        self.out.begin(out, None, Some(body));
+    }
+}
+
+/// The request of a head; none if it is not as good as it looks.
+fn request(head: &Head<'_>) -> Option<Request<()>> {
+    let bytes = Bytes::copy_from_slice(head.bytes);
+    let mut fields = spare::fields();
+    let mut is_good = true;
+    each_field(&bytes, |name, value| {
+        let name = HeaderName::from_bytes(name.as_bytes());
+        match (name, HeaderValue::from_maybe_shared(bytes.slice_ref(value))) {
+            (Ok(name), Ok(value)) => drop(fields.append(name, value)),
+            _ => is_good = false,
+        }
+    });
+    let mut request = Request::new(());
+    *request.method_mut() = if head.is_head { Method::HEAD } else { Method::GET };
+    *request.uri_mut() = Uri::from_maybe_shared(Bytes::copy_from_slice(head.target.as_bytes())).ok()?;
+    *request.headers_mut() = fields;
+    is_good.then_some(request)
+}
+
+impl Out {
+    fn begin(&mut self, head: Vec<u8>, piece: Option<Piece>, body: Option<Told>) {
+        *self = Out { head, at: 0, piece, body };
+    }
+
+    /// Sends all of it.
+    fn send<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.piece.is_none()
+                && let Some(body) = &mut self.body
+            {
+                match ready!(Pin::new(&mut *body).poll_frame(context)) {
+                    Some(Ok(frame)) => self.piece = frame.into_data().ok(),
+                    Some(Err(never)) => match never {},
+                    // What was promised does not come: the peer has to see that something is missing.
+                    None if body.len() > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    None => self.body = None,
+                }
+            }
+            if let Some(piece) = &mut self.piece
+                && self.at < self.head.len()
+                && self.head.len() <= READ
+                && piece.remaining() <= COPIED
+            {
+                while piece.has_remaining() {
+                    let chunk = piece.chunk();
+                    self.head.extend_from_slice(chunk);
+                    let len = chunk.len();
+                    piece.advance(len);
+                }
+                self.piece = None;
+                // So that the end of the body is seen before the head goes out.
+                continue;
+            }
+            if self.at == self.head.len() && self.piece.is_none() && self.body.is_none() {
+                self.give_back();
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.write(stream, context))?;
+        }
+    }
+
+    fn write<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = Pin::new(stream);
+        let head = &self.head[self.at..];
+        let n = match &self.piece {
+            None => ready!(stream.poll_write(context, head))?,
+            Some(piece) => {
+                let mut slices = [IoSlice::new(&[]); 4];
+                let mut count = 0;
+                if !head.is_empty() {
+                    slices[0] = IoSlice::new(head);
+                    count = 1;
+                }
+                count += piece.chunks_vectored(&mut slices[count..]);
+                ready!(stream.poll_write_vectored(context, &slices[..count]))?
+            }
+        };
+        if n == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        let of_head = n.min(head.len());
+        self.at += of_head;
+        if let Some(piece) = &mut self.piece {
+            piece.advance(n - of_head);
+            if !piece.has_remaining() {
+                self.piece = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn give_back(&mut self) {
+        let head = std::mem::take(&mut self.head);
+        self.at = 0;
+        if head.capacity() > 0 {
+            OUT.set(head);
+        }
+    }
+}
