@@ -10,8 +10,8 @@ use crate::model::units::unix_seconds;
 
 /// Maps kept. A connection has one request at a time in HTTP/1; those of HTTP/2 come in bursts.
 const MAPS: usize = 32;
-/// Room in a new map: what an answer has without growing.
-const FIELDS: usize = 24;
+/// Room in a new map: what most answers have without growing.
+const FIELDS: usize = 12;
 /// A map that has grown beyond this, by a request with many fields, is not kept.
 const MOST_FIELDS: usize = 64;
 /// Dates kept; a power of two. Files of one bundle mostly have few.
@@ -37,7 +37,7 @@ pub(super) fn response<B>(status: StatusCode, body: B) -> Response<B> {
 
 /// Keeps a map that is not needed any more.
 pub(super) fn keep(mut fields: HeaderMap) {
-    if fields.capacity() > MOST_FIELDS || fields.capacity() < FIELDS / 2 {
+    if fields.capacity() > MOST_FIELDS || fields.capacity() < FIELDS {
         return;
     }
     fields.clear();

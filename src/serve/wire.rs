@@ -4,6 +4,7 @@
 //! hyper writes each response of an HTTP/2 connection by itself. Gathered, all that is ready in one turn leaves in one
 //! write; no timer is involved: [`Gathered::send`] is called at the end of the same turn.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// What is gathered at most, in bytes, before it is sent in the middle of a turn.
 const MOST: usize = 64 * 1024;
+
+thread_local! {
+    /// Room to gather in. Nearly always it is sent at the end of the turn, so that one is enough for all connections of a
+    /// thread.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// A connection whose first bytes may have been read already.
 #[derive(Debug)]
@@ -122,10 +129,12 @@ impl<W: Write + Unpin> Gathering<W> {
         if n == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        self.queue.drain(..n);
-        // A connection that is idle keeps no buffer.
-        if self.queue.is_empty() {
-            self.queue = Vec::new();
+        if n < self.queue.len() {
+            self.queue.drain(..n);
+        } else {
+            // A connection that is idle keeps no room.
+            self.queue.clear();
+            ROOM.set(std::mem::take(&mut self.queue));
         }
         Ok(())
     }
@@ -135,7 +144,8 @@ impl<W: Write + Unpin> Gathering<W> {
         let len: usize = slices.iter().map(|slice| slice.len()).sum();
         if self.queue.len() + len <= MOST {
             if self.queue.capacity() == 0 {
-                self.queue.reserve(len.max(4096));
+                self.queue = ROOM.take();
+                self.queue.reserve_exact(MOST);
             }
             slices.iter().for_each(|slice| self.queue.extend_from_slice(slice));
             return Poll::Ready(Ok(len));
