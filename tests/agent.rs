@@ -519,12 +519,15 @@ fn a_damaged_index_is_made_again_from_the_image() {
     host.ok(&["sync"]);
     let index = stored_file(&host, &host.active(), "index");
     let good = std::fs::read(&index).unwrap();
-    for damage in 0..3 {
+    let last = good.len() - 1;
+    // Header, record, table, paths, digest, checksum; cut short, cut off, gone.
+    let flipped = [12, 70, 160, good.len() / 2, last - 60, last - 20, last];
+    let cut = [last, 20, 0];
+    for damage in 0..flipped.len() + cut.len() {
         let mut bytes = good.clone();
-        match damage {
-            0 => bytes.truncate(20),
-            1 => bytes[70] ^= 1,
-            _ => bytes.clear(),
+        match flipped.get(damage) {
+            Some(&at) => bytes[at] ^= 1,
+            None => bytes.truncate(cut[damage - flipped.len()]),
         }
         unlock(&index);
         std::fs::write(&index, &bytes).unwrap();

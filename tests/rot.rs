@@ -215,6 +215,132 @@ fn a_damaged_index_costs_nothing_but_a_warning() {
     assert!(is_served(&daemon, "two"));
 }
 
+/// Where the records of an index begin, how long each is, and where in it there are the file's date and the CRC-32 of its
+/// coded bytes.
+const RECORDS: usize = 72;
+const RECORD: usize = 88;
+const DATE: usize = 44;
+const CODED_CRC: usize = 84;
+
+/// Puts bytes in the place of an index, as it was sealed.
+fn put_index(path: &Path, bytes: &[u8]) {
+    std::fs::remove_file(path).unwrap();
+    std::fs::write(path, bytes).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o444)).unwrap();
+}
+
+/// Makes the digest at the end right.
+fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
+    let at = bytes.len() - 36;
+    let digest = docwharf::model::digest::Digest::of(&bytes[..at]);
+    bytes[at..at + 32].copy_from_slice(&digest.0);
+    bytes
+}
+
+/// Makes the checksum at the end right.
+fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let at = bytes.len() - 4;
+    let sum = crc32fast::hash(&bytes[..at]).to_le_bytes();
+    bytes[at..].copy_from_slice(&sum);
+    bytes
+}
+
+/// The index of two files as docwharf 0.1 wrote it at first: without a table, pages with Markdown, and a checksum.
+fn of_format_one(bytes: &[u8]) -> Vec<u8> {
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (files, slots, pairs) = (number(12), number(64), number(68));
+    let records = RECORDS + files * RECORD;
+    let mut old = bytes[..64].to_vec();
+    old[8] = 1;
+    old.extend_from_slice(&bytes[RECORDS..records]);
+    old.extend_from_slice(&bytes[records + slots * 4 + pairs * 8..bytes.len() - 36]);
+    let digest = docwharf::model::digest::Digest::of(&old);
+    old.extend_from_slice(&digest.0);
+    old
+}
+
+#[test]
+fn an_index_of_the_format_before_is_taken_over_with_its_dates() {
+    let host = Host::new();
+    let index = host.file(&id(&host.status()["active"]), "index");
+    let mut wanted = std::fs::read(&index).unwrap();
+    // Nothing but the index knows this date: proving the image would give that of the sealing.
+    wanted[RECORDS + DATE..RECORDS + DATE + 8].copy_from_slice(&1_000_000_000u64.to_le_bytes());
+    let wanted = summed(digested(wanted));
+    let old = of_format_one(&wanted);
+    put_index(&index, &old);
+    // Whoever only reads understands it, and leaves it as it is.
+    let verified = end(&mut host.command(&["store", "verify", "--json"])).expect(0).json();
+    assert!(verified["versions"].as_array().unwrap().iter().all(|version| version["verdict"] == "ok"), "{verified}");
+    assert_eq!(std::fs::read(&index).unwrap(), old);
+    let daemon = host.run();
+    let page = http::get(&daemon.address, "/");
+    assert_eq!(
+        (page.text().as_str(), page.header("last-modified")),
+        ("version two", Some("Sun, 09 Sep 2001 01:46:40 GMT"))
+    );
+    assert_eq!(std::fs::read(&index).unwrap(), wanted);
+    assert_eq!(std::fs::metadata(&index).unwrap().permissions().mode() & 0o777, 0o444);
+    assert!(!host.log().contains("made again"), "{}", host.log());
+}
+
+/// The index with the files of its first two records exchanged, under a checksum that is right.
+fn exchanged(good: &[u8]) -> Vec<u8> {
+    let mut wrong = good.to_vec();
+    let (first, second) = wrong[RECORDS..].split_at_mut(RECORD);
+    // All but where the path is.
+    first[6..].swap_with_slice(&mut second[6..RECORD]);
+    summed(wrong)
+}
+
+#[test]
+fn an_index_that_is_wrong_behind_its_checksum_is_found_out_once_it_is_served_and_made_again() {
+    let host = Host::new();
+    let index = host.file(&id(&host.status()["active"]), "index");
+    let good = std::fs::read(&index).unwrap();
+    put_index(&index, &exchanged(&good));
+    let daemon = host.run();
+    until("the right page is served", || is_served(&daemon, "two"));
+    assert!(host.log().contains("it is made again"), "{}", host.log());
+    assert_eq!(std::fs::read(&index).unwrap(), good);
+    assert_eq!(host.status()["damaged"], Value::Null);
+}
+
+#[test]
+fn an_index_that_is_wrong_behind_its_checksum_beside_a_damaged_image_gives_way_to_the_version_before() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let index = host.file(&two, "index");
+    put_index(&index, &exchanged(&std::fs::read(&index).unwrap()));
+    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
+    let daemon = host.run();
+    until("the version before takes over", || is_served(&daemon, "one"));
+    assert_eq!(host.status()["damagedVersions"], json!([two]));
+    assert!(host.log().contains("is served until it is mended"), "{}", host.log());
+}
+
+#[test]
+fn what_is_served_is_opened_anew_when_its_index_was_found_wrong_by_reading_the_image() {
+    let host = Host::new();
+    let two = id(&host.status()["active"]);
+    let index = host.file(&two, "index");
+    let good = std::fs::read(&index).unwrap();
+    let tag = |daemon: &Daemon| {
+        let page = http::request(&daemon.address, "GET", "/long.html", &["Accept-Encoding: gzip"]);
+        page.header("etag").unwrap().to_owned()
+    };
+    let right = tag(&host.run());
+    // The digests of the content do not tell of this, and so does not the version id.
+    let mut wrong = good.clone();
+    wrong[RECORDS + RECORD + CODED_CRC] ^= 1;
+    put_index(&index, &summed(digested(wrong)));
+    age(&host, &two, 8);
+    let daemon = host.run();
+    until("it is opened anew", || tag(&daemon) == right);
+    assert!(host.log().contains("it is made again"), "{}", host.log());
+    assert_eq!(std::fs::read(&index).unwrap(), good);
+}
+
 #[test]
 fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
     let host = Host { dir: folder() };

@@ -13,8 +13,17 @@ pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Writes `bytes` so that after a crash `dir/name` holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    replace_with(dir, name, bytes, 0o644)
+}
+
+/// The same for what nobody is to write to any more.
+pub fn replace_sealed(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    replace_with(dir, name, bytes, 0o444)
+}
+
+fn replace_with(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
-    if let Err(error) = write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, dir.join(name))) {
+    if let Err(error) = write(&temporary, bytes, mode).and_then(|()| std::fs::rename(&temporary, dir.join(name))) {
         // Half a file on a disk that is full takes the room that the next attempt needs.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
@@ -22,13 +31,13 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     sync_dir(dir)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     // Whoever else may write there must not lead us to another file: what lies under this name goes, nothing is followed.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -39,7 +39,7 @@ use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
-use super::scrub::Rotten;
+use super::scrub::Finding;
 use super::work::{Done, Running, Work, half_the_cores};
 
 /// How often a file in the inbox that may still be growing is looked at.
@@ -127,7 +127,7 @@ enum Woken {
     Time,
     Glance,
     Order(Call),
-    Rotten(Rotten),
+    Found(Finding),
 }
 
 impl Agent {
@@ -193,7 +193,7 @@ impl Agent {
         &mut self,
         mut hangup: Signal,
         mut orders: mpsc::Receiver<Call>,
-        mut rotten: mpsc::Receiver<Rotten>,
+        mut found: mpsc::Receiver<Finding>,
     ) -> Result<(), DaemonError> {
         loop {
             self.begin();
@@ -209,7 +209,7 @@ impl Agent {
                 () = sleep_until(next), if is_idle => Woken::Time,
                 () = sleep_until(glance), if has_glance => Woken::Glance,
                 Some(call) = orders.recv() => Woken::Order(call),
-                Some(rotten) = rotten.recv() => Woken::Rotten(rotten),
+                Some(finding) = found.recv() => Woken::Found(finding),
             };
             match woken {
                 Woken::Hangup => {
@@ -241,7 +241,8 @@ impl Agent {
                 Woken::Time => self.time_has_come(),
                 Woken::Glance => self.look_into_inbox(),
                 Woken::Order(call) => self.order(call).await,
-                Woken::Rotten(rotten) => self.give_up(rotten).await,
+                Woken::Found(Finding::Rotten(rotten)) => self.give_up(rotten).await,
+                Woken::Found(Finding::Index(id)) => self.open_anew(id).await,
             }
         }
     }

@@ -11,6 +11,7 @@ mod earlier;
 mod notify;
 mod orders;
 mod policies;
+mod proof;
 mod publisher;
 mod reload;
 mod scrub;

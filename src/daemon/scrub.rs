@@ -31,6 +31,15 @@ const AGAIN: i64 = 600;
 /// No longer than this without a look at what is due: versions come, and clocks are set.
 const LOOK: Duration = Duration::from_hours(1);
 
+/// What has been found out about a version.
+#[derive(Debug)]
+pub(super) enum Finding {
+    /// It is damaged.
+    Rotten(Rotten),
+    /// Its index is not what it should be, or has just been made again.
+    Index(VersionId),
+}
+
 /// A version whose file is no longer what was sealed.
 #[derive(Debug)]
 pub(super) struct Rotten {
@@ -50,7 +59,7 @@ struct Rounds {
 }
 
 /// Proves what is due for as long as the program runs. A version that is found damaged has been marked when it is told of.
-pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Rotten>) {
+pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Finding>) {
     let mut rounds = Rounds::default();
     let begun = Arc::clone(&writer);
     match spawn_blocking(move || begun.begin_run()).await {
@@ -86,10 +95,16 @@ pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, 
         let was_known = writer.store().is_rotten(id);
         let pause = match one(&writer, id).await {
             Ok(Verdict::Damaged(why)) => {
-                if !was_known && found.send(Rotten { id, why }).await.is_err() {
+                if !was_known && found.send(Finding::Rotten(Rotten { id, why })).await.is_err() {
                     return;
                 }
                 whole
+            }
+            Ok(Verdict::Mended) => {
+                if found.send(Finding::Index(id)).await.is_err() {
+                    return;
+                }
+                AGAIN
             }
             Ok(Verdict::Whole | Verdict::Gone) => AGAIN,
             Err(error) => {

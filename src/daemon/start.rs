@@ -36,8 +36,8 @@ use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::work::half_the_cores;
 use super::{
-    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, runtime, scrub, sockets,
-    urls,
+    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, proof, runtime, scrub,
+    sockets, urls,
 };
 
 /// Orders beyond this many wait at the socket.
@@ -192,9 +192,10 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         config.threads.unwrap_or_else(half_the_cores),
         Arc::clone(&live),
     ));
-    let (rotten, found) = mpsc::channel(1);
+    let (find, found) = mpsc::channel(1);
+    proof::begin(&site, find.clone());
     if let Some(every) = config.scrub {
-        tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, rotten));
+        tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, find));
     }
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
@@ -317,7 +318,7 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
     let stored = writer.store().versions()?;
     let mut shown = None;
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
-        match open::open_doubted(writer, id, &config.intent.effort) {
+        match open::open_quickly(writer, id, &config.intent.effort) {
             Ok(version) => {
                 warn_of(&version);
                 // What readers keep may be from another version, as it was served before this process began.

@@ -1,16 +1,33 @@
 //! The index beside a sealed image: where each file of the site lies in it.
 //!
 //! A cache: anything but a perfect match with its image (length, version id, checksum, bounds) and it is made again by
-//! proving the image. Little-endian: header, records in byte order of their paths, the paths, SHA-256 of all before.
+//! proving the image. Little-endian: header, records in byte order of their paths, the table from paths to files, pages
+//! with the Markdown beside them, the paths, SHA-256 of all before, CRC-32 of all before.
+//!
+//! [`Index::read`] checks what has to be right before anything is answered from it, in a time that nobody waits for: that
+//! no bit has changed since it was written (CRC-32), that it belongs to its image, and every bound. [`Index::prove`] checks
+//! what takes digests: that what was written gives the version id. A start does that once it serves.
+//!
+//! The file is mapped, so a disk may lose a part of it after it was checked. What is read then is some other record or none,
+//! as with an image: no reader of an index panics or goes on for ever, whatever its bytes have become.
+
+use bytes::Bytes;
 
 use crate::model::digest::Digest;
 use crate::model::version::{Manifest, VersionId};
 
+use super::table::{self, EMPTY};
+
 const MAGIC: &[u8; 8] = b"DOCWHARF";
 /// Raised whenever the layout or the meaning of a field changes.
-const FORMAT: u32 = 1;
-const HEADER: usize = 8 + 4 + 4 + 8 + 32 + 8;
+const FORMAT: u32 = 2;
+/// The one before: without table, pages with Markdown and CRC-32. It is taken over.
+const BEFORE: u32 = 1;
+const HEADER_BEFORE: usize = 8 + 4 + 4 + 8 + 32 + 8;
+const HEADER: usize = HEADER_BEFORE + 4 + 4;
 const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
+const SHA256: usize = 32;
+const CRC32: usize = 4;
 
 /// How a file's bytes lie in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +71,12 @@ pub struct IndexFault(&'static str);
 /// An index that has been checked.
 #[derive(Clone)]
 pub struct Index {
-    bytes: Box<[u8]>,
+    bytes: Bytes,
     count: usize,
+    slots: usize,
+    pairs: usize,
+    /// Where the table begins, the pairs behind it, the paths, and what comes after these.
+    at: [usize; 4],
 }
 
 impl std::fmt::Debug for Index {
@@ -66,35 +87,53 @@ impl std::fmt::Debug for Index {
 
 /// Writes the index of an image of `image_len` bytes. `files` are in byte order of their paths.
 pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8> {
-    let paths: usize = files.iter().map(|(path, _)| path.len()).sum();
-    let mut out = Vec::with_capacity(HEADER + files.len() * RECORD + paths + 32);
+    let names: usize = files.iter().map(|(path, _)| path.len()).sum();
+    let paths = || files.iter().map(|&(path, _)| path);
+    let table = table::table(paths());
+    let find = |wanted: &[u8]| files.binary_search_by(|(path, _)| (*path).cmp(wanted)).ok();
+    let pairs = table::beside(paths(), find);
+    let length = HEADER + files.len() * RECORD + table.len() * 4 + pairs.len() * 8 + names + SHA256 + CRC32;
+    let mut out = Vec::with_capacity(length);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT.to_le_bytes());
     out.extend_from_slice(&(files.len() as u32).to_le_bytes());
     out.extend_from_slice(&image_len.to_le_bytes());
     out.extend_from_slice(&id.0.0);
-    out.extend_from_slice(&(paths as u64).to_le_bytes());
+    out.extend_from_slice(&(names as u64).to_le_bytes());
+    out.extend_from_slice(&(table.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
     let mut path_at = 0u32;
     for (path, entry) in files {
-        out.extend_from_slice(&path_at.to_le_bytes());
-        out.extend_from_slice(&(path.len() as u16).to_le_bytes());
-        out.push(u8::from(entry.coding == Coding::Deflate));
-        out.push(entry.spare_bits);
-        out.extend_from_slice(&entry.crc.to_le_bytes());
-        for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()]
-        {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.extend_from_slice(&entry.content.0);
-        out.extend_from_slice(&entry.coded_crc.to_le_bytes());
+        record(&mut out, path_at, path.len(), entry);
         path_at += path.len() as u32;
     }
-    for (path, _) in files {
-        out.extend_from_slice(path);
-    }
-    let check = Digest::of(&out);
-    out.extend_from_slice(&check.0);
+    let words = table.iter().copied().chain(pairs.iter().flat_map(|&(page, file)| [page, file]));
+    words.for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    paths().for_each(|path| out.extend_from_slice(path));
+    let digest = Digest::of(&out);
+    out.extend_from_slice(&digest.0);
+    let check = crc32fast::hash(&out);
+    out.extend_from_slice(&check.to_le_bytes());
     out
+}
+
+fn record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &Entry) {
+    out.extend_from_slice(&path_at.to_le_bytes());
+    out.extend_from_slice(&(path_len as u16).to_le_bytes());
+    out.push(u8::from(entry.coding == Coding::Deflate));
+    out.push(entry.spare_bits);
+    out.extend_from_slice(&entry.crc.to_le_bytes());
+    for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    out.extend_from_slice(&entry.content.0);
+    out.extend_from_slice(&entry.coded_crc.to_le_bytes());
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    let mut word = [0; 2];
+    word.copy_from_slice(&bytes[at..at + 2]);
+    u16::from_le_bytes(word)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -109,51 +148,150 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
+/// The sum of these lengths, each a number and the size of one.
+fn total(parts: &[(usize, usize)]) -> Option<usize> {
+    parts.iter().try_fold(0usize, |sum, &(number, size)| sum.checked_add(number.checked_mul(size)?))
+}
+
+/// Reads a record, whatever it holds.
+fn entry(record: &[u8]) -> Entry {
+    let number = |n: usize| u64_at(record, 12 + n * 8);
+    let mut content = [0; 32];
+    content.copy_from_slice(&record[52..84]);
+    Entry {
+        coding: if record[6] == 1 { Coding::Deflate } else { Coding::Stored },
+        spare_bits: record[7],
+        crc: u32_at(record, 8),
+        offset: number(0),
+        coded_len: number(1),
+        len: number(2),
+        last_header_bit: number(3),
+        modified: number(4).cast_signed(),
+        content: Digest(content),
+        coded_crc: u32_at(record, 84),
+    }
+}
+
+/// Whether these bytes say that they are an index of the format before.
+fn is_of_before(bytes: &[u8]) -> bool {
+    bytes.len() >= HEADER_BEFORE + SHA256 && &bytes[..8] == MAGIC && u32_at(bytes, 8) == BEFORE
+}
+
+/// An index of the format before, if it is whole, in the format of now.
+fn taken_over(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
+    let count = u32_at(bytes, 12) as usize;
+    let names = usize::try_from(u64_at(bytes, 56)).map_err(|_| IndexFault("length"))?;
+    if total(&[(HEADER_BEFORE, 1), (count, RECORD), (names, 1), (SHA256, 1)]) != Some(bytes.len()) {
+        return Err(IndexFault("length"));
+    }
+    let (body, check) = bytes.split_at(bytes.len() - SHA256);
+    if Digest::of(body).0 != check {
+        return Err(IndexFault("checksum"));
+    }
+    if u64_at(bytes, 16) != image_len || bytes[24..56] != id.0.0 {
+        return Err(IndexFault("another image"));
+    }
+    let (records, names) = body[HEADER_BEFORE..].split_at(count * RECORD);
+    let file = |record| {
+        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        let path = at.checked_add(len).and_then(|end| names.get(at..end));
+        Ok((path.ok_or(IndexFault("a path out of bounds"))?, entry(record)))
+    };
+    let files: Vec<(&[u8], Entry)> = records.chunks_exact(RECORD).map(file).collect::<Result<_, _>>()?;
+    if !files.is_sorted_by(|(a, _), (b, _)| a < b) {
+        return Err(IndexFault("order"));
+    }
+    Ok(encode(image_len, id, &files))
+}
+
 impl Index {
-    /// Checks `bytes` against the image they belong to, and themselves against the version id they claim.
-    pub fn decode(bytes: Vec<u8>, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
-        if bytes.len() < HEADER + 32 || &bytes[..8] != MAGIC || u32_at(&bytes, 8) != FORMAT {
+    /// Checks `bytes` against the image they belong to, and themselves against the version id they claim. The format
+    /// before is understood, too; [`Index::bytes`] are of the format of now.
+    pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
+        let bytes = bytes.into();
+        let bytes = if is_of_before(&bytes) { taken_over(&bytes, image_len, id)?.into() } else { bytes };
+        let index = Index::read(bytes, image_len, id)?;
+        index.prove(id)?;
+        Ok(index)
+    }
+
+    /// Checks all that must be right before anything is answered from `bytes`, but for digests: see [`Index::prove`].
+    pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
+        if bytes.len() < HEADER + SHA256 + CRC32 || &bytes[..8] != MAGIC || u32_at(&bytes, 8) != FORMAT {
             return Err(IndexFault("another format"));
         }
         let count = u32_at(&bytes, 12) as usize;
-        let paths = usize::try_from(u64_at(&bytes, 56)).map_err(|_| IndexFault("length"))?;
-        let length = count.checked_mul(RECORD).and_then(|n| n.checked_add(HEADER + 32)?.checked_add(paths));
-        if length != Some(bytes.len()) {
+        let names = usize::try_from(u64_at(&bytes, 56)).map_err(|_| IndexFault("length"))?;
+        let (slots, pairs) = (u32_at(&bytes, 64) as usize, u32_at(&bytes, 68) as usize);
+        let parts = [(HEADER, 1), (count, RECORD), (slots, 4), (pairs, 8), (names, 1), (SHA256, 1), (CRC32, 1)];
+        if total(&parts) != Some(bytes.len()) || slots != table::slots(count) || pairs > count {
             return Err(IndexFault("length"));
         }
-        let body = bytes.len() - 32;
-        if Digest::of(&bytes[..body]).0 != bytes[body..] {
+        let sum_at = bytes.len() - CRC32;
+        if crc32fast::hash(&bytes[..sum_at]) != u32_at(&bytes, sum_at) {
             return Err(IndexFault("checksum"));
         }
         if u64_at(&bytes, 16) != image_len || bytes[24..56] != id.0.0 {
             return Err(IndexFault("another image"));
         }
-        let index = Index { bytes: bytes.into(), count };
-        index.check(image_len, id, paths)?;
+        let table_at = HEADER + count * RECORD;
+        let at = [table_at, table_at + slots * 4, table_at + slots * 4 + pairs * 8, sum_at - SHA256];
+        let index = Index { bytes, count, slots, pairs, at };
+        index.check_bounds(image_len, names)?;
         Ok(index)
     }
 
-    /// Every offset within bounds, paths in order, and the manifest giving the version id.
-    fn check(&self, image_len: u64, id: VersionId, paths: usize) -> Result<(), IndexFault> {
+    fn check_bounds(&self, image_len: u64, names: usize) -> Result<(), IndexFault> {
+        for record in self.bytes[HEADER..self.at[0]].chunks_exact(RECORD) {
+            let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+            if at.checked_add(len).is_none_or(|end| end > names) {
+                return Err(IndexFault("a path out of bounds"));
+            }
+            let (offset, coded_len) = (u64_at(record, 12), u64_at(record, 20));
+            if offset.checked_add(coded_len).is_none_or(|end| end > image_len) {
+                return Err(IndexFault("a file out of bounds"));
+            }
+        }
+        let is_file = |word: &[u8]| (u32_at(word, 0) as usize) < self.count;
+        let is_empty = |word: &[u8]| u32_at(word, 0) == EMPTY;
+        if !self.bytes[self.at[0]..self.at[1]].chunks_exact(4).all(|word| is_file(word) || is_empty(word)) {
+            return Err(IndexFault("a slot out of bounds"));
+        }
+        if !self.bytes[self.at[1]..self.at[2]].chunks_exact(4).all(is_file) {
+            return Err(IndexFault("Markdown out of bounds"));
+        }
+        Ok(())
+    }
+
+    /// Proves that this is the index that was written, and that it was written as it should: its SHA-256, paths in order and
+    /// found, the manifest giving the version id, the Markdown beside its page. Takes some 10 ms for 30,000 files.
+    pub fn prove(&self, id: VersionId) -> Result<(), IndexFault> {
+        if Digest::of(&self.bytes[..self.at[3]]).0 != self.bytes[self.at[3]..self.at[3] + SHA256] {
+            return Err(IndexFault("digest"));
+        }
         let mut manifest = Manifest::default();
         let mut before: Option<&[u8]> = None;
         for i in 0..self.count {
-            let record = self.record(i);
-            let (at, len) = (u32_at(record, 0) as usize, usize::from(record[4]) | usize::from(record[5]) << 8);
-            if at.checked_add(len).is_none_or(|end| end > paths) {
-                return Err(IndexFault("a path out of bounds"));
-            }
             let (path, entry) = (self.path(i), self.entry(i));
-            if entry.offset.checked_add(entry.coded_len).is_none_or(|end| end > image_len) {
-                return Err(IndexFault("a file out of bounds"));
-            }
             if before.is_some_and(|b| b >= path) {
                 return Err(IndexFault("order"));
+            }
+            if self.find(path) != Some(i) {
+                return Err(IndexFault("a path that is not found"));
             }
             before = Some(path);
             manifest.add(&entry.content, entry.len, path);
         }
-        if manifest.id() == id { Ok(()) } else { Err(IndexFault("version id")) }
+        if manifest.id() != id {
+            return Err(IndexFault("version id"));
+        }
+        let pairs = table::beside((0..self.count).map(|i| self.path(i)), |path| self.find(path));
+        if (0..self.pairs).map(|i| self.pair(i)).eq(pairs) { Ok(()) } else { Err(IndexFault("Markdown")) }
+    }
+
+    /// What lies in the file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// Number of files.
@@ -173,55 +311,64 @@ impl Index {
     /// The path of file `i`, below [`Index::len`].
     pub fn path(&self, i: usize) -> &[u8] {
         let record = self.record(i);
-        let start = HEADER + self.count * RECORD + u32_at(record, 0) as usize;
-        &self.bytes[start..start + (usize::from(record[4]) | usize::from(record[5]) << 8)]
+        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        self.bytes[self.at[2]..self.at[3]].get(at..at.saturating_add(len)).unwrap_or_default()
     }
 
     /// The record of file `i`, below [`Index::len`].
     pub fn entry(&self, i: usize) -> Entry {
-        let record = self.record(i);
-        let number = |n: usize| u64_at(record, 12 + n * 8);
-        let mut content = [0; 32];
-        content.copy_from_slice(&record[52..84]);
-        Entry {
-            coding: if record[6] == 1 { Coding::Deflate } else { Coding::Stored },
-            spare_bits: record[7],
-            crc: u32_at(record, 8),
-            offset: number(0),
-            coded_len: number(1),
-            len: number(2),
-            last_header_bit: number(3),
-            modified: number(4).cast_signed(),
-            content: Digest(content),
-            coded_crc: u32_at(record, 84),
-        }
+        entry(self.record(i))
     }
 
     /// The number of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<usize> {
-        let at = self.place_of(path);
-        (at < self.count && self.path(at) == path).then_some(at)
+        let table = &self.bytes[self.at[0]..self.at[1]];
+        let mut slot = table::first_slot(path, self.slots);
+        for _ in 0..self.slots {
+            let file = u32_at(table, slot * 4);
+            if file == EMPTY {
+                return None;
+            }
+            let file = file as usize;
+            if file < self.count && self.path(file) == path {
+                return Some(file);
+            }
+            slot = (slot + 1) & (self.slots - 1);
+        }
+        None
+    }
+
+    /// The number of the Markdown that says the same as the page with this number.
+    pub fn markdown(&self, page: usize) -> Option<usize> {
+        let at = partition(self.pairs, |i| (self.pair(i).0 as usize) < page);
+        let (of, file) = (at < self.pairs).then(|| self.pair(at))?;
+        (of as usize == page && (file as usize) < self.count).then_some(file as usize)
+    }
+
+    fn pair(&self, i: usize) -> (u32, u32) {
+        let at = self.at[1] + i * 8;
+        (u32_at(&self.bytes, at), u32_at(&self.bytes, at + 4))
     }
 
     /// The first path, in byte order, that is not before this one.
     pub fn first_from(&self, path: &[u8]) -> Option<&[u8]> {
-        let at = self.place_of(path);
+        let at = partition(self.count, |i| self.path(i) < path);
         (at < self.count).then(|| self.path(at))
     }
+}
 
-    /// How many paths are before this one.
-    fn place_of(&self, path: &[u8]) -> usize {
-        let (mut low, mut high) = (0, self.count);
-        while low < high {
-            let middle = low.midpoint(high);
-            if self.path(middle) < path {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
+/// The first number below `len` of which this is not so, or `len`; it is so of all before and of none after.
+fn partition(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = low.midpoint(high);
+        if is_before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
-        low
     }
+    low
 }
 
 #[cfg(test)]
@@ -242,7 +389,7 @@ mod tests {
             modified: -5,
         };
         let mut manifest = Manifest::default();
-        let files: Vec<(&[u8], Entry)> = vec![(b"a", entry(0)), (b"a/b", entry(5)), (b"b", entry(10))];
+        let files: Vec<(&[u8], Entry)> = vec![(b"a.html", entry(0)), (b"a.md", entry(5)), (b"b", entry(10))];
         for (path, entry) in &files {
             manifest.add(&entry.content, entry.len, path);
         }
@@ -254,27 +401,116 @@ mod tests {
     fn what_was_written_is_found() {
         let (bytes, id) = sample();
         let index = Index::decode(bytes, 15, id).unwrap();
-        assert_eq!(index.find(b"a/b"), Some(1));
-        assert_eq!(index.find(b"a/"), None);
         assert_eq!(
-            (index.first_from(b"a/"), index.first_from(b"b"), index.first_from(b"c")),
-            (Some(&b"a/b"[..]), Some(&b"b"[..]), None)
+            [&b"a.html"[..], b"a.md", b"b", b"a."].map(|path| index.find(path)),
+            [Some(0), Some(1), Some(2), None]
         );
+        assert_eq!(
+            (index.first_from(b"a.i"), index.first_from(b"b"), index.first_from(b"c")),
+            (Some(&b"a.md"[..]), Some(&b"b"[..]), None)
+        );
+        assert_eq!([0, 1, 2].map(|page| index.markdown(page)), [Some(1), None, None]);
         assert_eq!((index.path(2), index.entry(2).offset, index.entry(2).modified), (&b"b"[..], 10, -5));
     }
 
     #[test]
     fn any_flipped_bit_and_any_other_length_is_noticed() {
         let (bytes, id) = sample();
+        // Before anything is answered from it.
+        let read = |bytes: &[u8], len, id| Index::read(Bytes::copy_from_slice(bytes), len, id);
+        assert!(read(&bytes, 15, id).is_ok());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(Index::decode(wrong, 15, id).is_err(), "bit {bit}");
+            assert!(read(&wrong, 15, id).is_err() && Index::decode(wrong, 15, id).is_err(), "bit {bit}");
         }
         for cut in 0..bytes.len() {
+            assert!(read(&bytes[..cut], 15, id).is_err(), "cut at {cut}");
             assert!(Index::decode(bytes[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
         }
-        assert!(Index::decode(bytes.clone(), 14, id).is_err());
-        assert!(Index::decode(bytes, 15, VersionId(Digest::of(b"other"))).is_err());
+        let other = VersionId(Digest::of(b"other"));
+        assert!(read(&bytes, 14, id).is_err() && read(&bytes, 15, other).is_err());
+        assert!(Index::decode(bytes.clone(), 14, id).is_err() && Index::decode(bytes, 15, other).is_err());
+    }
+
+    /// With the checksum that is right for what has been changed.
+    fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let sum_at = bytes.len() - CRC32;
+        let sum = crc32fast::hash(&bytes[..sum_at]);
+        bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_checksum_that_fits_the_damage_does_not_hide_it() {
+        let (bytes, id) = sample();
+        for bit in 0..(bytes.len() - CRC32) * 8 {
+            let mut wrong = bytes.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            let wrong = summed(wrong);
+            assert!(Index::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
+            // What passes the first look is within its bounds.
+            if let Ok(index) = Index::read(wrong.into(), 15, id) {
+                for file in 0..index.len() {
+                    let entry = index.entry(file);
+                    assert!(entry.offset + entry.coded_len <= 15, "bit {bit}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_a_disk_makes_of_it_after_it_was_checked_nobody_panics_or_waits() {
+        let (bytes, id) = sample();
+        let good = Index::decode(bytes.clone(), 15, id).unwrap();
+        let ask = |bytes: Vec<u8>| {
+            let index = Index { bytes: bytes.into(), ..good.clone() };
+            for file in 0..index.len() {
+                let _ = (index.path(file), index.entry(file), index.markdown(file));
+            }
+            let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_from(path)));
+            assert!(missing.iter().all(|(file, _)| file.is_none_or(|file| file < index.len())));
+            let _ = index.prove(id);
+        };
+        for bit in 0..bytes.len() * 8 {
+            let mut wrong = bytes.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            ask(wrong);
+        }
+        ask(vec![0; bytes.len()]);
+        ask(vec![0xff; bytes.len()]);
+        // A table without an empty slot.
+        let mut full = bytes.clone();
+        full[good.at[0]..good.at[1]].fill(0);
+        ask(full);
+    }
+
+    /// The same files as an index of the format before has them.
+    fn of_before(bytes: &[u8]) -> Vec<u8> {
+        let index = Index::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
+        let mut old = bytes[..HEADER_BEFORE].to_vec();
+        old[8..12].copy_from_slice(&BEFORE.to_le_bytes());
+        old.extend_from_slice(&bytes[HEADER..index.at[0]]);
+        old.extend_from_slice(&bytes[index.at[2]..index.at[3]]);
+        let digest = Digest::of(&old);
+        old.extend_from_slice(&digest.0);
+        old
+    }
+
+    #[test]
+    fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
+        let (bytes, id) = sample();
+        let old = of_before(&bytes);
+        assert!(Index::read(Bytes::from(old.clone()), 15, id).is_err(), "only after it has been taken over");
+        assert_eq!(Index::decode(old.clone(), 15, id).unwrap().bytes(), bytes);
+        assert!(Index::decode(old.clone(), 14, id).is_err());
+        for bit in 0..old.len() * 8 {
+            let mut wrong = old.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(Index::decode(wrong, 15, id).is_err(), "bit {bit}");
+        }
+        for cut in 0..old.len() {
+            assert!(Index::decode(old[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
+        }
     }
 }

@@ -1,9 +1,10 @@
-//! A sealed image in memory: the only place with `unsafe`.
+//! A sealed image and its index in memory: the only place with `unsafe`.
 //!
 //! The rules that make it sound: the file is opened read-only, its length is known, nobody truncates or writes it again
 //! (it is mode 0444, and docwharf deletes by unlink only), and it stays open with a shared `flock` for as long as it is
-//! mapped, so that pruning passes by. Where those rules cannot be relied on (network and user-space file systems,
-//! removable media) the file is read into an anonymous memory file that nobody else knows.
+//! mapped, so that pruning passes by. An index is under the same rules, but for the lease: it goes with its image, and is
+//! replaced by rename only. Where those rules cannot be relied on (network and user-space file systems, removable media)
+//! the file is read into an anonymous memory file that nobody else knows.
 //!
 //! If the disk loses a page all the same, the kernel sends SIGBUS. The handler marks the version in a file opened
 //! before, writes one line and ends with 8; the next start verifies that version in full.
@@ -17,14 +18,14 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once};
 
 use bytes::Bytes;
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 
 use crate::model::version::VersionId;
 
 /// Maps of other servers may come and go while a response is still being sent, so a few are registered at once; one
 /// more is simply not told apart in the handler's message.
-const SLOTS: usize = 32;
+const SLOTS: usize = 64;
 
 struct Slot {
     start: AtomicUsize,
@@ -43,7 +44,7 @@ static SUSPECT: AtomicI32 = AtomicI32::new(-1);
 struct Mapped {
     map: Mmap,
     slot: Option<usize>,
-    _lease: File,
+    _lease: Option<File>,
 }
 
 impl AsRef<[u8]> for Mapped {
@@ -68,8 +69,25 @@ pub fn map(file: File, id: VersionId) -> io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
+    mapped(&file, &MmapOptions::new(), id, Some(lease))
+}
+
+/// Maps the index at `path`, which is read from its begin to its end next. What is no regular file is read.
+pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
+    let mut file = File::open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() == 0 {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return Ok(bytes.into());
+    }
+    let file = if may_change(&file)? { in_memory(&file)? } else { file };
+    mapped(&file, MmapOptions::new().populate(), id, None)
+}
+
+fn mapped(file: &File, options: &MmapOptions, id: VersionId, lease: Option<File>) -> io::Result<Bytes> {
     // SAFETY: the rules at the top of this module.
-    let map = unsafe { Mmap::map(&file)? };
+    let map = unsafe { options.map(file)? };
     let slot = register(map.as_ptr_range(), id);
     Ok(Bytes::from_owner(Mapped { map, slot, _lease: lease }))
 }

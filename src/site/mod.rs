@@ -13,5 +13,6 @@ pub mod mapping;
 pub mod outside;
 pub mod rules;
 pub mod sealed;
+mod table;
 pub mod tree;
 pub mod types;

@@ -1,16 +1,14 @@
-//! A version ready to be read: its bytes, its index, and a table from path to file that is built once.
+//! A version ready to be read: its bytes and its index.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use bytes::Bytes;
 
 use crate::base::chain::OneLine;
-use crate::model::site_path::is_page;
 use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
-use super::index::{Coding, Entry, Index};
+use super::index::{Coding, Entry, Index, IndexFault};
 use super::lookup::{Files, Slashes};
 use super::rules::{Draft, Rules, docs_json, hosting};
 use super::types::{self, CacheClass};
@@ -22,7 +20,6 @@ pub struct Sealed {
     pub id: VersionId,
     image: Bytes,
     index: Index,
-    table: Vec<u32>,
     /// The number of the site's `404.html`.
     pub not_found: Option<usize>,
     /// What `slashes = "auto"` means for this site.
@@ -32,11 +29,7 @@ pub struct Sealed {
     /// The site's `llms.txt`, its index for assistants.
     pub llms: Option<usize>,
     rules: Rules,
-    /// Markdown by the page that it says the same as.
-    markdown: HashMap<u32, u32>,
 }
-
-const EMPTY: u32 = u32::MAX;
 
 /// A larger `_redirects` or `_headers`, in bytes, is not read.
 const RULES_FILE: u64 = 2_000_000;
@@ -46,23 +39,12 @@ const DOCS_JSON: u64 = 8_000_000;
 impl Sealed {
     /// Joins an image with the index that was checked against it.
     pub fn new(id: VersionId, image: Bytes, index: Index) -> Sealed {
-        let mut table = vec![EMPTY; (index.len() * 2).next_power_of_two().max(2)];
-        let mask = table.len() - 1;
-        let mut is_next = false;
-        for i in 0..index.len() {
-            let path = index.path(i);
-            is_next |= path.starts_with(b"_next/");
-            let mut slot = hash(path) & mask;
-            while table[slot] != EMPTY {
-                slot = (slot + 1) & mask;
-            }
-            table[slot] = i as u32;
-        }
+        let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
         let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
         let llms = index.find(b"llms.txt");
-        let (rules, markdown) = (Rules::default(), beside(&index));
-        let mut sealed = Sealed { id, image, index, table, not_found, auto_slashes, is_next, llms, rules, markdown };
+        let rules = Rules::default();
+        let mut sealed = Sealed { id, image, index, not_found, auto_slashes, is_next, llms, rules };
         sealed.rules = Rules::new(sealed.draft());
         sealed
     }
@@ -111,6 +93,11 @@ impl Sealed {
         &self.index
     }
 
+    /// Proves the index, if it has only been read.
+    pub fn prove_index(&self) -> Result<(), IndexFault> {
+        self.index.prove(self.id)
+    }
+
     /// The record of a file.
     pub fn entry(&self, file: usize) -> Entry {
         self.index.entry(file)
@@ -118,8 +105,10 @@ impl Sealed {
 
     /// A file's bytes as they lie in the image, without a copy.
     pub fn coded(&self, entry: &Entry) -> Bytes {
-        // The index was checked against the image's length when it was read.
-        self.image.slice(entry.offset as usize..(entry.offset + entry.coded_len) as usize)
+        // The index was checked against the image's length when it was read. If a disk has lost a part of it since then,
+        // there is too little to send, and the connection breaks off.
+        let end = entry.offset.checked_add(entry.coded_len).filter(|&end| end <= self.image.len() as u64);
+        end.map_or_else(Bytes::new, |end| self.image.slice(entry.offset as usize..end as usize))
     }
 
     /// The whole content of a file, decoded if need be; meant for small ones.
@@ -153,18 +142,7 @@ impl Files for Sealed {
     }
 
     fn find(&self, path: &[u8]) -> Option<usize> {
-        let mask = self.table.len() - 1;
-        let mut slot = hash(path) & mask;
-        loop {
-            let file = self.table[slot];
-            if file == EMPTY {
-                return None;
-            }
-            if self.index.path(file as usize) == path {
-                return Some(file as usize);
-            }
-            slot = (slot + 1) & mask;
-        }
+        self.index.find(path)
     }
 
     fn rules(&self) -> &Rules {
@@ -172,41 +150,6 @@ impl Files for Sealed {
     }
 
     fn markdown(&self, page: usize) -> Option<usize> {
-        self.markdown.get(&u32::try_from(page).ok()?).map(|&file| file as usize)
+        self.index.markdown(page)
     }
-}
-
-/// Finds the pages beside which Markdown lies: `x.md`, `x.html.md` or `x/index.md` for a page `x.html` or
-/// `x/index.html`. Where there are several, the first of these counts.
-fn beside(index: &Index) -> HashMap<u32, u32> {
-    let mut found: HashMap<u32, (usize, u32)> = HashMap::new();
-    for file in 0..index.len() {
-        let Some(stem) = index.path(file).strip_suffix(b".md") else { continue };
-        let page = |name: &[u8]| index.find(name).filter(|_| is_page(name));
-        let joined = |end: &[u8]| page(&[stem, end].concat());
-        // The shorter a name, the more it is meant for everybody.
-        let (rank, page) = if let Some(page) = page(stem) {
-            (1, page)
-        } else if let Some(page) = joined(b".html").or_else(|| joined(b"/index.html")) {
-            (if stem.ends_with(b"/index") { 2 } else { 0 }, page)
-        } else if let Some(page) = stem.strip_suffix(b"/index").and_then(|stem| page(&[stem, b".html"].concat())) {
-            (3, page)
-        } else {
-            continue;
-        };
-        let entry = found.entry(page as u32).or_insert((rank, file as u32));
-        if rank < entry.0 {
-            *entry = (rank, file as u32);
-        }
-    }
-    found.into_iter().map(|(page, (_, file))| (page, file)).collect()
-}
-
-/// FNV-1a. The table is sealed with the site, so no request can make its chains longer.
-fn hash(path: &[u8]) -> usize {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    for &byte in path {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    (hash ^ hash >> 32) as usize
 }

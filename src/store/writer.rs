@@ -221,7 +221,7 @@ impl Writer {
     /// Replaces the index of a version in place, as a whole.
     pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
         let dir = self.store.version_dir(id);
-        durable::replace(&dir, INDEX, index).map_err(StoreError::io("write the index in", &dir))
+        durable::replace_sealed(&dir, INDEX, index).map_err(StoreError::io("write the index in", &dir))
     }
 }
 

@@ -31,6 +31,8 @@ const REST: Duration = Duration::from_millis(20);
 pub enum Verdict {
     /// Every byte is what it was.
     Whole,
+    /// The same, with an index that was not: it has been made again, and who has the version open should open it anew.
+    Mended,
     /// It is not, and why.
     Damaged(String),
     /// It is there no more, or somebody has replaced it meanwhile.
@@ -42,7 +44,7 @@ pub enum Verdict {
 pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     let verdict = judge(writer, id)?;
     let kept = match &verdict {
-        Verdict::Whole => writer.clear_suspect(id).and_then(|()| writer.note_proved(id)),
+        Verdict::Whole | Verdict::Mended => writer.clear_suspect(id).and_then(|()| writer.note_proved(id)),
         Verdict::Damaged(_) => writer.mark_suspect(id),
         Verdict::Gone => Ok(()),
     };
@@ -69,14 +71,16 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     // What is in memory is what was read before; what is asked for is what the disk has. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
     let proven = verify_slowly(image, &path, &mut pace());
+    let mut whole = Verdict::Whole;
     let damage = match proven {
         Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
         Ok(proven) if fits(store, &proven) => None,
         Ok(_) => {
-            // Nothing is lost with an index: it can be made again, and the one that is served is in memory.
+            // Nothing is lost with an index: it can be made again.
             tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
             let effort = Effort { threads: 1, ..Effort::new(Limits::default()) };
             open::open(writer, id, &effort, true).map_err(io::Error::other)?;
+            whole = Verdict::Mended;
             None
         }
         Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
@@ -87,7 +91,7 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     Ok(match damage {
         _ if !still => Verdict::Gone,
         Some(why) => Verdict::Damaged(why),
-        None => Verdict::Whole,
+        None => whole,
     })
 }
 

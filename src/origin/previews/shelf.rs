@@ -169,7 +169,8 @@ impl Shelf {
         let path = dir.join(IMAGE);
         let image = File::open(&path).map_err(io_error("open", &path))?;
         let metadata = image.metadata().map_err(io_error("look at", &path))?;
-        let known = fs::read(dir.join(INDEX)).ok().and_then(|bytes| Index::decode(bytes, metadata.len(), version).ok());
+        let stored = mapping::open_index(&dir.join(INDEX), version).unwrap_or_default();
+        let known = Index::decode(stored.clone(), metadata.len(), version).ok();
         let index = if let Some(index) = known {
             index
         } else {
@@ -181,12 +182,14 @@ impl Shelf {
             let modified = metadata.modified().map_err(io_error("look at", &path))?;
             date(&mut proven, unix_seconds(modified), None);
             let bytes = proven.index(metadata.len());
-            // A cache: whoever cannot write it serves all the same.
-            if let Err(error) = durable::replace(&dir, INDEX, &bytes) {
-                tracing::warn!("cannot write the index in {}: {error}", dir.display());
-            }
             Index::decode(bytes, metadata.len(), version).map_err(io::Error::other).map_err(io_error("open", &dir))?
         };
+        // Made again, or of the format before. A cache: whoever cannot write it serves all the same.
+        if stored != index.bytes()
+            && let Err(error) = durable::replace_sealed(&dir, INDEX, index.bytes())
+        {
+            tracing::warn!("cannot write the index in {}: {error}", dir.display());
+        }
         let image = mapping::map(image, version).map_err(io_error("map", &path))?;
         Ok(Sealed::new(version, image, index))
     }

@@ -1,0 +1,160 @@
+//! What benchmarks against other tools have in common: interleaved rounds of shell commands under GNU time, and ratios to the
+//! best of the others.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// One run of a command, as GNU time saw it.
+#[derive(Debug, Clone, Copy)]
+pub struct Run {
+    pub wall: f64,
+    pub cpu: f64,
+    pub peak_kib: f64,
+    pub written_mb: f64,
+}
+
+struct Contender {
+    name: &'static str,
+    /// A command of bash; `$A` is the archive, `$D` a new folder.
+    command: String,
+    runs: Vec<Run>,
+}
+
+pub fn measure(command: &str, archive: &str, folder: &Path) -> Run {
+    std::fs::create_dir_all(folder).expect("the scratch folder can be written");
+    let report = folder.with_extension("time");
+    let begun = Instant::now();
+    let status = Command::new("time")
+        .args(["-q", "-f", "%U %S %M %O", "-o"])
+        .arg(&report)
+        .args(["bash", "-o", "pipefail", "-ec", command])
+        .env("A", archive)
+        .env("D", folder)
+        .stdout(Stdio::null())
+        .status()
+        .expect("GNU time is installed");
+    let wall = begun.elapsed().as_secs_f64();
+    assert!(status.success(), "failed: {command}");
+    let text = std::fs::read_to_string(&report).expect("GNU time wrote its report");
+    let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
+    Run { wall, cpu: numbers[0] + numbers[1], peak_kib: numbers[2], written_mb: numbers[3] * 512.0 / 1e6 }
+}
+
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+impl Contender {
+    fn of(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+        median(self.runs.iter().map(figure).collect())
+    }
+}
+
+/// Each run starts when the disk has nothing left to do for the one before, journal included.
+pub fn quiet_disk() {
+    let _ = Command::new("sync").status();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+}
+
+pub fn installed(program: &str) -> bool {
+    Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+pub fn first_line(command: &str) -> String {
+    let output = Command::new("sh").args(["-c", command]).output().expect("sh runs");
+    String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
+}
+
+/// Runs a command of ours and those of others, named after the programs they need, on `archive` of `size` bytes, and prints
+/// a table and ratios.
+pub fn compare(
+    title: &str,
+    archive: &str,
+    size: u64,
+    scratch: &Path,
+    rounds: usize,
+    ours: (&'static str, &str),
+    peers: &[(&'static str, &str)],
+) {
+    let mut contenders = vec![Contender { name: ours.0, command: ours.1.to_owned(), runs: Vec::new() }];
+    for &(name, command) in peers {
+        if installed(name) {
+            contenders.push(Contender { name, command: format!("{command} && sync -f \"$D\""), runs: Vec::new() });
+        } else {
+            println!("{name} is not installed: left out");
+        }
+    }
+    let place = title.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    for round in 0..=rounds {
+        for (n, contender) in contenders.iter_mut().enumerate() {
+            quiet_disk();
+            let folder = scratch.join(format!("{place}-{n}-{round}"));
+            let run = measure(&contender.command, archive, &folder);
+            if round > 0 {
+                contender.runs.push(run); // the first warms the page cache
+            }
+        }
+    }
+    let size = size as f64 / 1e6;
+    println!("\n## {title} ({size:.1} MB), medians of {rounds} rounds\n");
+    println!("| | wall s | CPU s | peak MiB | written MB |");
+    println!("|---|---|---|---|---|");
+    for contender in &contenders {
+        println!(
+            "| {} | {:.2} | {:.2} | {:.0} | {:.1} |",
+            contender.name,
+            contender.of(|r| r.wall),
+            contender.of(|r| r.cpu),
+            contender.of(|r| r.peak_kib) / 1024.0,
+            contender.of(|r| r.written_mb)
+        );
+    }
+    let (ours, peers) = contenders.split_first().expect("docwharf is the first");
+    let best = peers.iter().min_by(|a, b| a.of(|r| r.wall).total_cmp(&b.of(|r| r.wall)));
+    if let Some(best) = best {
+        let ratios: Vec<f64> = ours.runs.iter().zip(&best.runs).map(|(a, b)| a.wall / b.wall).collect();
+        let worst = ratios.iter().copied().fold(0.0, f64::max);
+        // The fastest single run of any peer, for the strictest reading.
+        let fastest = peers.iter().flat_map(|p| &p.runs).map(|r| r.wall).fold(f64::INFINITY, f64::min);
+        println!(
+            "\nratio to the best peer ({}): median {:.2}, worst round {worst:.2}; to the fastest run of any: {:.2}; \
+             written over archive: {:.3}",
+            best.name,
+            median(ratios),
+            ours.of(|r| r.wall) / fastest,
+            ours.of(|r| r.written_mb) / size
+        );
+    }
+}
+
+/// What was typed.
+pub struct Arguments {
+    pub folder: PathBuf,
+    pub rounds: usize,
+}
+
+/// `FOLDER [--rounds N]`; none without a folder, after saying what is missing.
+pub fn arguments(bench: &str) -> Option<Arguments> {
+    let mut rounds = 3;
+    let mut folder: Option<PathBuf> = None;
+    let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");
+    while let Some(argument) = arguments.next() {
+        if argument == "--rounds" {
+            rounds = arguments.next().and_then(|n| n.parse().ok()).expect("--rounds takes a number");
+        } else {
+            folder = Some(PathBuf::from(argument));
+        }
+    }
+    let Some(folder) = folder else {
+        println!("usage: cargo bench --bench {bench} -- FOLDER [--rounds N]; FOLDER holds site.zip and site.tar.gz");
+        return None;
+    };
+    // cargo starts benches in the package's folder.
+    Some(Arguments { folder: std::path::absolute(folder).expect("a path"), rounds })
+}
