@@ -1,0 +1,127 @@
+//! docwharf against the servers that people would otherwise use: CPU a request, requests a second, latency, memory,
+//! start and swap, each answer checked first.
+//!
+//! `cargo bench --bench serve -- SITE…`, where a SITE is a folder with `html/` and `site.zip` (`.ci/extra corpus` makes
+//! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds are
+//! interleaved. BENCHMARKS.md says what is compared, and how.
+
+#[path = "serve/check.rs"]
+mod check;
+#[path = "serve/field.rs"]
+mod field;
+#[path = "serve/http.rs"]
+mod http;
+#[path = "serve/load.rs"]
+mod load;
+#[path = "serve/machine.rs"]
+mod machine;
+#[path = "serve/measure.rs"]
+mod measure;
+#[path = "serve/options.rs"]
+mod options;
+#[path = "serve/ours.rs"]
+mod ours;
+#[path = "serve/peers.rs"]
+mod peers;
+#[path = "serve/process.rs"]
+mod process;
+#[path = "serve/rows.rs"]
+mod rows;
+#[path = "serve/site.rs"]
+mod site;
+#[path = "serve/stats.rs"]
+mod stats;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+
+use options::Options;
+use site::Site;
+
+/// Results are kept so far: what is not measured again stays.
+fn kept(path: &Path) -> Value {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    serde_json::from_str(&text).ok().filter(Value::is_object).unwrap_or_else(|| json!({}))
+}
+
+fn merge(results: &mut Value, key: &str, new: Value) {
+    if let (Some(old), Value::Object(new)) = (results[key].as_object_mut(), &new) {
+        old.extend(new.clone());
+    } else {
+        results[key] = new;
+    }
+}
+
+fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
+    let scratch = tempfile::Builder::new().prefix("serve-").tempdir_in(&options.out);
+    let scratch = scratch.map_err(|error| format!("cannot write to {}: {error}", options.out.display()))?;
+    let path = options.out.join(format!("serve-{}.json", site.name));
+    let mut results = kept(&path);
+    let field = field::set_up(options, site, scratch.path())?;
+    let versions: Map<String, Value> = field.iter().map(|one| (one.name.to_owned(), json!(one.version))).collect();
+    results["site"] = json!({
+        "name": site.name, "files": site.files, "hot": [site.hot.path, site.hot.size],
+        "asset": [site.asset.path, site.asset.size], "random": [site.random.len(), site.mean_of_random()],
+    });
+    results["machine"] = machine::describe(pinned);
+    results["date"] = json!(machine::today());
+    merge(&mut results, "versions", Value::Object(versions));
+    if !options.rows.is_empty() {
+        let rows = measure::rows(options, site, &field)?;
+        merge(&mut results, "rows", rows);
+        results["settings"] = json!({ "rounds": options.rounds, "seconds": options.seconds });
+    }
+    let text = serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?;
+    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    print(&results);
+    Ok(())
+}
+
+fn print(results: &Value) {
+    for (row, servers) in results["rows"].as_object().into_iter().flatten() {
+        println!("\n{row}");
+        for (name, cell) in servers.as_object().into_iter().flatten() {
+            let of = |key: &str| {
+                stats::median(&cell[key].as_array().into_iter().flatten().filter_map(Value::as_f64).collect::<Vec<_>>())
+            };
+            println!(
+                "  {name:20} {:8.2} us {:9.0}/s p50 {:7.0} p99 {:7.0}",
+                of("cpu_us"),
+                of("rate"),
+                of("p50_us"),
+                of("p99_us")
+            );
+        }
+    }
+}
+
+fn work(mut options: Options) -> Result<(), String> {
+    // cargo starts benches in the package's folder.
+    std::fs::create_dir_all(&options.out).map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
+    options.out = std::path::absolute(&options.out).map_err(|error| error.to_string())?;
+    options.program = std::path::absolute(&options.program).map_err(|error| error.to_string())?;
+    // Copying them for the peers takes all cores.
+    let sites = options.sites.iter().map(|folder| Site::open(folder, &options.out)).collect::<Result<Vec<_>, _>>()?;
+    let pinned = process::can_pin();
+    if pinned {
+        process::pin_the_load()?;
+    } else {
+        eprintln!("one core: servers and load share it, so this compares, but does not say how fast they are");
+    }
+    for site in &sites {
+        measure(&options, site, pinned)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let known: Vec<&str> = peers::PEERS.iter().map(|peer| peer.name).collect();
+    let done = Options::parse(std::env::args().skip(1), &known).and_then(work);
+    if let Err(why) = done {
+        eprintln!("serve: {why}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
