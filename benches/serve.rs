@@ -17,6 +17,8 @@ mod load;
 mod machine;
 #[path = "serve/measure.rs"]
 mod measure;
+#[path = "serve/memory.rs"]
+mod memory;
 #[path = "serve/options.rs"]
 mod options;
 #[path = "serve/ours.rs"]
@@ -29,8 +31,12 @@ mod process;
 mod rows;
 #[path = "serve/site.rs"]
 mod site;
+#[path = "serve/start.rs"]
+mod start;
 #[path = "serve/stats.rs"]
 mod stats;
+#[path = "serve/swap.rs"]
+mod swap;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -73,6 +79,13 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
         merge(&mut results, "rows", rows);
         results["settings"] = json!({ "rounds": options.rounds, "seconds": options.seconds });
     }
+    for part in &options.parts {
+        results[*part] = match *part {
+            "start" => start::start(options, site, &field)?,
+            "swap" => swap::swap(options, site, scratch.path())?,
+            _ => memory::memory(options, site, &field)?,
+        };
+    }
     let text = serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?;
     std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     print(&results);
@@ -104,9 +117,10 @@ fn work(mut options: Options) -> Result<(), String> {
     options.program = std::path::absolute(&options.program).map_err(|error| error.to_string())?;
     // Copying them for the peers takes all cores.
     let sites = options.sites.iter().map(|folder| Site::open(folder, &options.out)).collect::<Result<Vec<_>, _>>()?;
+    process::allow_many_files();
     let pinned = process::can_pin();
     if pinned {
-        process::pin_the_load()?;
+        process::pin(process::LOAD_CORE)?;
     } else {
         eprintln!("one core: servers and load share it, so this compares, but does not say how fast they are");
     }

@@ -132,6 +132,12 @@ impl Client {
         self.more().is_ok_and(|read| read == 0)
     }
 
+    /// Whether neither side has ended it.
+    pub(crate) fn is_open(&self) -> bool {
+        let looked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
+        matches!(looked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
     /// Nothing more came by itself: what an answer that must have no body would be followed by.
     pub(crate) fn is_silent(&self) -> bool {
         let looked = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));

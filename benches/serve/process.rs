@@ -5,28 +5,43 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
 /// What `/proc` counts in, on every Linux that docwharf is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Where servers and load run: different cores if there are two.
-pub(crate) const SERVER_CORE: &str = "0";
+pub(crate) const SERVER_CORE: usize = 0;
 pub(crate) const LOAD_CORE: usize = 1;
 
-/// Whether this machine has a core for the servers and one for the load.
+/// Whether this machine has a core for the servers and one for the load. Asked before this program moves to one.
 pub(crate) fn can_pin() -> bool {
-    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > LOAD_CORE)
+    static CAN: OnceLock<bool> = OnceLock::new();
+    *CAN.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > LOAD_CORE))
 }
 
-/// Moves this program to the load's core, and with it all that it starts and does not move elsewhere.
-pub(crate) fn pin_the_load() -> Result<(), String> {
+/// Moves this thread to a core, and with it all that it starts from now on.
+pub(crate) fn pin(core: usize) -> Result<(), String> {
     let mut cores = rustix::thread::CpuSet::new();
-    cores.set(LOAD_CORE);
-    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| format!("cannot move to core {LOAD_CORE}: {error}"))
+    cores.set(core);
+    rustix::thread::sched_setaffinity(None, &cores).map_err(|error| format!("cannot move to core {core}: {error}"))
 }
+
+/// Room for ten thousand connections, here and in all that is started from here.
+pub(crate) fn allow_many_files() {
+    let wanted = Rlimit { current: Some(MANY_FILES), maximum: Some(MANY_FILES) };
+    if getrlimit(Resource::Nofile).maximum.is_some_and(|most| most < MANY_FILES)
+        && setrlimit(Resource::Nofile, wanted).is_err()
+    {
+        let most = getrlimit(Resource::Nofile).maximum;
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
+    }
+}
+
+const MANY_FILES: u64 = 65_536;
 
 /// A running server: a process group of its own, killed when this goes.
 #[derive(Debug)]
@@ -34,25 +49,37 @@ pub(crate) struct Server {
     child: Child,
 }
 
-/// `command` on the servers' core. It ends with this program even if that is killed.
+/// How a server is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It ends with this program even if that is killed.
+    Bound,
+    /// Nothing is between this program and it: for measuring how long that takes.
+    Bare,
+}
+
+/// `command` on the servers' core.
 pub(crate) fn spawn(
     command: &[String],
     folder: &Path,
     variables: &[(String, String)],
-    pin: bool,
+    how: How,
 ) -> Result<Server, String> {
     let log = fs::File::create(folder.join("log")).map_err(|error| format!("cannot write a log: {error}"))?;
     let errors = log.try_clone().map_err(|error| format!("cannot write a log: {error}"))?;
-    let mut all: Vec<&str> = vec!["setpriv", "--pdeathsig", "TERM"];
-    if pin {
-        all.extend(["taskset", "-c", SERVER_CORE]);
-    }
-    all.extend(command.iter().map(String::as_str));
+    let bound: &[&str] = if how == How::Bound { &["setpriv", "--pdeathsig", "TERM"] } else { &[] };
+    let all: Vec<&str> = bound.iter().copied().chain(command.iter().map(String::as_str)).collect();
     let mut start = Command::new(all[0]);
     start.args(&all[1..]).current_dir(folder).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
     start.envs(variables.iter().map(|(name, value)| (name, value)));
-    let child = start.spawn().map_err(|error| format!("cannot start {}: {error}", all.join(" ")))?;
-    Ok(Server { child })
+    if can_pin() {
+        pin(SERVER_CORE)?;
+    }
+    let child = start.spawn().map_err(|error| format!("cannot start {}: {error}", all.join(" ")));
+    if can_pin() {
+        pin(LOAD_CORE)?;
+    }
+    Ok(Server { child: child? })
 }
 
 /// Time on a processor, and where it was counted.
