@@ -27,6 +27,8 @@ mod ours;
 mod peers;
 #[path = "serve/process.rs"]
 mod process;
+#[path = "serve/report.rs"]
+mod report;
 #[path = "serve/rows.rs"]
 mod rows;
 #[path = "serve/site.rs"]
@@ -35,6 +37,8 @@ mod site;
 mod start;
 #[path = "serve/stats.rs"]
 mod stats;
+#[path = "serve/svg.rs"]
+mod svg;
 #[path = "serve/swap.rs"]
 mod swap;
 
@@ -92,20 +96,27 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
     Ok(())
 }
 
+/// Medians of what has been measured, in the order of the rows.
 fn print(results: &Value) {
-    for (row, servers) in results["rows"].as_object().into_iter().flatten() {
-        println!("\n{row}");
-        for (name, cell) in servers.as_object().into_iter().flatten() {
-            let of = |key: &str| {
-                stats::median(&cell[key].as_array().into_iter().flatten().filter_map(Value::as_f64).collect::<Vec<_>>())
-            };
-            println!(
-                "  {name:20} {:8.2} us {:9.0}/s p50 {:7.0} p99 {:7.0}",
-                of("cpu_us"),
-                of("rate"),
-                of("p50_us"),
-                of("p99_us")
-            );
+    for &row in rows::Row::ALL {
+        let best = report::best(results, row).unwrap_or_default();
+        let best = report::Cell::of(results, row, best).all("cpu_us");
+        println!("\n{}", row.title());
+        for (name, _) in results["rows"][row.name()].as_object().into_iter().flatten() {
+            let cell = report::Cell::of(results, row, name);
+            let of = |figure: &str| stats::median(&cell.all(figure));
+            if let Some(ratio) = stats::ratio(&cell.all("cpu_us"), &best) {
+                println!(
+                    "  {name:18} {:7.2} us {:8.0}/s  p50 {:6.0} us  p99 {:6.0} us  {:.2} of the best peer ({:.2} to {:.2})",
+                    of("cpu_us"),
+                    of("rate"),
+                    of("p50_us"),
+                    of("p99_us"),
+                    ratio.median,
+                    ratio.least,
+                    ratio.greatest
+                );
+            }
         }
     }
 }
@@ -126,6 +137,9 @@ fn work(mut options: Options) -> Result<(), String> {
     }
     for site in &sites {
         measure(&options, site, pinned)?;
+    }
+    if options.report {
+        report::report(&options.out, Path::new(env!("CARGO_MANIFEST_DIR")))?;
     }
     Ok(())
 }

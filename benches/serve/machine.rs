@@ -18,6 +18,12 @@ fn line_of(path: &str, start: &str) -> String {
     line.split_once(':').map_or(line, |(_, value)| value).trim().to_owned()
 }
 
+/// Its version may have a distribution's name before it.
+fn wrk_version() -> String {
+    let text = Command::new("wrk").arg("-v").output().map(|output| output.stdout).unwrap_or_default();
+    String::from_utf8_lossy(&text).split(' ').nth(1).map_or_else(String::new, |version| format!("wrk {version}"))
+}
+
 pub(crate) fn today() -> String {
     said("date", &["-u", "+%Y-%m-%d"])
 }
@@ -31,7 +37,7 @@ pub(crate) fn describe(pinned: bool) -> Value {
         "memory_gib": (kib / 1024.0 / 1024.0).round(),
         "congestion_control": std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default().trim(),
         "pinned": pinned,
-        "wrk": version_of(Path::new("wrk"), &["-v"]).unwrap_or_default().split(' ').take(2).collect::<Vec<_>>().join(" "),
+        "wrk": wrk_version(),
         "h2load": version_of(Path::new("h2load"), &["--version"]).unwrap_or_default(),
     })
 }

@@ -77,20 +77,21 @@ impl Place {
     }
 }
 
-/// What a program says of its version: its first line, wherever it prints it.
+/// The version in what a program prints about it, on whichever stream: the first word that begins with a digit.
 pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
-    let line = String::from_utf8_lossy(&text).lines().find(|line| !line.trim().is_empty())?.trim().to_owned();
-    Some(line.split(" (").next().unwrap_or(&line).replace("version: ", "").replace("nginx/", "nginx "))
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let mut words = text.split(|c: char| c.is_whitespace() || c == '/');
+    let version = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(format!("{} {version}", program.file_name()?.to_str()?))
 }
 
 impl Peer {
     pub(crate) fn version(&self) -> Result<String, String> {
         let missing =
             || format!("{} is not installed: install it, or leave it out by --without {}", self.program, self.name);
-        let said = version_of(Path::new(self.program), self.version).ok_or_else(missing)?;
-        Ok(if said.starts_with(char::is_numeric) { format!("{} {said}", self.program) } else { said })
+        version_of(Path::new(self.program), self.version).ok_or_else(missing)
     }
 
     pub(crate) fn set_up(&self, place: &Place) -> Result<Launch, String> {

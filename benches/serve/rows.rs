@@ -84,6 +84,19 @@ impl Row {
         }
     }
 
+    /// docwharf's CPU over the best peer's: what it must be at most (over HTTP/2 of nginx's), and what it should
+    /// be (over HTTP/2 of h2o's).
+    pub(crate) fn goals(self) -> (f64, f64) {
+        match self {
+            Self::Hot | Self::Gzip | Self::RandomGzip => (0.95, 0.85),
+            Self::Random => (1.0, 0.85),
+            Self::Revalidate => (1.1, 0.95),
+            Self::Asset => (1.25, 0.95),
+            Self::Missing | Self::Close => (1.0, 0.95),
+            Self::H2 => (0.3, 1.0),
+        }
+    }
+
     /// `tag` is the condition that the server's own answer allows: If-None-Match, or If-Modified-Since without a tag.
     pub(crate) fn ask(self, site: &Site, address: SocketAddr, tag: Option<&(String, String)>) -> Result<Ask, String> {
         let field = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];

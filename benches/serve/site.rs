@@ -71,6 +71,19 @@ fn nearest<'a>(files: impl Iterator<Item = &'a File>, size: u64) -> Result<File,
         .ok_or("no page in the site".to_owned())
 }
 
+fn mean(files: &[File]) -> f64 {
+    files.iter().map(|file| file.size).sum::<u64>() as f64 / files.len() as f64
+}
+
+/// Every so many-th by size, beginning where the mean comes nearest to that of all: a few pages are very large.
+fn evenly(mut pages: Vec<File>) -> Vec<File> {
+    pages.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
+    let (step, wanted) = (pages.len().div_ceil(MOST_PAGES).max(1), mean(&pages));
+    let chosen = (0..step).map(|from| pages.iter().skip(from).step_by(step).cloned().collect::<Vec<_>>());
+    let off = |files: &[File]| (mean(files) - wanted).abs();
+    chosen.min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or_default()
+}
+
 impl Site {
     /// `folder` has `html/` and `site.zip`; the copy goes below `out`.
     pub(crate) fn open(folder: &Path, out: &Path) -> Result<Self, String> {
@@ -85,10 +98,7 @@ impl Site {
         let texts = || files.iter().filter(|file| TEXTS.contains(&extension(file)) && !brought.contains(&file.path));
         let copy = peers_copy(&html, &zip, out, &name, texts())?;
         let pages = || texts().filter(|file| extension(file) == "html" && is_plain(file));
-        let mut random: Vec<File> = pages().cloned().collect();
-        random.sort_by_key(|file| file.size);
-        let step = random.len().div_ceil(MOST_PAGES).max(1);
-        random = random.into_iter().skip(step / 2).step_by(step).collect();
+        let mut random = evenly(pages().cloned().collect());
         shuffle(&mut random, SEED);
         let (hot, asset) = (nearest(pages(), HOT)?, nearest(texts().filter(|file| is_plain(file)), ASSET)?);
         let mut site = Self { name, zip, copy, files: files.len(), hot, asset, random, bodies: HashMap::new() };
@@ -112,10 +122,10 @@ impl Site {
     }
 
     pub(crate) fn mean_of_random(&self) -> f64 {
-        self.random.iter().map(|file| file.size).sum::<u64>() as f64 / self.random.len() as f64
+        mean(&self.random)
     }
 
-    /// Every page, for walks; also those with names that are not plain are left out here.
+    /// Every page, for walks; without those whose names are not plain.
     pub(crate) fn pages(&self) -> Result<Vec<File>, String> {
         let mut files = Vec::new();
         list(&self.copy, &self.copy, &mut files)?;
