@@ -1,5 +1,6 @@
 //! As much of an HTTP/1.1 client as it takes to look at answers byte by byte.
 
+use std::fmt::Write as _;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -44,7 +45,7 @@ impl Client {
     pub(crate) fn get(&mut self, path: &str, fields: &[(String, String)]) -> Result<Answer> {
         let mut head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for (name, value) in fields {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            let _ = write!(head, "{name}: {value}\r\n");
         }
         head.push_str("\r\n");
         self.stream.write_all(head.as_bytes())?;

@@ -36,8 +36,9 @@ fn script(ask: &Ask, folder: &Path) -> Result<std::path::PathBuf, String> {
         let _ = write!(
             text,
             "local all, at = {{}}, 0\n\
-             function init() for path in io.lines({list:?}) do all[#all + 1] = wrk.format(\"GET\", path) end end\n\
-             function request() at = at % #all + 1; return all[at] end\n"
+             function init() for path in io.lines([==[{}]==]) do all[#all + 1] = wrk.format(\"GET\", path) end end\n\
+             function request() at = at % #all + 1; return all[at] end\n",
+            list.display()
         );
     }
     text.push_str(

@@ -22,11 +22,14 @@ struct Sample {
     p99: f64,
 }
 
-/// A server, and what it is asked in each row; or why it is not.
+/// What is asked and how long bodies are on average, or why there is no such row.
+type Turn = Result<(Ask, f64), String>;
+
+/// A server, and what it is asked in each row.
 struct Player<'a> {
     contender: &'a Contender,
     server: Server,
-    turns: Vec<(Row, Result<(Ask, f64), String>)>,
+    turns: Vec<(Row, Turn)>,
 }
 
 fn ask(row: Row, site: &Site, contender: &Contender) -> Result<Ask, String> {
@@ -47,14 +50,13 @@ impl<'a> Player<'a> {
         let server = contender.start(site)?;
         let mut turns = Vec::new();
         for &row in rows {
-            let turn = match contender.launch.lacks.iter().find(|(lacked, _)| *lacked == row) {
-                Some((_, why)) => Err((*why).to_owned()),
-                None => {
-                    let ask = ask(row, site, contender)?;
-                    judge(row, site, &ask, contender.name)?;
-                    let mean = judge(row, site, &ask, contender.name)?;
-                    Ok((ask, mean))
-                }
+            let turn = if let Some((_, why)) = contender.launch.lacks.iter().find(|(lacked, _)| *lacked == row) {
+                Err((*why).to_owned())
+            } else {
+                let ask = ask(row, site, contender)?;
+                judge(row, site, &ask, contender.name)?;
+                let mean = judge(row, site, &ask, contender.name)?;
+                Ok((ask, mean))
             };
             turns.push((row, turn));
         }

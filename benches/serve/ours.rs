@@ -21,8 +21,10 @@ impl Ours {
         let (store, inbox) = (place.folder.join("store"), place.folder.join("inbox"));
         std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
         let text = format!(
-            "[store]\npath = {store:?}\n[sync]\ninbox = {inbox:?}\n[server]\nlisten = \"127.0.0.1:{}\"\n\
+            "[store]\npath = '{}'\n[sync]\ninbox = '{}'\n[server]\nlisten = \"127.0.0.1:{}\"\n\
              [admin]\nlisten = \"127.0.0.1:{}\"\n[access]\nlog = \"off\"\n",
+            store.display(),
+            inbox.display(),
             place.port,
             free_port()?
         );

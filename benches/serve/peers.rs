@@ -247,6 +247,8 @@ const NOT_BY_STATIC_WEB_SERVER: &[(Row, &str)] = &[
     (Row::H2, "speaks HTTP/2 over TLS only"),
 ];
 
+// As the others, which write a configuration.
+#[allow(clippy::unnecessary_wraps)]
 fn static_web_server(place: &Place) -> Result<Launch, String> {
     let (port, root) = (place.port.to_string(), place.root.display().to_string());
     let mut words = vec!["static-web-server", "--host", "127.0.0.1", "--port", &port, "--root", &root];

@@ -178,13 +178,8 @@ fn start(all: &[Value]) -> String {
         let _ = write!(out, "| {}, {} files |", title(results), results["site"]["files"]);
         for server in servers() {
             let times = numbers(&results["start"][server]["ms"]);
-            match times.is_empty() {
-                true => out.push_str(" – |"),
-                false => {
-                    let (least, most) = (percentile(&times, 0.0), percentile(&times, 1.0));
-                    let _ = write!(out, " {} ({}–{}) |", short(median(&times)), short(least), short(most));
-                }
-            }
+            let [least, most] = [0.0, 1.0].map(|share| short(percentile(&times, share)));
+            let _ = write!(out, " {} ({least}–{most}) |", short(median(&times)));
         }
         out.push('\n');
     }

@@ -15,8 +15,8 @@ pub(crate) fn median(values: &[f64]) -> f64 {
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    let enough = |at: &usize| (at + 1) as f64 >= sorted.len() as f64 * share;
+    (0..sorted.len()).find(enough).map_or(f64::NAN, |at| sorted[at])
 }
 
 /// Median, least and greatest of the ratios within the rounds.

@@ -10,32 +10,34 @@ use crate::report::{Cell, title};
 use crate::rows::Row;
 
 const WIDTH: f64 = 860.0;
-const LEFT: f64 = 130.0;
+const LEFT: f64 = 234.0;
 const BAR: f64 = 13.0;
-const GAP: f64 = 34.0;
+const GAP: f64 = 14.0;
 const TOP: f64 = 58.0;
 /// What is longer is cut, and its number says how long it would be.
 const MOST: f64 = 4.0;
-const UNIT: f64 = (WIDTH - LEFT - 150.0) / MOST;
+const UNIT: f64 = (WIDTH - LEFT - 30.0) / MOST;
 
 const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1f2328}.head{font-weight:600}.title{font-size:15px;font-weight:600}\
 .soft{fill:#59636e}.back{fill:#fff}.peer{fill:#a3adb8}.ours{fill:#0969da}.line{stroke:#0969da;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.soft{fill:#9198a1}.back{fill:#0d1117}.peer{fill:#59636e}\
 .ours{fill:#4493f8}.line{stroke:#4493f8}}";
 
+/// Name, ratio and time in columns, and the bar behind them.
 fn bar(out: &mut String, y: f64, name: &str, relative: f64, cpu: f64) {
     let (class, length) = (if name == NAME { "ours" } else { "peer" }, relative.min(MOST) * UNIT);
     let middle = y + BAR - 3.0;
-    let beyond = if relative > MOST { "» " } else { "" };
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<text class=\"soft\" x=\"{:.1}\" y=\"{middle:.1}\" text-anchor=\"end\">{name}</text>\
-         <rect class=\"{class}\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{:.1}\" rx=\"1.5\"/>\
-         <text x=\"{:.1}\" y=\"{middle:.1}\">{beyond}{relative:.2} <tspan class=\"soft\">({cpu:.1} µs)</tspan></text>\n",
-        LEFT - 8.0,
+        "<text class=\"soft\" x=\"120\" y=\"{middle:.1}\" text-anchor=\"end\">{name}</text>\
+         <text x=\"158\" y=\"{middle:.1}\" text-anchor=\"end\">{relative:.2}</text>\
+         <text class=\"soft\" x=\"222\" y=\"{middle:.1}\" text-anchor=\"end\">{cpu:.1} µs</text>\
+         <rect class=\"{class}\" x=\"{LEFT}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{:.1}\" rx=\"1.5\"/>",
         BAR - 2.0,
-        LEFT + length + 6.0,
     );
+    if relative > MOST {
+        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{middle:.1}\">»</text>", LEFT + length + 4.0);
+    }
 }
 
 /// CPU a request of each server in each row, docwharf's being 1.
@@ -55,7 +57,7 @@ pub(crate) fn plot(results: &Value) -> String {
         }
         let x = LEFT + UNIT;
         let _ = writeln!(body, "<line class=\"line\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{begun:.1}\" y2=\"{y:.1}\"/>");
-        y += GAP - 20.0;
+        y += GAP;
     }
     let heading = format!("{}: CPU a request, relative to docwharf (shorter is better)", title(results));
     format!(

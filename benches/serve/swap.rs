@@ -135,7 +135,7 @@ fn meanwhile(
     let ask = Row::Hot.ask(site, local(contender.place.port), None)?;
     let mean = check(site, &ask)?;
     let every = Duration::from_millis(100);
-    let seconds = (every.as_secs_f64() * count as f64).ceil() as u64 + 1;
+    let seconds = (every * count as u32).as_secs() + 2;
     let seen = std::thread::scope(|scope| {
         let loading = scope.spawn(|| load(Row::Hot, &ask, mean, &contender.place.folder, seconds));
         let begun = Instant::now() + Duration::from_millis(300);
