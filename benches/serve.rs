@@ -2,8 +2,8 @@
 //! start and swap, each answer checked first.
 //!
 //! `cargo bench --bench serve -- SITE…`, where a SITE is a folder with `html/` and `site.zip` (`.ci/extra corpus` makes
-//! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds are
-//! interleaved. BENCHMARKS.md says what is compared, and how.
+//! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds
+//! are interleaved. BENCHMARKS.md says what is compared, and how.
 
 #[path = "serve/check.rs"]
 mod check;
@@ -105,17 +105,11 @@ fn print(results: &Value) {
         for (name, _) in results["rows"][row.name()].as_object().into_iter().flatten() {
             let cell = report::Cell::of(results, row, name);
             let of = |figure: &str| stats::median(&cell.all(figure));
-            if let Some(ratio) = stats::ratio(&cell.all("cpu_us"), &best) {
-                println!(
-                    "  {name:18} {:7.2} us {:8.0}/s  p50 {:6.0} us  p99 {:6.0} us  {:.2} of the best peer ({:.2} to {:.2})",
-                    of("cpu_us"),
-                    of("rate"),
-                    of("p50_us"),
-                    of("p99_us"),
-                    ratio.median,
-                    ratio.least,
-                    ratio.greatest
-                );
+            let [cpu, rate, p50, p99] = ["cpu_us", "rate", "p50_us", "p99_us"].map(of);
+            print!("  {name:18} {cpu:7.2} us {rate:8.0}/s  p50 {p50:6.0} us  p99 {p99:6.0} us");
+            match stats::ratio(&cell.all("cpu_us"), &best) {
+                Some(of) => println!("  {:.2} of the best peer ({:.2} to {:.2})", of.median, of.least, of.greatest),
+                None => println!(),
             }
         }
     }
@@ -128,8 +122,8 @@ fn work(mut options: Options) -> Result<(), String> {
     options.program = std::path::absolute(&options.program).map_err(|error| error.to_string())?;
     // Copying them for the peers takes all cores.
     let sites = options.sites.iter().map(|folder| Site::open(folder, &options.out)).collect::<Result<Vec<_>, _>>()?;
-    process::allow_many_files();
     let pinned = process::can_pin();
+    process::many_files();
     if pinned {
         process::pin(process::LOAD_CORE)?;
     } else {

@@ -43,8 +43,9 @@ fn script(ask: &Ask, folder: &Path) -> Result<std::path::PathBuf, String> {
     }
     text.push_str(
         "function done(summary, latency)\n  local e = summary.errors\n\
+         local p = { latency:percentile(50), latency:percentile(99) }\n\
          io.write(string.format(\"\\nMEASURED %d %d %d %d %d %d %d %d %d %d\\n\", summary.requests, summary.duration,\n\
-         summary.bytes, e.connect, e.read, e.write, e.timeout, e.status, latency:percentile(50), latency:percentile(99)))\n\
+         summary.bytes, e.connect, e.read, e.write, e.timeout, e.status, p[1], p[2]))\n\
          end\n",
     );
     let path = folder.join("load.lua");

@@ -35,7 +35,7 @@ pub(crate) fn describe(pinned: bool) -> Value {
         "cpu": line_of("/proc/cpuinfo", "model name"),
         "cores": std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default().matches("processor\t").count(),
         "memory_gib": (kib / 1024.0 / 1024.0).round(),
-        "congestion_control": std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default().trim(),
+        "congestion_control": said("cat", &["/proc/sys/net/ipv4/tcp_congestion_control"]),
         "pinned": pinned,
         "wrk": wrk_version(),
         "h2load": version_of(Path::new("h2load"), &["--version"]).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Memory: after the start, after a walk over all pages, and of ten thousand connections that wait for their next request.
+//! Memory: after the start, after a walk over all pages, and of ten thousand connections that wait for a request.
 
 use serde_json::{Map, Value, json};
 

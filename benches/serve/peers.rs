@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::process::many_files;
 use crate::rows::Row;
 
 /// Where a server is set up.
@@ -109,13 +110,14 @@ fn stay(line: &str) -> &str {
     if rustix::process::geteuid().is_root() { line } else { "" }
 }
 
-fn nginx(place: &Place, files: &str) -> Result<Launch, String> {
+fn nginx(place: &Place, sending: &str) -> Result<Launch, String> {
     let Place { folder, root, port, h2_port } = place;
     let (folder, root, user) = (folder.display(), root.display(), stay("user root;"));
+    let files = many_files();
     let text = format!(
         "{user}
 worker_processes 1;
-worker_rlimit_nofile 60000;
+worker_rlimit_nofile {files};
 daemon off;
 pid {folder}/pid;
 error_log {folder}/error.log crit;
@@ -134,7 +136,7 @@ http {{
     gzip_static on;
     open_file_cache max=100000 inactive=1h;
     open_file_cache_valid 1h;
-    {files}
+    {sending}
     server {{
         listen 127.0.0.1:{port} backlog=4096;
         listen 127.0.0.1:{h2_port} http2 backlog=4096;
@@ -192,7 +194,7 @@ server.port = {port}
 server.document-root = "{root}"
 server.errorlog = "{folder}/error.log"
 server.upload-dirs = ("{folder}")
-server.max-fds = 60000
+server.max-fds = {files}
 server.max-connections = 30000
 server.listen-backlog = 4096
 server.max-keep-alive-requests = 1000000000
@@ -211,6 +213,7 @@ deflate.cache-dir = "{folder}/deflate"
 "#,
         root = root.display(),
         folder = folder.display(),
+        files = many_files(),
     );
     let file = place.write("lighttpd.conf", &text)?;
     Ok(Launch { h2_port: *port, ..launch(&["lighttpd", "-D", "-f", &file]) })

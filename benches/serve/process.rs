@@ -30,15 +30,20 @@ pub(crate) fn pin(core: usize) -> Result<(), String> {
     rustix::thread::sched_setaffinity(None, &cores).map_err(|error| format!("cannot move to core {core}: {error}"))
 }
 
-/// Room for ten thousand connections, here and in all that is started from here.
-pub(crate) fn allow_many_files() {
-    let wanted = Rlimit { current: Some(MANY_FILES), maximum: Some(MANY_FILES) };
-    if getrlimit(Resource::Nofile).maximum.is_some_and(|most| most < MANY_FILES)
-        && setrlimit(Resource::Nofile, wanted).is_err()
-    {
-        let most = getrlimit(Resource::Nofile).maximum;
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
-    }
+/// Room for ten thousand connections, here and in all that is started from here: how many files may be open.
+pub(crate) fn many_files() -> u64 {
+    static FILES: OnceLock<u64> = OnceLock::new();
+    *FILES.get_or_init(|| {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(MANY_FILES);
+        // Only root may raise the maximum.
+        for files in [most.max(MANY_FILES), most] {
+            let limit = Rlimit { current: Some(files), maximum: Some(files) };
+            if setrlimit(Resource::Nofile, limit).is_ok() {
+                return files;
+            }
+        }
+        most
+    })
 }
 
 const MANY_FILES: u64 = 65_536;

@@ -1,4 +1,4 @@
-//! The tables of BENCHMARKS.md from kept results, between marks that stay; what is written around them by hand stays, too.
+//! The tables of BENCHMARKS.md from kept results, between marks; what is written around them by hand stays.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -100,8 +100,9 @@ fn circumstances(results: &Value) -> String {
 
 fn goal(row: Row, results: &Value) -> String {
     let (must, aim) = row.goals();
-    let met =
-        |ratio: Option<Ratio>, most: f64| ratio.is_some_and(|ratio| (ratio.median * 100.0).round() <= most * 100.0);
+    let met = |ratio: Option<Ratio>, most: f64| {
+        ratio.is_some_and(|ratio| (ratio.median * 100.0).round() <= (most * 100.0).round())
+    };
     let peer = best(results, row).unwrap_or_default();
     let [judged, aimed] = if row == Row::H2 { ["nginx", "h2o"] } else { [peer; 2] };
     let of = if row == Row::H2 { [" of nginx", " of h2o"] } else { [""; 2] };
@@ -118,9 +119,10 @@ fn goal(row: Row, results: &Value) -> String {
 fn serve(results: &Value) -> String {
     let mut out = format!("### {}\n\n{}\n", title(results), circumstances(results));
     let _ = writeln!(out, "![CPU a request relative to docwharf](docs/benchmarks/serve-{}.svg)\n", site_name(results));
-    out.push_str("CPU microseconds a request, medians; the ratio is docwharf's to the best peer, median of the rounds and their range.\n\n");
+    out.push_str("CPU microseconds a request, medians; the ratio is docwharf's to the best peer, ");
+    out.push_str("median of the rounds and their range.\n\n");
     out.push_str(&head(&["row", "ratio", "best peer", "goal"]));
-    for &row in Row::ALL {
+    for row in measured(results) {
         let peer = best(results, row).unwrap_or("–");
         let ratio = against(results, row, peer).map_or("–".to_owned(), |ratio| {
             let extra = against(results, row, "nginx").filter(|_| row == Row::H2);
@@ -133,9 +135,10 @@ fn serve(results: &Value) -> String {
         }
         out.push('\n');
     }
-    out.push_str("\nThousand requests a second; p50 and p99 in ms. The load is closed: 64 connections, each asking again when it is answered.\n\n");
+    out.push_str("\nThousand requests a second; p50 and p99 in ms. The load is closed: 64 connections, ");
+    out.push_str("each asking again when it is answered.\n\n");
     out.push_str(&head(&["row"]));
-    for &row in Row::ALL {
+    for row in measured(results) {
         let _ = write!(out, "| {} |", row.title());
         for server in servers() {
             let cell = Cell::of(results, row, server);
@@ -154,6 +157,10 @@ fn serve(results: &Value) -> String {
     }
     out.push_str("\n\n");
     out
+}
+
+fn measured(results: &Value) -> impl Iterator<Item = Row> + '_ {
+    Row::ALL.iter().copied().filter(|row| Cell::of(results, *row, NAME).cpu().is_some())
 }
 
 fn reasons(results: &Value) -> Vec<(&'static str, &'static str, &str)> {
@@ -234,6 +241,12 @@ fn memory(all: &[Value]) -> String {
             }
             out.push('\n');
         }
+        let _ = write!(out, "| {}: after the rows above, MiB |", self::title(results));
+        for server in servers() {
+            let cell = &results["rows"][Row::Hot.name()][server];
+            let _ = write!(out, " {} / {} |", mib(cell, "anonymous_kib"), mib(cell, "pss_kib"));
+        }
+        out.push('\n');
         let _ = write!(out, "| {}: an idle connection, bytes |", self::title(results));
         for server in servers() {
             let idle = &results["memory"][server]["idle"];

@@ -18,7 +18,8 @@ const TOP: f64 = 58.0;
 const MOST: f64 = 4.0;
 const UNIT: f64 = (WIDTH - LEFT - 30.0) / MOST;
 
-const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1f2328}.head{font-weight:600}.title{font-size:15px;font-weight:600}\
+const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#1f2328}.head{font-weight:600}\
+.title{font-size:15px;font-weight:600}\
 .soft{fill:#59636e}.back{fill:#fff}.peer{fill:#a3adb8}.ours{fill:#0969da}.line{stroke:#0969da;stroke-dasharray:3 3}\
 @media(prefers-color-scheme:dark){text{fill:#e6edf3}.soft{fill:#9198a1}.back{fill:#0d1117}.peer{fill:#59636e}\
 .ours{fill:#4493f8}.line{stroke:#4493f8}}";
@@ -61,10 +62,11 @@ pub(crate) fn plot(results: &Value) -> String {
     }
     let heading = format!("{}: CPU a request, relative to docwharf (shorter is better)", title(results));
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" width=\"{WIDTH}\" height=\"{y}\" role=\"img\" \
-         aria-label=\"{heading}\">\n<style>{STYLE}</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {y}\" width=\"{WIDTH}\" height=\"{y}\" \
+         role=\"img\" aria-label=\"{heading}\">\n<style>{STYLE}</style>\n<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n\
          <text class=\"title\" x=\"16\" y=\"26\">{heading}</text>\n\
-         <text class=\"soft\" x=\"16\" y=\"44\">Medians. One worker a server, on one core; the load on another. Bars beyond {MOST} are cut (»).</text>\n\
+         <text class=\"soft\" x=\"16\" y=\"44\">Medians. One worker a server, on one core; the load on \
+         another. Bars beyond {MOST} are cut (»).</text>\n\
          {body}</svg>\n"
     )
 }
