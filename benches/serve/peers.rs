@@ -113,7 +113,8 @@ fn stay(line: &str) -> &str {
 fn nginx(place: &Place, sending: &str) -> Result<Launch, String> {
     let Place { folder, root, port, h2_port } = place;
     let (folder, root, user) = (folder.display(), root.display(), stay("user root;"));
-    let files = many_files();
+    // Each open file of the cache is a descriptor that no connection can have.
+    let (files, cached) = (many_files(), many_files() / 3);
     let text = format!(
         "{user}
 worker_processes 1;
@@ -121,7 +122,7 @@ worker_rlimit_nofile {files};
 daemon off;
 pid {folder}/pid;
 error_log {folder}/error.log crit;
-events {{ worker_connections 30000; }}
+events {{ worker_connections 12000; }}
 http {{
     include /etc/nginx/mime.types;
     default_type application/octet-stream;
@@ -134,7 +135,7 @@ http {{
     keepalive_requests 1000000000;
     keepalive_timeout 1h;
     gzip_static on;
-    open_file_cache max=100000 inactive=1h;
+    open_file_cache max={cached} inactive=1h;
     open_file_cache_valid 1h;
     {sending}
     server {{
