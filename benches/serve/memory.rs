@@ -1,5 +1,7 @@
 //! Memory: after the start, after a walk over all pages, and of ten thousand connections that wait for a request.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Map, Value, json};
 
 use crate::field::Contender;
@@ -16,15 +18,25 @@ fn cell(memory: Memory) -> Value {
     json!({ "pss_kib": memory.pss, "anonymous_kib": memory.anonymous })
 }
 
+/// lighttpd keeps each file open for half a minute, and refuses more where a host allows too few descriptors.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Every page, as it is and compressed.
 fn walk(site: &Site, contender: &Contender) -> Result<(), String> {
     let mut client = connect(contender)?;
     for fields in [vec![], vec![("Accept-Encoding".to_owned(), "gzip".to_owned())]] {
         for page in site.pages()? {
-            let answer = client.get(&page.path, &fields);
-            let answer = answer.map_err(|error| format!("{}, {}: {error}", contender.name, page.path))?;
-            if answer.status != 200 {
-                return Err(format!("{}, {}: status {}", contender.name, page.path, answer.status));
+            let begun = Instant::now();
+            loop {
+                let answer = client.get(&page.path, &fields);
+                let answer = answer.map_err(|error| format!("{}, {}: {error}", contender.name, page.path))?;
+                if answer.status == 200 {
+                    break;
+                }
+                if begun.elapsed() > PATIENCE {
+                    return Err(format!("{}, {}: status {}", contender.name, page.path, answer.status));
+                }
+                std::thread::sleep(Duration::from_millis(100));
             }
         }
     }
