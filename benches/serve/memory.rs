@@ -19,7 +19,7 @@ fn cell(memory: Memory) -> Value {
 }
 
 /// lighttpd keeps each file open for half a minute, and refuses more where a host allows too few descriptors.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Every page, as it is and compressed.
 fn walk(site: &Site, contender: &Contender) -> Result<(), String> {
