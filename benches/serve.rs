@@ -64,6 +64,11 @@ fn merge(results: &mut Value, key: &str, new: Value) {
     }
 }
 
+fn save(path: &Path, results: &Value) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(results).map_err(|error| error.to_string())?;
+    std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
 fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
     let scratch = tempfile::Builder::new().prefix("serve-").tempdir_in(&options.out);
     let scratch = scratch.map_err(|error| format!("cannot write to {}: {error}", options.out.display()))?;
@@ -83,15 +88,15 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
         merge(&mut results, "rows", rows);
         results["settings"] = json!({ "rounds": options.rounds, "seconds": options.seconds });
     }
+    save(&path, &results)?;
     for part in &options.parts {
         results[*part] = match *part {
             "start" => start::start(options, site, &field)?,
             "swap" => swap::swap(options, site, scratch.path())?,
             _ => memory::memory(options, site, &field)?,
         };
+        save(&path, &results)?;
     }
-    let text = serde_json::to_string_pretty(&results).map_err(|error| error.to_string())?;
-    std::fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
     print(&results);
     Ok(())
 }
