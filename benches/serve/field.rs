@@ -1,0 +1,97 @@
+//! All servers of a run, each started once and left running.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::http;
+use crate::options::Options;
+use crate::ours::{self, Ours};
+use crate::peers::{Launch, PEERS, Peer, Place, local, version_of};
+use crate::process::{self, How, Server};
+use crate::site::Site;
+
+/// A server, set up, that can be started as often as one likes.
+pub(crate) struct Contender {
+    pub name: &'static str,
+    pub version: String,
+    pub place: Place,
+    pub launch: Launch,
+    pub ours: Option<Ours>,
+}
+
+/// Enough for a store that is opened on a slow disk.
+const START: Duration = Duration::from_secs(20);
+
+impl Contender {
+    fn spawn(&self, how: How) -> Result<Server, String> {
+        process::spawn(&self.launch.command, &self.place.folder, &self.launch.variables, how)
+    }
+
+    /// Started, and answering with the front page.
+    pub(crate) fn start(&self, site: &Site) -> Result<Server, String> {
+        let mut server = self.spawn(How::Bound)?;
+        self.wait(&mut server, site)?;
+        Ok(server)
+    }
+
+    /// From just before it is started to the whole front page.
+    pub(crate) fn time_to_start(&self, site: &Site) -> Result<Duration, String> {
+        let begun = Instant::now();
+        let mut server = self.spawn(How::Bare)?;
+        self.wait(&mut server, site)?;
+        Ok(begun.elapsed())
+    }
+
+    /// Asks again and again, without a pause.
+    fn wait(&self, server: &mut Server, site: &Site) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            match http::once(local(self.place.port), "/", &[]) {
+                Ok(answer) if answer.status == 200 && answer.body == site.body("/") => return Ok(()),
+                Ok(answer) if answer.status != 503 => return Err(self.wrong(&format!("answers {}", answer.status))),
+                _ if !server.is_running() => return Err(self.wrong("has ended")),
+                _ if begun.elapsed() > START => return Err(self.wrong("does not answer")),
+                _ => {}
+            }
+        }
+    }
+
+    fn wrong(&self, what: &str) -> String {
+        let log = std::fs::read_to_string(self.place.folder.join("log")).unwrap_or_default();
+        format!("{} {what}; its output: {}", self.name, log.trim())
+    }
+}
+
+fn peer(peer: &Peer, site: &Site, scratch: &Path) -> Result<Contender, String> {
+    let version = peer.version()?;
+    let place = Place::new(scratch.join(peer.name), &site.copy)?;
+    let launch = peer.set_up(&place)?;
+    Ok(Contender { name: peer.name, version, place, launch, ours: None })
+}
+
+/// docwharf with a store into which `archives` have been imported, the last of which is active.
+pub(crate) fn docwharf(
+    options: &Options,
+    site: &Site,
+    scratch: &Path,
+    archives: &[(&Path, &str)],
+) -> Result<Contender, String> {
+    let version = version_of(&options.program, &["--version"]);
+    let version = version.ok_or_else(|| format!("cannot start {}", options.program.display()))?;
+    let place = Place::new(scratch.join(format!("{}-{}", ours::NAME, archives.len())), &site.copy)?;
+    let ours = Ours::set_up(&options.program, &place)?;
+    for (archive, label) in archives {
+        ours.verb(&["import", &archive.display().to_string(), "--label", label])?;
+    }
+    let launch = ours.launch(&place);
+    Ok(Contender { name: ours::NAME, version, place, launch, ours: Some(ours) })
+}
+
+/// docwharf first, then the peers.
+pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
+    let mut field = vec![docwharf(options, site, scratch, &[(&site.zip, "one")])?];
+    for chosen in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
+        field.push(peer(chosen, site, scratch)?);
+    }
+    Ok(field)
+}

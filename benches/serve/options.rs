@@ -1,0 +1,111 @@
+//! What is asked for on the command line.
+
+use std::path::PathBuf;
+
+use crate::rows::Row;
+
+pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPTIONS]
+  SITE, --site SITE   a folder with html/ and site.zip (`.ci/extra corpus` makes them); its last name is the site's
+  --rows a,b          some of: hot gzip revalidate random random-gzip asset missing close h2 start swap memory
+  --peers a,b         some of: nginx nginx-small h2o lighttpd caddy static-web-server
+  --without a,b       not these; a server that is missing and not named here is an error
+  --rounds N          interleaved rounds of the rows (5)
+  --seconds S         of load in each round, at least 1 (3)
+  --quick             2 rounds of 1 second, and little of everything else: for a look, not for a report
+  --program FILE      another docwharf than the one that was built with this
+  --out FOLDER        where results are kept (target/bench); rows that are not measured keep what they had
+  --report            afterwards, or without a SITE instead: tables into BENCHMARKS.md, plots into docs/benchmarks";
+
+/// What is measured beside the rows of requests.
+pub(crate) const PARTS: &[&str] = &["start", "swap", "memory"];
+
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub sites: Vec<PathBuf>,
+    pub rows: Vec<Row>,
+    pub parts: Vec<&'static str>,
+    pub peers: Vec<String>,
+    pub rounds: usize,
+    pub seconds: u64,
+    pub quick: bool,
+    pub program: PathBuf,
+    pub out: PathBuf,
+    pub report: bool,
+}
+
+fn names(list: &str) -> impl Iterator<Item = String> + '_ {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+fn number<T: std::str::FromStr + PartialOrd + From<u8>>(option: &str, text: &str) -> Result<T, String> {
+    let parsed = text.parse().ok().filter(|n| *n >= T::from(1));
+    parsed.ok_or_else(|| format!("{option} takes a number from 1 on, not {text:?}"))
+}
+
+impl Options {
+    /// `known` are the peers there are.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<Self, String> {
+        let mut options = Self {
+            sites: Vec::new(),
+            rows: Row::ALL.to_vec(),
+            parts: PARTS.to_vec(),
+            peers: known.iter().map(|name| (*name).to_owned()).collect(),
+            rounds: 5,
+            seconds: 3,
+            quick: false,
+            program: PathBuf::from(env!("CARGO_BIN_EXE_docwharf")),
+            out: PathBuf::from("target/bench"),
+            report: false,
+        };
+        let (mut rounds, mut seconds) = (None, None);
+        let mut arguments = arguments.filter(|argument| argument != "--bench");
+        while let Some(argument) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} takes a value"));
+            match argument.as_str() {
+                "--site" => options.sites.push(PathBuf::from(value()?)),
+                "--rows" => (options.rows, options.parts) = which(&value()?)?,
+                "--peers" => options.peers = peers(&value()?, known)?,
+                "--without" => {
+                    let without = peers(&value()?, known)?;
+                    options.peers.retain(|peer| !without.contains(peer));
+                }
+                "--rounds" => rounds = Some(number("--rounds", &value()?)?),
+                "--seconds" => seconds = Some(number("--seconds", &value()?)?),
+                "--quick" => options.quick = true,
+                "--program" => options.program = PathBuf::from(value()?),
+                "--out" => options.out = PathBuf::from(value()?),
+                "--report" => options.report = true,
+                other if other.starts_with('-') => return Err(format!("{other} is no option\n{USAGE}")),
+                site => options.sites.push(PathBuf::from(site)),
+            }
+        }
+        options.rounds = rounds.unwrap_or(if options.quick { 2 } else { options.rounds });
+        options.seconds = seconds.unwrap_or(if options.quick { 1 } else { options.seconds });
+        if options.sites.is_empty() && !options.report {
+            return Err(USAGE.to_owned());
+        }
+        Ok(options)
+    }
+}
+
+fn peers(list: &str, known: &[&str]) -> Result<Vec<String>, String> {
+    let chosen: Vec<String> = names(list).collect();
+    match chosen.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(format!("{name} is no peer; there are: {}", known.join(" "))),
+        None => Ok(chosen),
+    }
+}
+
+fn which(list: &str) -> Result<(Vec<Row>, Vec<&'static str>), String> {
+    let (mut rows, mut parts) = (Vec::new(), Vec::new());
+    for name in names(list) {
+        if let Some(row) = Row::ALL.iter().find(|row| row.name() == name) {
+            rows.push(*row);
+        } else if let Some(part) = PARTS.iter().find(|part| **part == name) {
+            parts.push(*part);
+        } else {
+            return Err(format!("{name} is no row\n{USAGE}"));
+        }
+    }
+    Ok((rows, parts))
+}

@@ -1,0 +1,261 @@
+//! Each server with its configuration: one worker, no access log, connections kept without a bound, compressed files
+//! made beforehand, entity tags and caches of open files where it has them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::many_files;
+use crate::rows::Row;
+
+/// Where a server is set up.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Its own folder, for its configuration and whatever it writes.
+    pub folder: PathBuf,
+    /// The document root.
+    pub root: PathBuf,
+    pub port: u16,
+    /// For HTTP/2 in clear where that takes a port of its own.
+    pub h2_port: u16,
+}
+
+/// How it is started.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub command: Vec<String>,
+    pub variables: Vec<(String, String)>,
+    /// Where it speaks HTTP/2 in clear.
+    pub h2_port: u16,
+    /// What it cannot be asked for, and why.
+    pub lacks: &'static [(Row, &'static str)],
+}
+
+/// A server to compare with.
+pub(crate) struct Peer {
+    pub name: &'static str,
+    pub program: &'static str,
+    version: &'static [&'static str],
+    set_up: fn(&Place) -> Result<Launch, String>,
+}
+
+pub(crate) const PEERS: &[Peer] = &[
+    Peer { name: "nginx", program: "nginx", version: &["-v"], set_up: nginx_usual },
+    Peer { name: "nginx-small", program: "nginx", version: &["-v"], set_up: nginx_small },
+    Peer { name: "h2o", program: "h2o", version: &["-v"], set_up: h2o },
+    Peer { name: "lighttpd", program: "lighttpd", version: &["-v"], set_up: lighttpd },
+    Peer { name: "caddy", program: "caddy", version: &["version"], set_up: caddy },
+    Peer {
+        name: "static-web-server",
+        program: "static-web-server",
+        version: &["--version"],
+        set_up: static_web_server,
+    },
+];
+
+/// A port that nobody has just now.
+pub(crate) fn free_port() -> Result<u16, String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|error| format!("cannot find a free port: {error}"))
+}
+
+pub(crate) fn local(port: u16) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port).into()
+}
+
+impl Place {
+    pub(crate) fn new(folder: PathBuf, root: &Path) -> Result<Self, String> {
+        fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(Self { folder, root: root.to_path_buf(), port: free_port()?, h2_port: free_port()? })
+    }
+
+    /// Writes a configuration and returns its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<String, String> {
+        let path = self.folder.join(name);
+        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+}
+
+/// The version in what a program prints about it, on whichever stream: the first word that begins with a digit.
+pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let mut words = text.split(|c: char| c.is_whitespace() || c == '/');
+    let version = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(format!("{} {version}", program.file_name()?.to_str()?))
+}
+
+impl Peer {
+    pub(crate) fn version(&self) -> Result<String, String> {
+        let missing =
+            || format!("{} is not installed: install it, or leave it out by --without {}", self.program, self.name);
+        version_of(Path::new(self.program), self.version).ok_or_else(missing)
+    }
+
+    pub(crate) fn set_up(&self, place: &Place) -> Result<Launch, String> {
+        (self.set_up)(place)
+    }
+}
+
+fn launch(command: &[&str]) -> Launch {
+    let command = command.iter().map(|&word| word.to_owned()).collect();
+    Launch { command, variables: Vec::new(), h2_port: 0, lacks: &[] }
+}
+
+/// Started by root, they would become somebody else, who may not be let into the folders above the site.
+fn stay(line: &str) -> &str {
+    if rustix::process::geteuid().is_root() { line } else { "" }
+}
+
+fn nginx(place: &Place, sending: &str) -> Result<Launch, String> {
+    let Place { folder, root, port, h2_port } = place;
+    let (folder, root, user) = (folder.display(), root.display(), stay("user root;"));
+    // Each open file of the cache is a descriptor that no connection can have.
+    let (files, cached) = (many_files(), many_files() / 3);
+    let text = format!(
+        "{user}
+worker_processes 1;
+worker_rlimit_nofile {files};
+daemon off;
+pid {folder}/pid;
+error_log {folder}/error.log crit;
+events {{ worker_connections 12000; }}
+http {{
+    include /etc/nginx/mime.types;
+    default_type application/octet-stream;
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    keepalive_requests 1000000000;
+    keepalive_timeout 1h;
+    gzip_static on;
+    open_file_cache max={cached} inactive=1h;
+    open_file_cache_valid 1h;
+    {sending}
+    server {{
+        listen 127.0.0.1:{port} backlog=4096;
+        listen 127.0.0.1:{h2_port} http2 backlog=4096;
+        root {root};
+    }}
+}}
+"
+    );
+    let file = place.write("nginx.conf", &text)?;
+    let prefix = folder.to_string();
+    Ok(Launch { h2_port: *h2_port, ..launch(&["nginx", "-p", &prefix, "-e", "error.log", "-c", &file]) })
+}
+
+fn nginx_usual(place: &Place) -> Result<Launch, String> {
+    nginx(place, "sendfile on;\n    tcp_nopush on;")
+}
+
+fn nginx_small(place: &Place) -> Result<Launch, String> {
+    nginx(place, "sendfile off;\n    output_buffers 2 1m;")
+}
+
+fn h2o(place: &Place) -> Result<Launch, String> {
+    let Place { folder, root, port, .. } = place;
+    let text = format!(
+        "{user}
+num-threads: 1
+max-connections: 30000
+pid-file: {folder}/pid
+listen:
+  host: 127.0.0.1
+  port: {port}
+http1-request-timeout: 3600
+http2-idle-timeout: 3600
+file.send-compressed: ON
+hosts:
+  default:
+    paths:
+      /:
+        file.dir: {root}
+",
+        user = stay("user: root"),
+        folder = folder.display(),
+        root = root.display(),
+    );
+    let file = place.write("h2o.conf", &text)?;
+    Ok(Launch { h2_port: *port, ..launch(&["h2o", "-m", "worker", "-c", &file]) })
+}
+
+fn lighttpd(place: &Place) -> Result<Launch, String> {
+    let Place { folder, root, port, .. } = place;
+    let text = format!(
+        r#"server.modules = ("mod_deflate")
+server.bind = "127.0.0.1"
+server.port = {port}
+server.document-root = "{root}"
+server.errorlog = "{folder}/error.log"
+server.upload-dirs = ("{folder}")
+server.max-fds = {files}
+server.max-connections = 30000
+server.listen-backlog = 4096
+server.max-keep-alive-requests = 1000000000
+server.max-keep-alive-idle = 3600
+server.max-read-idle = 3600
+server.stat-cache-engine = "inotify"
+server.feature-flags += ("server.h2proto" => "enable", "server.h2c" => "enable")
+index-file.names = ("index.html")
+mimetype.assign = (".html" => "text/html", ".css" => "text/css", ".js" => "text/javascript",
+    ".json" => "application/json", ".svg" => "image/svg+xml", ".txt" => "text/plain", ".xml" => "application/xml",
+    ".png" => "image/png", ".woff2" => "font/woff2", "" => "application/octet-stream")
+deflate.mimetypes = ("text/", "application/json", "application/xml", "image/svg+xml")
+deflate.allowed-encodings = ("gzip")
+deflate.params = ("gzip" => ("level" => 6))
+deflate.cache-dir = "{folder}/deflate"
+"#,
+        root = root.display(),
+        folder = folder.display(),
+        files = many_files(),
+    );
+    let file = place.write("lighttpd.conf", &text)?;
+    Ok(Launch { h2_port: *port, ..launch(&["lighttpd", "-D", "-f", &file]) })
+}
+
+fn caddy(place: &Place) -> Result<Launch, String> {
+    let Place { folder, root, port, .. } = place;
+    let text = format!(
+        "{{
+    admin off
+    auto_https off
+    servers {{
+        protocols h1 h2c
+    }}
+}}
+http://:{port} {{
+    bind 127.0.0.1
+    root * {root}
+    file_server {{
+        precompressed gzip
+    }}
+}}
+",
+        root = root.display(),
+    );
+    let file = place.write("Caddyfile", &text)?;
+    let home = folder.display().to_string();
+    let variables = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| (name.to_owned(), home.clone())).to_vec();
+    Ok(Launch { variables, h2_port: *port, ..launch(&["caddy", "run", "--adapter", "caddyfile", "--config", &file]) })
+}
+
+const NOT_BY_STATIC_WEB_SERVER: &[(Row, &str)] = &[
+    (Row::Close, "ends the connection without saying so in its answer, which wrk takes for a failure"),
+    (Row::H2, "speaks HTTP/2 over TLS only"),
+];
+
+// As the others, which write a configuration.
+#[allow(clippy::unnecessary_wraps)]
+fn static_web_server(place: &Place) -> Result<Launch, String> {
+    let (port, root) = (place.port.to_string(), place.root.display().to_string());
+    let mut words = vec!["static-web-server", "--host", "127.0.0.1", "--port", &port, "--root", &root];
+    words.extend(["--threads-multiplier", "1", "--compression-static", "--log-level", "error"]);
+    Ok(Launch { lacks: NOT_BY_STATIC_WEB_SERVER, ..launch(&words) })
+}

@@ -1,0 +1,182 @@
+//! What is served: the site as docwharf imports it, a copy for the peers with `gzip -6` beside each file, and the pages
+//! that are asked for.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::stats::shuffle;
+
+/// A hot page is small, as most are; the asset is as large as in earlier measurements, to compare with.
+const HOT: u64 = 10 * 1024;
+const ASSET: u64 = 755_000;
+/// Of a site with more pages, so many are asked for, evenly chosen by size.
+const MOST_PAGES: usize = 4096;
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What the peers get in both codings; docwharf decides for itself.
+const TEXTS: &[&str] = &["html", "css", "js", "json", "txt", "svg", "xml"];
+
+/// A file by its address.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    pub path: String,
+    pub size: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub name: String,
+    pub zip: PathBuf,
+    /// The peers' document root.
+    pub copy: PathBuf,
+    pub files: usize,
+    pub hot: File,
+    pub asset: File,
+    pub random: Vec<File>,
+    bodies: HashMap<String, Vec<u8>>,
+}
+
+fn io<T>(result: std::io::Result<T>, doing: &str, path: &Path) -> Result<T, String> {
+    result.map_err(|error| format!("cannot {doing} {}: {error}", path.display()))
+}
+
+fn list(root: &Path, folder: &Path, files: &mut Vec<File>) -> Result<(), String> {
+    for entry in io(fs::read_dir(folder), "list", folder)? {
+        let entry = io(entry, "list", folder)?;
+        let (path, meta) = (entry.path(), io(entry.metadata(), "look at", folder)?);
+        if meta.is_dir() {
+            list(root, &path, files)?;
+        } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
+            files.push(File { path: format!("/{name}"), size: meta.len() });
+        }
+    }
+    Ok(())
+}
+
+/// Names that are the same in an address, so that no server's way of decoding is measured.
+fn is_plain(file: &File) -> bool {
+    file.path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte))
+}
+
+fn extension(file: &File) -> &str {
+    file.path.rsplit_once('.').map_or("", |(_, extension)| extension)
+}
+
+fn nearest<'a>(files: impl Iterator<Item = &'a File>, size: u64) -> Result<File, String> {
+    files
+        .min_by_key(|file| (file.size.abs_diff(size), file.path.clone()))
+        .cloned()
+        .ok_or("no page in the site".to_owned())
+}
+
+fn mean(files: &[File]) -> f64 {
+    files.iter().map(|file| file.size).sum::<u64>() as f64 / files.len() as f64
+}
+
+/// Every so many-th by size, beginning where the mean comes nearest to that of all: a few pages are very large.
+fn evenly(mut pages: Vec<File>) -> Vec<File> {
+    pages.sort_by(|a, b| (a.size, &a.path).cmp(&(b.size, &b.path)));
+    let (step, wanted) = (pages.len().div_ceil(MOST_PAGES).max(1), mean(&pages));
+    let chosen = (0..step).map(|from| pages.iter().skip(from).step_by(step).cloned().collect::<Vec<_>>());
+    let off = |files: &[File]| (mean(files) - wanted).abs();
+    chosen.min_by(|a, b| off(a).total_cmp(&off(b))).unwrap_or_default()
+}
+
+impl Site {
+    /// `folder` has `html/` and `site.zip`; the copy goes below `out`.
+    pub(crate) fn open(folder: &Path, out: &Path) -> Result<Self, String> {
+        let folder = io(fs::canonicalize(folder), "find", folder)?;
+        let name = folder.file_name().and_then(|name| name.to_str()).ok_or("a site needs a name")?.to_owned();
+        let (html, zip) = (folder.join("html"), folder.join("site.zip"));
+        let mut files = Vec::new();
+        list(&html, &html, &mut files)?;
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        // A page whose compressed form the site brings as a file of its own would be another one for the peers.
+        let brought: Vec<String> = files.iter().filter_map(|f| f.path.strip_suffix(".gz").map(str::to_owned)).collect();
+        let texts = || files.iter().filter(|file| TEXTS.contains(&extension(file)) && !brought.contains(&file.path));
+        let copy = peers_copy(&html, &zip, out, &name, texts())?;
+        let pages = || texts().filter(|file| extension(file) == "html" && is_plain(file));
+        let mut random = evenly(pages().cloned().collect());
+        shuffle(&mut random, SEED);
+        let (hot, asset) = (nearest(pages(), HOT)?, nearest(texts().filter(|file| is_plain(file)), ASSET)?);
+        let mut site = Self { name, zip, copy, files: files.len(), hot, asset, random, bodies: HashMap::new() };
+        site.read(&html)?;
+        Ok(site)
+    }
+
+    fn read(&mut self, html: &Path) -> Result<(), String> {
+        for file in self.random.iter().chain([&self.hot, &self.asset]) {
+            let path = html.join(&file.path[1..]);
+            self.bodies.insert(file.path.clone(), io(fs::read(&path), "read", &path)?);
+        }
+        let front = html.join("index.html");
+        self.bodies.insert("/".to_owned(), io(fs::read(&front), "read", &front)?);
+        Ok(())
+    }
+
+    /// What is on disk for an address that is asked for.
+    pub(crate) fn body(&self, path: &str) -> &[u8] {
+        self.bodies.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn mean_of_random(&self) -> f64 {
+        mean(&self.random)
+    }
+
+    /// Every page, for walks; without those whose names are not plain.
+    pub(crate) fn pages(&self) -> Result<Vec<File>, String> {
+        let mut files = Vec::new();
+        list(&self.copy, &self.copy, &mut files)?;
+        files.retain(|file| extension(file) == "html" && is_plain(file));
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+}
+
+/// The copy is kept from run to run as long as it was made of the same archive.
+fn peers_copy<'a>(
+    html: &Path,
+    zip: &Path,
+    out: &Path,
+    name: &str,
+    texts: impl Iterator<Item = &'a File>,
+) -> Result<PathBuf, String> {
+    let meta = io(fs::metadata(zip), "find", zip)?;
+    let made_of = format!("{} bytes, {:?}, gzip -6", meta.len(), meta.modified().ok());
+    let (copy, mark) = (out.join("copies").join(name), out.join("copies").join(format!("{name}.made-of")));
+    if fs::read_to_string(&mark).is_ok_and(|text| text == made_of) {
+        return Ok(copy);
+    }
+    eprintln!("{name}: copying the site for the peers, with gzip -6 beside each file");
+    let _ = fs::remove_dir_all(&copy);
+    io(fs::create_dir_all(&copy), "make", &copy)?;
+    run(Command::new("cp").arg("-a").arg(html.join(".")).arg(&copy))?;
+    let mut compress = Command::new("xargs");
+    compress
+        .args(["-0", "-n", "500", "-P", "2", "gzip", "-6", "-k", "-n", "-f"])
+        .current_dir(&copy)
+        .stdin(Stdio::piped());
+    let mut child = compress.spawn().map_err(|error| format!("cannot start xargs: {error}"))?;
+    let mut input = child.stdin.take().ok_or("xargs reads nothing")?;
+    for file in texts {
+        write!(input, "{}\0", &file.path[1..]).map_err(|error| format!("cannot name files to gzip: {error}"))?;
+    }
+    drop(input);
+    let status = child.wait().map_err(|error| format!("cannot wait for gzip: {error}"))?;
+    if !status.success() {
+        return Err(format!("gzip failed in {}", copy.display()));
+    }
+    io(fs::write(&mark, made_of), "write", &mark)?;
+    Ok(copy)
+}
+
+/// Runs a command to its end; its output only if it fails.
+pub(crate) fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}

@@ -1,0 +1,47 @@
+//! Medians, and pairs of measurements of one round.
+
+/// Of nothing it is not a number, which no table shows.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+/// The value that `share` of all are not above.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let enough = |at: &usize| (at + 1) as f64 >= sorted.len() as f64 * share;
+    (0..sorted.len()).find(enough).map_or(f64::NAN, |at| sorted[at])
+}
+
+/// Median, least and greatest of the ratios within the rounds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ratio {
+    pub median: f64,
+    pub least: f64,
+    pub greatest: f64,
+}
+
+/// None if there is no round that both were in.
+pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
+    let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
+    let least = ratios.iter().copied().reduce(f64::min)?;
+    let greatest = ratios.iter().copied().reduce(f64::max)?;
+    Some(Ratio { median: median(&ratios), least, greatest })
+}
+
+/// Shuffled the same way each time (xorshift), so that every server and every run gets the same order.
+pub(crate) fn shuffle<T>(values: &mut [T], seed: u64) {
+    let mut state = seed | 1;
+    for at in (1..values.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        values.swap(at, (state % (at as u64 + 1)) as usize);
+    }
+}
