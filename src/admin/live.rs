@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use crate::codec::dense::Dense;
 use crate::model::version::VersionId;
 use crate::publish::Settings;
 use crate::serve::tls::Tls;
+use crate::site::codings::Yield;
 use crate::site::outside::csp::Survey;
 use crate::sync::Intent;
 use crate::sync::act::Doing;
@@ -29,6 +31,8 @@ pub struct Now {
     pub publish_error: Option<String>,
     /// The content security policies, if any are sent.
     pub policy: Option<Policy>,
+    /// The denser codings, if any are made.
+    pub codings: Option<Codings>,
     /// Why the TLS files as they are now are not in force, if they are not.
     pub tls_error: Option<String>,
 }
@@ -42,6 +46,35 @@ pub struct Policy {
     pub version: VersionId,
     /// What they are like; none until they are known.
     pub survey: Option<Survey>,
+}
+
+/// Where the denser codings stand (`server.codings`).
+#[derive(Debug, Clone)]
+pub struct Codings {
+    /// Of which version.
+    pub version: VersionId,
+    /// Whether all that are wanted are there.
+    pub ready: bool,
+    /// What `br` has come to, once it is there.
+    pub brotli: Option<Yield>,
+    /// The same of `zstd`.
+    pub zstd: Option<Yield>,
+    /// Why there are none, if something is in their way.
+    pub why_not: Option<String>,
+}
+
+impl Codings {
+    /// None of this version so far.
+    pub fn none(version: VersionId) -> Codings {
+        Codings { version, ready: false, brotli: None, zstd: None, why_not: None }
+    }
+
+    /// Those that are there.
+    pub fn made(&self) -> impl Iterator<Item = (Dense, Yield)> {
+        [(Dense::Brotli, self.brotli), (Dense::Zstd, self.zstd)]
+            .into_iter()
+            .filter_map(|(coding, yields)| Some((coding, yields?)))
+    }
 }
 
 /// A running daemon.

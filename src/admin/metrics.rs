@@ -21,7 +21,7 @@ use crate::serve::{CLASSES, Site};
 use crate::store::Store;
 use crate::sync::staged::{Waits, staged};
 
-use super::live::Live;
+use super::live::{Codings, Live};
 
 /// One label.
 type Label = [(&'static str, String); 1];
@@ -53,6 +53,9 @@ pub struct Metrics {
     damaged: Gauge,
     proved: Seconds,
     certificate_end: Seconds,
+    coded_files: Family<Label, Gauge>,
+    coded_bytes: Family<Label, Gauge>,
+    coded_seconds: Family<Label, Seconds>,
     log_dropped: Counter,
 }
 
@@ -83,6 +86,9 @@ impl Metrics {
             damaged: Gauge::default(),
             proved: Seconds::default(),
             certificate_end: Seconds::default(),
+            coded_files: Family::default(),
+            coded_bytes: Family::default(),
+            coded_seconds: Family::default(),
             log_dropped: Counter::default(),
         };
         let r = &mut registry;
@@ -120,6 +126,11 @@ impl Metrics {
             let (name, help) = ("tls_certificate_not_after_timestamp", "When the TLS certificate in force ends");
             r.register_with_unit(name, help, Unit::Seconds, metrics.certificate_end.clone());
         }
+        let help = "Files that have a denser coding, once it has been made";
+        r.register("coded_files", help, metrics.coded_files.clone());
+        r.register_with_unit("coded", "What these take", Unit::Bytes, metrics.coded_bytes.clone());
+        let help = "Processor time that making them took";
+        r.register_with_unit("coded_processor", help, Unit::Seconds, metrics.coded_seconds.clone());
         let help = "Lines of the access log that could not be written";
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
@@ -173,6 +184,16 @@ impl Metrics {
         self.active.clear();
         if let Some(id) = now.served {
             self.active.get_or_create(&[("version", id.short())]).set(1);
+        }
+        let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);
+        files.clear();
+        bytes.clear();
+        took.clear();
+        for (coding, yields) in now.codings.iter().flat_map(Codings::made) {
+            let label = [("coding", coding.token().to_owned())];
+            files.get_or_create(&label).set(yields.files.cast_signed());
+            bytes.get_or_create(&label).set(yields.bytes.cast_signed());
+            took.get_or_create(&label).set(yields.seconds());
         }
         if let Ok(record) = store.record() {
             let time = |text: Option<&str>| text.and_then(parse_time).map_or(0.0, |time| time as f64);

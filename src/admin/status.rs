@@ -6,15 +6,17 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::codec::dense::Dense;
 use crate::model::units::{show_time, show_unix};
 use crate::model::version::{Label, VersionId};
 use crate::publish::published;
+use crate::site::codings::Yield;
 use crate::store::record::{Attempt, Hold, Record};
 use crate::store::{Store, StoreError};
 use crate::sync::staged::{Waits, staged, way_out};
 use crate::sync::{ApiSource, Bundle, Intent};
 
-use super::live::{Live, Policy};
+use super::live::{self, Live, Policy};
 
 /// See the module. Times are RFC 3339.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -147,6 +149,9 @@ pub struct Daemon {
     /// The content security policies, if any are sent (`server.csp`).
     #[serde(default)]
     pub csp: Option<Csp>,
+    /// The denser codings, if any are made (`server.codings`).
+    #[serde(default)]
+    pub codings: Option<Codings>,
     /// Under which certificate connections are encrypted, if they are.
     #[serde(default)]
     pub tls: Option<Certificate>,
@@ -188,6 +193,46 @@ impl From<Policy> for Csp {
             longest: survey.longest as u64,
             total: survey.total,
         }
+    }
+}
+
+/// Denser codings of what is served.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Codings {
+    /// The version that they are of.
+    pub version: VersionId,
+    /// Whether all are there; if not, they are being made, unless something is in their way.
+    pub ready: bool,
+    /// Those that are there.
+    pub made: Vec<Made>,
+    /// What is in their way.
+    pub error: Option<String>,
+}
+
+/// One coding.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Made {
+    /// `br` or `zstd`
+    pub coding: String,
+    /// Files that have it; the others got no smaller.
+    pub files: u64,
+    /// What their bodies take.
+    pub bytes: u64,
+    /// Seconds of processor time that it took.
+    pub seconds: f64,
+}
+
+impl From<live::Codings> for Codings {
+    fn from(now: live::Codings) -> Codings {
+        let made = |(coding, yields): (Dense, Yield)| Made {
+            coding: coding.token().to_owned(),
+            files: yields.files,
+            bytes: yields.bytes,
+            seconds: yields.seconds(),
+        };
+        Codings { version: now.version, ready: now.ready, made: now.made().map(made).collect(), error: now.why_not }
     }
 }
 
@@ -235,6 +280,7 @@ impl Status {
                 error: now.publish_error.clone(),
             }),
             csp: now.policy.map(Csp::from),
+            codings: now.codings.clone().map(Codings::from),
             tls: live.tls.as_ref().map(|tls| {
                 let pair = tls.pair();
                 let error = now.tls_error.clone().or_else(|| pair.doubt(SystemTime::now()));

@@ -13,17 +13,20 @@ pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Writes `bytes` so that after a crash `dir/name` holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    replace_with(dir, name, bytes, 0o644)
+    replace_by(dir, name, 0o644, |mut file| file.write_all(bytes))
 }
 
 /// The same for what nobody is to write to any more.
 pub fn replace_sealed(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    replace_with(dir, name, bytes, 0o444)
+    replace_by(dir, name, 0o444, |mut file| file.write_all(bytes))
 }
 
-fn replace_with(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<()> {
+/// The same of a file with these permissions into which `fill` writes, as long as that may take. If it fails nothing is
+/// left of it.
+pub fn replace_by(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
-    if let Err(error) = write(&temporary, bytes, mode).and_then(|()| std::fs::rename(&temporary, dir.join(name))) {
+    let written = write(&temporary, mode, fill).and_then(|()| std::fs::rename(&temporary, dir.join(name)));
+    if let Err(error) = written {
         // Half a file on a disk that is full takes the room that the next attempt needs.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
@@ -31,14 +34,14 @@ fn replace_with(dir: &Path, name: &str, bytes: &[u8], mode: u32) -> io::Result<(
     sync_dir(dir)
 }
 
-fn write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+fn write(path: &Path, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     // Whoever else may write there must not lead us to another file: what lies under this name goes, nothing is followed.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(bytes)?;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    fill(&file)?;
     file.sync_all()
 }
 

@@ -21,6 +21,7 @@ mod origin;
 mod preview;
 mod progress;
 mod publish;
+mod recode;
 mod redirects;
 mod run;
 mod serve;
@@ -152,6 +153,9 @@ enum Command {
     Completions(completions::Completions),
     /// Print the manual page, or write those of all commands
     Man(man::Man),
+    /// Compress a version; for docwharf itself
+    #[command(name = crate::daemon::COMMAND, hide = true)]
+    Recode(recode::Recode),
 }
 
 impl Command {
@@ -233,6 +237,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Doctor(command) => command.run(&context),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
+        Command::Recode(command) => command.run(),
     }
 }
 

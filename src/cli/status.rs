@@ -89,6 +89,9 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
             if let Some(csp) = &daemon.csp {
                 line("policy", policy(csp));
             }
+            if let Some(codings) = &daemon.codings {
+                line("codings", forms(codings));
+            }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
                 line("served", format!("{served}, because the active version is damaged or missing"));
@@ -142,6 +145,19 @@ fn policy(csp: &status::Csp) -> String {
         format!("; {loose} allow inline scripts as they come ({long} would be too long, {unsure} are not certain)")
     };
     format!("{}: {}, at most {} bytes{loose}", csp.preset, count(csp.pages, "page"), csp.longest)
+}
+
+/// The denser codings, in words.
+fn forms(codings: &status::Codings) -> String {
+    let one =
+        |made: &status::Made| format!("{} for {} ({})", made.coding, count(made.files, "file"), show_size(made.bytes));
+    let mut all: Vec<String> = codings.made.iter().map(one).collect();
+    match &codings.error {
+        Some(error) => all.push(format!("not made: {error}")),
+        None if !codings.ready => all.push(format!("those of {} are being made", codings.version.short())),
+        None => {}
+    }
+    all.join("; ")
 }
 
 /// What is known of the source: what was seen, what comes next.

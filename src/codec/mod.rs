@@ -4,6 +4,7 @@
 //! stream ends to the bit, and where its last block begins. Encoding is zlib-rs.
 
 pub mod deflate;
+pub mod dense;
 pub mod gzip;
 pub mod inflate;
 mod tables;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::api::preview::StatusPath;
 use crate::base::secret::{SafeUrl, Secret};
+use crate::codec::dense::Dense;
 use crate::model::digest::Digest;
 use crate::model::limits::Limits;
 use crate::model::version::Label;
@@ -66,6 +67,8 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// How.
     pub settings: Settings,
+    /// The codings that are made of what is active, in this order.
+    pub codings: Vec<Dense>,
     /// The operator's redirects, rewrites and fields.
     pub rules: Arc<Rules>,
     /// The file that some of them come from.
@@ -193,6 +196,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     };
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
+    let codings = check_codings(&mut checker);
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
     let addresses =
@@ -226,6 +230,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         scrub,
         listen,
         settings,
+        codings,
         rules,
         rules_file,
         tls,
@@ -427,6 +432,22 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         door: check_access(checker),
         hsts: check_hsts(checker),
     }
+}
+
+/// All of them unless some are named; none for an empty list.
+fn check_codings(checker: &mut Checker<'_>) -> Vec<Dense> {
+    let Some(names) = checker.texts("server.codings") else { return Dense::ALL.to_vec() };
+    let mut codings = Vec::new();
+    for name in names.iter().filter(|name| !name.is_empty()) {
+        match Dense::named(name) {
+            Some(coding) if !codings.contains(&coding) => codings.push(coding),
+            _ => {
+                checker.value::<()>("server.codings", |_| Err("\"br\" and \"zstd\" are known, each once".to_owned()));
+                return Vec::new();
+            }
+        }
+    }
+    codings
 }
 
 #[cfg(test)]

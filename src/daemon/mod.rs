@@ -7,9 +7,12 @@
 mod agent;
 mod arrivals;
 mod certificate;
+mod codings;
 mod earlier;
+mod maker;
 mod notify;
 mod orders;
+mod pace;
 mod policies;
 mod proof;
 mod publisher;
@@ -36,6 +39,7 @@ use crate::serve::tls::Tls;
 use crate::store::StoreError;
 use crate::sync::SyncError;
 
+pub use maker::{COMMAND, Order, make};
 pub use orders::Describe;
 pub use policies::protect_alone;
 pub use start::{Hangup, Start, run, run_on};

@@ -57,6 +57,7 @@ impl Agent {
             ("tls.listen", listens(&config) == listens(&self.config)),
             ("access.log", config.log == self.config.log),
             ("admin.listen", config.admin == self.config.admin),
+            ("server.codings", config.codings == self.config.codings),
             ("server or tls.hsts", config.settings == self.config.settings),
         ] {
             if !same {
@@ -72,6 +73,7 @@ impl Agent {
             listen: self.config.listen.clone(),
             admin: self.config.admin.clone(),
             settings: self.config.settings.clone(),
+            codings: self.config.codings.clone(),
             log: self.config.log.clone(),
             ..config
         };

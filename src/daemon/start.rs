@@ -36,8 +36,8 @@ use super::notify::{self, Notifier};
 use super::orders::Describe;
 use super::work::half_the_cores;
 use super::{
-    DaemonError, StopSignals, announce, bind, earlier, finish, listeners, open_log, policies, proof, runtime, scrub,
-    sockets, urls,
+    DaemonError, StopSignals, announce, bind, codings, earlier, finish, listeners, open_log, policies, proof, runtime,
+    scrub, sockets, urls,
 };
 
 /// Orders beyond this many wait at the socket.
@@ -192,6 +192,13 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         config.threads.unwrap_or_else(half_the_cores),
         Arc::clone(&live),
     ));
+    let codings = tokio::spawn(codings::live(
+        Arc::clone(&site),
+        Arc::clone(&writer),
+        config.codings.clone(),
+        Arc::clone(&live),
+        stopped.clone(),
+    ));
     let (find, found) = mpsc::channel(1);
     proof::begin(&site, find.clone());
     if let Some(every) = config.scrub {
@@ -227,6 +234,8 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     // Who still waits for an answer learns that there will be none.
     drop(agent);
     let ended = finish(server.await);
+    // What is half made goes while the store is still ours.
+    let _ = codings.await;
     while admins.join_next().await.is_some() {}
     if let Err(error) = lock.end_run() {
         tracing::warn!("{}; what is stored is read again at the next start", Chain(&error));

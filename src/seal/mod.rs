@@ -7,6 +7,7 @@
 mod adopt;
 mod copying;
 pub mod pack;
+pub mod recode;
 mod rewrite;
 pub mod unpack;
 

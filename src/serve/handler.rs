@@ -11,6 +11,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
 
+use crate::codec::dense::Dense;
 use crate::codec::gzip;
 use crate::model::site_path::is_page;
 use crate::site::index::{Coding, Entry};
@@ -24,7 +25,7 @@ use super::body::{Again, Body, Chunk, Wanted};
 use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
-use super::negotiate::{self, Form};
+use super::negotiate::{self, Accepted, Form};
 use super::plain::is_plain_host;
 use super::range::{self, Part};
 use super::reply;
@@ -193,6 +194,7 @@ pub(super) fn again(site: &Site, version: &Sealed, file: usize, form: Form) -> O
     let entry = version.entry(file);
     match (form, entry.coding) {
         (Form::Gzip, _) => Some(framed(version, &entry)),
+        (Form::Dense(_), _) => None,
         (Form::Identity, Coding::Stored) => Some(version.coded(&entry).into()),
         (Form::Identity, Coding::Deflate) => site.inflated.get(&entry.content).map(Chunk::from),
     }
@@ -210,6 +212,8 @@ struct Answer<'a> {
     file: usize,
     entry: Entry,
     form: Form,
+    /// The body, if it is in a dense form; without bytes otherwise.
+    dense: Bytes,
     tag: Tag,
     headers: &'a HeaderMap,
     head: bool,
@@ -243,19 +247,21 @@ enum Kind {
 impl<'a> Answer<'a> {
     fn new(site: &'a Site, version: &'a Sealed, file: usize, headers: &'a HeaderMap, head: bool) -> Answer<'a> {
         let entry = version.entry(file);
-        let form = match entry.coding {
-            Coding::Stored => Form::Identity,
+        let (form, dense, dense_crc) = match entry.coding {
+            Coding::Stored => (Form::Identity, Bytes::new(), 0),
             // An archive for download must arrive as it is, though it lies compressed in the image: some clients would
             // store what it holds under its name.
-            Coding::Deflate if version.is_archive(file) => Form::Identity,
-            Coding::Deflate => negotiate::choose(headers),
+            Coding::Deflate if version.is_archive(file) => (Form::Identity, Bytes::new(), 0),
+            Coding::Deflate => site.form(version, file, framed_len(&entry), Accepted::of(headers)),
         };
         // A strong tag names the bytes on the wire: the coded form adds a checksum of its own bytes.
         let tag = match form {
             Form::Identity => Tag::new(&entry.content, None),
             Form::Gzip => Tag::new(&entry.content, Some((b'g', entry.coded_crc))),
+            Form::Dense(Dense::Brotli) => Tag::new(&entry.content, Some((b'b', dense_crc))),
+            Form::Dense(Dense::Zstd) => Tag::new(&entry.content, Some((b'z', dense_crc))),
         };
-        Answer { site, version, file, entry, form, tag, headers, head, kind: Kind::Only }
+        Answer { site, version, file, entry, form, dense, tag, headers, head, kind: Kind::Only }
     }
 
     /// The same, or the Markdown beside a page for those who would rather have that.
@@ -283,7 +289,8 @@ impl<'a> Answer<'a> {
     fn len(&self) -> u64 {
         match self.form {
             Form::Identity => self.entry.len,
-            Form::Gzip => (gzip::HEADER.len() + gzip::TRAILER) as u64 + self.entry.coded_len,
+            Form::Gzip => framed_len(&self.entry),
+            Form::Dense(_) => self.dense.len() as u64,
         }
     }
 
@@ -326,13 +333,12 @@ impl<'a> Answer<'a> {
     /// Several parts in one answer; nothing if the whole is the better one.
     fn slices(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<Body>> {
         let media_type = self.version.content_type(self.file);
-        let coding = (self.form == Form::Gzip).then_some("gzip");
-        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, coding)?;
+        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
         let origin = self.origin();
         let is_good = match &origin {
             // What has to be looked through is bounded.
-            Origin::There(chunk) if self.form == Form::Gzip => {
-                self.entry.coded_len <= RANGE_WHOLE && !multipart.occurs_in(&chunk.parts())
+            Origin::There(chunk) if self.form != Form::Identity => {
+                len <= RANGE_WHOLE && !multipart.occurs_in(&chunk.parts())
             }
             Origin::There(_) | Origin::Page => true,
             // However many parts are asked for, they are made in one go.
@@ -376,7 +382,9 @@ impl<'a> Answer<'a> {
 
     /// The whole body, and how it is had again.
     fn lasting(&self, body: Body) -> Body {
-        if self.is_lasting() { body.lasting(Again::File(self.file, self.form)) } else { body }
+        // Denser forms may be exchanged while their version stays: head and body have to come from the same ones.
+        let may = self.is_lasting() && !matches!(self.form, Form::Dense(_));
+        if may { body.lasting(Again::File(self.file, self.form)) } else { body }
     }
 
     /// Whether the answer is the same until the site changes: a file of another version goes when its time is over, and
@@ -391,6 +399,7 @@ impl<'a> Answer<'a> {
         let coded = || self.version.coded(&self.entry);
         match (self.form, self.entry.coding) {
             (Form::Gzip, _) => Origin::There(framed(self.version, &self.entry)),
+            (Form::Dense(_), _) => Origin::There(self.dense.clone().into()),
             (Form::Identity, Coding::Stored) => Origin::There(coded().into()),
             (Form::Identity, Coding::Deflate) if self.entry.len <= WHOLE => Origin::Page,
             (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,
@@ -461,8 +470,8 @@ impl<'a> Answer<'a> {
             Cow::Owned(other) => set(headers, CONTENT_TYPE, &other),
         }
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if self.form == Form::Gzip {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        if let Some(token) = self.form.token() {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(token));
         }
         if is_page(self.version.index().path(self.file)) || self.kind == Kind::Markdown {
             self.link(headers);
@@ -490,6 +499,11 @@ impl<'a> Answer<'a> {
     fn address_of(&self, file: usize) -> String {
         format!("{}{}", self.site.settings.base_path, percent_encode(self.version.index().path(file), IN_PATH))
     }
+}
+
+/// Length of a file's gzip form.
+fn framed_len(entry: &Entry) -> u64 {
+    (gzip::HEADER.len() + gzip::TRAILER) as u64 + entry.coded_len
 }
 
 /// Sets a field to a text of our own making, which has no character that a field may not have.

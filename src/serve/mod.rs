@@ -11,6 +11,7 @@ pub mod access;
 mod alarm;
 pub mod body;
 pub mod cidr;
+pub mod coded;
 pub mod conditional;
 mod connection;
 mod crew;
@@ -58,9 +59,11 @@ use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
 
 use access::Door;
+use coded::Codings;
 use conditional::Dated;
 use dress::{Dress, Protection};
 use log::Log;
+use negotiate::{Accepted, Form};
 use policy::Ready;
 use retained::Retained;
 
@@ -111,6 +114,8 @@ pub struct Site {
     door: ArcSwap<Door>,
     /// The policies of a version, as soon as they are known.
     policies: ArcSwapOption<Ready>,
+    /// Denser forms of a version, as soon as they are made.
+    codings: ArcSwapOption<Codings>,
     /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
     pub(crate) inflated: Cache<Digest, Bytes, ByLength, AsItIs>,
     requests: [AtomicU64; CLASSES.len()],
@@ -193,6 +198,7 @@ impl Site {
             rules,
             door,
             policies,
+            codings: ArcSwapOption::empty(),
             inflated,
             requests: Default::default(),
             shown,
@@ -212,6 +218,9 @@ impl Site {
             self.retained.keep(before, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
+        if self.codings.load().as_ref().is_some_and(|codings| codings.id != id) {
+            self.codings.store(None);
+        }
         self.retained.let_go(id);
         self.retained.let_go_of_old();
         self.changed();
@@ -325,10 +334,32 @@ impl Site {
         self.changed();
     }
 
+    /// Sends these forms of the version that they are of to those who accept them; none of any version with `None`.
+    pub fn offer(&self, codings: Option<Codings>) {
+        self.codings.store(codings.map(Arc::new));
+        self.changed();
+    }
+
+    /// In which form a file of `version` goes out that is compressed, of `gzip` bytes with gzip; and its body and the CRC-32
+    /// of that if it is a dense one.
+    fn form(&self, version: &Sealed, file: usize, gzip: u64, accepted: Accepted) -> (Form, Bytes, u32) {
+        if accepted.takes_dense() {
+            let codings = self.codings.load();
+            if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
+                && let Form::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
+                && let Some((body, crc)) = codings.body(coding, file)
+            {
+                return (Form::Dense(coding), body, crc);
+            }
+        }
+        (accepted.choose(gzip, |_| None), Bytes::new(), 0)
+    }
+
     /// Serves nothing from the next request on.
     pub fn clear(&self) {
         self.changes();
         self.current.store(None);
+        self.codings.store(None);
         self.changed();
     }
 

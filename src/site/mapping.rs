@@ -36,6 +36,8 @@ struct Slot {
 #[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
 const FREE: Slot = Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
 static SLOTS_IN_USE: [Slot; SLOTS] = [FREE; SLOTS];
+/// In the place of an id: the mapping is of something derived. No content has this digest.
+const DERIVED: [u8; 32] = [0; 32];
 static REGISTRY: Mutex<()> = Mutex::new(());
 /// Where the handler writes the version's id; -1 without a store.
 static SUSPECT: AtomicI32 = AtomicI32::new(-1);
@@ -64,6 +66,16 @@ impl Drop for Mapped {
 
 /// Maps the image in `file` for as long as the returned bytes live.
 pub fn map(file: File, id: VersionId) -> io::Result<Bytes> {
+    mapped(file, Some(id))
+}
+
+/// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
+/// If the disk loses a page of it, no version is to be doubted: whoever maps it at the next start has read it before.
+pub fn map_derived(file: File) -> io::Result<Bytes> {
+    mapped(file, None)
+}
+
+fn mapped(file: File, id: Option<VersionId>) -> io::Result<Bytes> {
     flock(&file, FlockOperation::LockShared)?;
     let (file, lease) = if may_change(&file)? { (in_memory(&file)?, file) } else { (file.try_clone()?, file) };
     if file.metadata()?.len() == 0 {
@@ -139,12 +151,12 @@ fn in_memory(file: &File) -> io::Result<File> {
     }
 }
 
-fn register(range: Range<*const u8>, id: VersionId) -> Option<usize> {
+fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
     install();
     let _guard = REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let free = SLOTS_IN_USE.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
     let slot = &SLOTS_IN_USE[free];
-    for (word, bytes) in slot.id.iter().zip(id.0.0.chunks_exact(8)) {
+    for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED, |id| id.0.0).chunks_exact(8)) {
         let mut value = [0; 8];
         value.copy_from_slice(bytes);
         word.store(u64::from_be_bytes(value), Ordering::Relaxed);
@@ -187,6 +199,14 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _con
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
+    if slot.id.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
+        write_raw(
+            std::io::stderr().as_raw_fd(),
+            b"docwharf: cannot read what was derived from a version: the disk lost part of it; it is made again at the next start\n",
+        );
+        // SAFETY: _exit is async-signal-safe.
+        unsafe { libc::_exit(8) };
+    }
     let mut id = [0u8; 65];
     for (word, digits) in slot.id.iter().zip(id.chunks_exact_mut(16)) {
         let value = word.load(Ordering::Relaxed);

@@ -2,6 +2,7 @@
 //! rules, which links lead nowhere, what it needs from elsewhere, and what differs from another version.
 
 pub mod broken;
+pub mod codings;
 pub mod diff;
 pub mod flight;
 pub mod image;

@@ -7,7 +7,7 @@ use crate::model::units::show_unix;
 use crate::model::version::VersionId;
 
 use super::record::Record;
-use super::space::{Allowance, Taken, Wanted, held_by_then, surplus};
+use super::space::{Allowance, Taken, Wanted, held_by_then, is_over, surplus};
 use super::{Event, Receipt, StoreError, Stored};
 
 /// What, of which version, and further words: see [`Event`].
@@ -35,6 +35,8 @@ pub trait Keeper {
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken>;
     /// Bytes that may still be written; none where the file system does not say.
     fn free(&self) -> Result<Option<u64>, StoreError>;
+    /// Removes what was computed from versions, can be computed again and takes much room; whether there was any.
+    fn give_up_derived(&self) -> bool;
 
     /// Does `work` while nobody else changes the record.
     fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T;
@@ -139,8 +141,13 @@ pub trait Keeper {
     /// somebody has mapped is passed by.
     fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
         let versions = self.versions()?;
+        let mut sizes = self.sizes_of(&versions);
+        // No version goes for the sake of what was derived from it or another one.
+        if is_over(allowance, &sizes, 0) && self.give_up_derived() {
+            sizes = self.sizes_of(&versions);
+        }
         let mut removed = Vec::new();
-        for (id, _) in surplus(record, allowance, &self.sizes_of(&versions)) {
+        for (id, _) in surplus(record, allowance, &sizes) {
             if self.remove_unless_needed(id)? {
                 removed.extend(versions.iter().find(|version| version.id == id).cloned());
             }
@@ -155,18 +162,23 @@ pub trait Keeper {
     }
 
     /// Sees to it that there is room for `wanted`; gives the versions that had to go for it. Those that `keep` does not
-    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain.
+    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain, and none
+    /// before what was derived.
     fn make_room(&self, record: &Record, allowance: &Allowance, wanted: Wanted) -> Result<Vec<VersionId>, StoreError> {
         let path = || self.root().to_owned();
-        let sizes = self.sizes_of(&self.versions()?);
+        let min_free = allowance.min_free.unwrap_or(0);
+        let target = wanted.more.saturating_add(min_free);
+        let mut sizes = self.sizes_of(&self.versions()?);
+        let is_tight = self.free()?.is_some_and(|free| free < target) || is_over(allowance, &sizes, wanted.whole);
+        if is_tight && self.give_up_derived() {
+            sizes = self.sizes_of(&self.versions()?);
+        }
         if let Some(most) = allowance.max_bytes {
             let held = held_by_then(record, &sizes);
             if wanted.whole > 0 && held.saturating_add(wanted.whole) > most {
                 return Err(StoreError::OverMost { path: path(), needed: wanted.whole, held, most });
             }
         }
-        let min_free = allowance.min_free.unwrap_or(0);
-        let target = wanted.more.saturating_add(min_free);
         let Some(mut now) = self.free()? else { return Ok(Vec::new()) };
         let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
         let may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);

@@ -69,6 +69,12 @@ pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -
     unprotected[kept..].iter().rev().copied().collect()
 }
 
+/// Whether versions take more than `max_bytes` with so many bytes beside them.
+pub fn is_over(allowance: &Allowance, sizes: &[Taken], more: u64) -> bool {
+    let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
+    allowance.max_bytes.is_some_and(|most| total.saturating_add(more) > most)
+}
+
 /// Bytes of versions that stay whatever happens once a new one is there: it becomes active unless a hold says otherwise,
 /// and what is active now becomes the previous one.
 pub(super) fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {

@@ -26,11 +26,22 @@ pub struct Writer {
     turn: Mutex<()>,
     /// Who has versions mapped that he could do without.
     holder: OnceLock<Holder>,
+    /// Who uses or makes what was derived and is large.
+    user: OnceLock<User>,
     _lock: Lock,
 }
 
 /// Asked to let go of a version before it is removed.
 struct Holder(Box<dyn Fn(VersionId) + Send + Sync>);
+
+/// Asked to let go of what was derived and is large.
+struct User(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("User")
+    }
+}
 
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -98,7 +109,13 @@ impl Writer {
             let dir = root.join(dir);
             builder.create(&dir).map_err(StoreError::io("make", &dir))?;
         }
-        let writer = Writer { store: Store::at(root), turn: Mutex::new(()), holder: OnceLock::new(), _lock: lock };
+        let writer = Writer {
+            store: Store::at(root),
+            turn: Mutex::new(()),
+            holder: OnceLock::new(),
+            user: OnceLock::new(),
+            _lock: lock,
+        };
         owner::check(root).map_err(StoreError::io("trust the folders of", root))?;
         writer.sweep()?;
         Ok(writer)
@@ -115,6 +132,19 @@ impl Writer {
     pub(super) fn let_go(&self, id: VersionId) {
         if let Some(Holder(let_go)) = self.holder.get() {
             let_go(id);
+        }
+    }
+
+    /// Whoever uses or makes what is large and derived says so once: `let_go` is called before it is removed to make room.
+    pub fn before_giving_up(&self, let_go: impl Fn() + Send + Sync + 'static) {
+        let first = self.user.set(User(Box::new(let_go))).is_ok();
+        debug_assert!(first, "one user a store");
+    }
+
+    /// Has what is large and derived let go of.
+    pub(super) fn let_go_of_large(&self) {
+        if let Some(User(let_go)) = self.user.get() {
+            let_go();
         }
     }
 
@@ -264,6 +294,10 @@ impl Keeper for Writer {
 
     fn free(&self) -> Result<Option<u64>, StoreError> {
         free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
+    }
+
+    fn give_up_derived(&self) -> bool {
+        self.give_up_large()
     }
 
     fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {

@@ -108,6 +108,10 @@ impl Keeper for Sim {
         Ok(Some(self.with(|s| s.disk.free())))
     }
 
+    fn give_up_derived(&self) -> bool {
+        false // nothing is
+    }
+
     fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         self.operation(|| "take the turn".to_owned());
         let before = self.with(|s| std::mem::replace(&mut s.in_turn, true));

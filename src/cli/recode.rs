@@ -1,0 +1,39 @@
+//! `docwharf make-coding`: what the daemon starts itself as, to compress what it serves.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::base::chain::Chain;
+use crate::codec::dense::Dense;
+use crate::daemon;
+use crate::model::version::VersionId;
+
+use super::Failure;
+
+#[derive(Debug, Args)]
+pub(super) struct Recode {
+    /// What to make
+    #[arg(long, value_parser = |text: &str| Dense::named(text).ok_or("br or zstd is needed"))]
+    coding: Dense,
+    /// The version
+    #[arg(long)]
+    id: VersionId,
+    /// Its index
+    #[arg(long)]
+    index: PathBuf,
+    /// Who has started it
+    #[arg(long)]
+    parent: u32,
+}
+
+impl Recode {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let Recode { coding, id, index, parent } = self;
+        daemon::make(&daemon::Order { coding, id, index }, parent).map_err(|error| {
+            let message =
+                format!("cannot make the {} form of version {}: {}", coding.token(), id.short(), Chain(&error));
+            Failure::Remote { code: 8, message }
+        })
+    }
+}

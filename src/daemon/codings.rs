@@ -1,0 +1,421 @@
+//! Brotli and Zstandard forms of what is served, made beside serving: no start and no activation waits for them.
+//!
+//! Level-triggered, like the policies: whenever a version is shown whose codings are not there, they are read from the store
+//! or made, one after the other. A process of its own makes them ([`maker`](super::maker)); here it is decided when it may
+//! work. A version that is shown meanwhile, a stop and somebody who needs the room call it off, and nothing is left of what
+//! was half made. Whole codings stay with their version, so that a restart or a rollback finds them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::sleep;
+
+use crate::admin::live::{self, Live};
+use crate::base::backoff;
+use crate::base::chain::Chain;
+use crate::codec::dense::Dense;
+use crate::model::units::{count, show_size};
+use crate::seal::recode;
+use crate::serve::Site;
+use crate::serve::coded::{Coded, Codings};
+use crate::site::codings::{self, CodingFault, Yield};
+use crate::site::mapping;
+use crate::site::sealed::Sealed;
+use crate::store::derived::{BROTLI, ZSTD};
+use crate::store::space::{Allowance, free_bytes, is_over};
+use crate::store::writer::Writer;
+use crate::store::{INDEX, StoreError};
+
+use super::maker::{Maker, Order};
+use super::pace::Pace;
+use super::work::step_back;
+
+/// How often it is looked whether to go on.
+const TICK: Duration = Duration::from_millis(25);
+/// How often it is looked whether there is still room.
+const ROOM: Duration = Duration::from_secs(1);
+/// After how long it is tried again where there was no room.
+const LATER: Duration = Duration::from_mins(10);
+/// Failures in a row after which a version stays without.
+const ATTEMPTS: u32 = 3;
+/// Bytes of a stored coding that are read at a time.
+const PIECE: usize = 64 << 10;
+
+/// What lies between those who serve and make codings and those who need their room.
+#[derive(Debug, Default)]
+struct Desk {
+    /// Whether a thread works, and whether it is to give up what it has.
+    state: Mutex<State>,
+    withdrawn: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    works: bool,
+    is_withdrawn: bool,
+}
+
+impl Desk {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has everything let go of, and waits until it is: a thread notices within a tick.
+    fn withdraw(&self, site: &Site) {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        {
+            let mut state = self.state();
+            state.is_withdrawn = true;
+            site.offer(None);
+        }
+        self.withdrawn.notify_one();
+        let deadline = Instant::now() + PATIENCE;
+        while self.state().works && Instant::now() < deadline {
+            thread::sleep(TICK);
+        }
+    }
+
+    /// Shows codings unless they have been withdrawn meanwhile.
+    fn offer(&self, site: &Site, codings: &Codings) {
+        let state = self.state();
+        if !state.is_withdrawn && site.current().is_some_and(|now| now.id == codings.id) {
+            site.offer(Some(codings.clone()));
+        }
+    }
+}
+
+/// How a thread ended.
+#[derive(Debug)]
+enum End {
+    Done,
+    /// Another version is shown, the daemon stops, or the room is needed.
+    CalledOff,
+    /// There is no room, and why.
+    NoRoom(String),
+    Failed(String),
+}
+
+/// Looks after these codings of `site` until the daemon stops.
+pub(super) async fn live(
+    site: Arc<Site>,
+    writer: Arc<Writer>,
+    wanted: Vec<Dense>,
+    told: Arc<Live>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    if wanted.is_empty() {
+        return;
+    }
+    let desk = Arc::new(Desk::default());
+    let (holder, of) = (Arc::clone(&desk), Arc::clone(&site));
+    writer.before_giving_up(move || holder.withdraw(&of));
+    let mut shown = site.shown();
+    let (mut known, mut failures) = (None, 0);
+    loop {
+        shown.mark_unchanged();
+        let mut wait = None;
+        if let Some(version) = site.current().filter(|version| known != Some(version.id)) {
+            let id = version.id;
+            let (stop, calls) = channel();
+            let job = Job::new(&site, version, &writer, &desk, &told, calls);
+            let Some(end) = carry_out(job, wanted.clone(), stop, &mut stopped).await else { return };
+            known = Some(id);
+            match end {
+                End::Done => failures = 0,
+                End::CalledOff if site.current().is_some_and(|now| now.id == id) => wait = Some(LATER),
+                End::CalledOff => continue,
+                End::NoRoom(why) => {
+                    tracing::info!("denser forms of version {} are not made: {why}; gzip goes out", id.short());
+                    told.tell(|now| {
+                        now.codings = Some(live::Codings { why_not: Some(why), ..live::Codings::none(id) })
+                    });
+                    wait = Some(LATER);
+                }
+                End::Failed(why) => {
+                    failures += 1;
+                    let last = failures >= ATTEMPTS;
+                    let next = if last { "the next version or start tries again" } else { "trying again in a while" };
+                    tracing::warn!(
+                        "cannot make the denser forms of version {}: {why}; gzip goes out, {next}",
+                        id.short()
+                    );
+                    told.tell(|now| {
+                        now.codings = Some(live::Codings { why_not: Some(why), ..live::Codings::none(id) })
+                    });
+                    wait = if last { None } else { Some(backoff::after(failures)) };
+                }
+            }
+        }
+        tokio::select! {
+            changed = shown.changed() => match changed {
+                Ok(()) => failures = 0,
+                Err(_) => return,
+            },
+            _ = stopped.changed() => return,
+            // Not at once: whoever has needed the room is about to use it.
+            () = desk.withdrawn.notified() => tokio::select! {
+                () = sleep(LATER) => known = None,
+                _ = shown.changed() => {}
+                _ = stopped.changed() => return,
+            },
+            () = sleep(wait.unwrap_or_default()), if wait.is_some() => known = None,
+        }
+    }
+}
+
+/// Works on a thread of its own; `None` when the daemon stops, and then it has ended.
+async fn carry_out(
+    mut job: Job,
+    wanted: Vec<Dense>,
+    stop: Sender<()>,
+    stopped: &mut watch::Receiver<bool>,
+) -> Option<End> {
+    while job.site.is_opening() {
+        tokio::select! {
+            () = sleep(TICK) => {}
+            _ = stopped.changed() => return None,
+        }
+    }
+    let (send, mut done) = oneshot::channel();
+    let work = move || {
+        step_back(1);
+        let end = job.see_to(&wanted);
+        let desk = Arc::clone(&job.desk);
+        drop(job);
+        desk.state().works = false;
+        // Nobody waits when the program ends.
+        let _ = send.send(end);
+    };
+    if let Err(error) = thread::Builder::new().name("docwharf-codings".to_owned()).spawn(work) {
+        return Some(End::Failed(format!("cannot start a thread: {error}")));
+    }
+    tokio::select! {
+        end = &mut done => Some(end.unwrap_or_else(|_| End::Failed("the thread died; this is a bug".to_owned()))),
+        _ = stopped.changed() => {
+            drop(stop);
+            let _ = done.await;
+            None
+        }
+    }
+}
+
+/// What one thread works on.
+struct Job {
+    site: Arc<Site>,
+    version: Arc<Sealed>,
+    writer: Arc<Writer>,
+    desk: Arc<Desk>,
+    told: Arc<Live>,
+    /// Closed when the daemon stops.
+    calls: Receiver<()>,
+    pace: Pace,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.desk.state().works = false;
+    }
+}
+
+impl Job {
+    fn new(
+        site: &Arc<Site>,
+        version: Arc<Sealed>,
+        writer: &Arc<Writer>,
+        desk: &Arc<Desk>,
+        told: &Arc<Live>,
+        calls: Receiver<()>,
+    ) -> Job {
+        *desk.state() = State { works: true, is_withdrawn: false };
+        let pace = Pace::new(Instant::now(), answered(site));
+        let (site, writer, desk) = (Arc::clone(site), Arc::clone(writer), Arc::clone(desk));
+        Job { site, version, writer, desk, told: Arc::clone(told), calls, pace }
+    }
+
+    fn see_to(&mut self, wanted: &[Dense]) -> End {
+        let id = self.version.id;
+        let mut codings = Codings::none(id);
+        self.tell(&codings, false);
+        for &coding in wanted {
+            while !self.may_work() {
+                if !self.goes_on() {
+                    return End::CalledOff;
+                }
+            }
+            let coded = match self.stored(coding) {
+                Some(coded) => coded,
+                None => match self.made(coding) {
+                    Ok(coded) => coded,
+                    Err(end) => return end,
+                },
+            };
+            *codings.place(coding) = Some(coded);
+            self.desk.offer(&self.site, &codings);
+            self.tell(&codings, false);
+        }
+        self.tell(&codings, true);
+        End::Done
+    }
+
+    /// Waits for a moment; whether there is still a reason to work.
+    fn goes_on(&self) -> bool {
+        matches!(self.calls.recv_timeout(TICK), Err(RecvTimeoutError::Timeout)) && !self.is_off()
+    }
+
+    fn is_off(&self) -> bool {
+        self.desk.state().is_withdrawn || self.site.current().is_none_or(|now| now.id != self.version.id)
+    }
+
+    fn may_work(&mut self) -> bool {
+        let answered = answered(&self.site);
+        self.pace.next(Instant::now(), answered)
+    }
+
+    fn tell(&self, codings: &Codings, ready: bool) {
+        let yields = |coded: &Option<Coded>| coded.as_ref().map(|coded| coded.yields);
+        let (brotli, zstd) = (yields(&codings.brotli), yields(&codings.zstd));
+        let now = live::Codings { version: codings.id, ready, brotli, zstd, why_not: None };
+        self.told.tell(|known| known.codings = Some(now));
+    }
+
+    /// What an earlier process has made, or this one for a version that is shown again.
+    fn stored(&self, coding: Dense) -> Option<Coded> {
+        let id = self.version.id;
+        let file = self.writer.store().derived_file(id, kind(coding))?;
+        match self.proved(coding, file) {
+            Ok(coded) => Some(coded),
+            Err(fault) => {
+                let path = self.writer.store().derived_dir(id).join(kind(coding));
+                tracing::warn!("cannot use {}: {}; it is made again", path.display(), Chain(&fault));
+                if let Err(error) = self.writer.discard(id, kind(coding)) {
+                    tracing::warn!("{}", Chain(&error));
+                }
+                None
+            }
+        }
+    }
+
+    /// Maps a coding once it has been read to its end. What a disk has lost shows as an error here and not as a signal
+    /// later; and bodies are read past the mapping, so that their pages count for nobody before a reader wants them.
+    fn proved(&self, coding: Dense, file: File) -> io::Result<Coded> {
+        let (id, files) = (self.version.id, self.version.index().len());
+        let mut buffer = vec![0; PIECE];
+        read(&file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
+        let bytes = mapping::map_derived(file.try_clone()?)?;
+        let yields = codings::check(&bytes, coding, id, files).map_err(io::Error::other)?;
+        for number in 0..files {
+            let record = codings::record(&bytes, number);
+            let mut crc = crc32fast::Hasher::new();
+            read(&file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
+            if record.len > 0 && crc.finalize() != record.crc {
+                return Err(io::Error::other(CodingFault("the checksum of a body")));
+            }
+        }
+        Ok(Coded::new(bytes, yields))
+    }
+
+    fn made(&mut self, coding: Dense) -> Result<Coded, End> {
+        let (id, writer) = (self.version.id, Arc::clone(&self.writer));
+        let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(Chain(error).to_string());
+        if let Some(why) = self.no_room(recode::most(self.version.index())).map_err(|error| failed(&error))? {
+            return Err(End::NoRoom(why));
+        }
+        let began = Instant::now();
+        let written = writer.derive_large(id, kind(coding), |out| self.make(coding, out));
+        if self.is_off() {
+            return Err(End::CalledOff);
+        }
+        written.map_err(|error| match &error {
+            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::Interrupted => End::CalledOff,
+            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                End::NoRoom(source.to_string())
+            }
+            _ => failed(&error),
+        })?;
+        let gone = || io::Error::other("it is not there any more");
+        let file = writer.store().derived_file(id, kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
+        let coded = self.proved(coding, file).map_err(|error| failed(&error))?;
+        let Yield { files, bytes, millis } = coded.yields;
+        tracing::info!(
+            "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
+            id.short(),
+            coding.token(),
+            count(files, "file"),
+            show_size(bytes),
+            began.elapsed().as_secs()
+        );
+        Ok(coded)
+    }
+
+    /// Has it made into `out`, at the pace that serving allows.
+    fn make(&mut self, coding: Dense, out: &File) -> io::Result<()> {
+        let store = self.writer.store().clone();
+        let dir = store.version_dir(self.version.id);
+        let order = Order { coding, id: self.version.id, index: dir.join(INDEX) };
+        let mut maker = Maker::start(&order, &dir, out)?;
+        let mut looked = Instant::now();
+        while !maker.is_done()? {
+            if !self.goes_on() {
+                return Err(io::Error::new(io::ErrorKind::Interrupted, "called off"));
+            }
+            if looked.elapsed() >= ROOM {
+                looked = Instant::now();
+                if let Some(why) = self.no_room(0).map_err(io::Error::other)? {
+                    return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+                }
+            }
+            let may = self.may_work();
+            maker.let_work(may);
+        }
+        Ok(())
+    }
+
+    /// Why so many more bytes cannot be written, if they cannot.
+    fn no_room(&self, more: u64) -> Result<Option<String>, StoreError> {
+        let store = self.writer.store();
+        let allowance = self.told.now().intent.map(|intent| intent.allowance).unwrap_or_default();
+        let Allowance { min_free, max_bytes, .. } = allowance;
+        let min_free = min_free.unwrap_or(0);
+        let free = free_bytes(store.root()).map_err(StoreError::io("ask for the free space of", store.root()))?;
+        if let Some(free) = free.filter(|free| *free < more.saturating_add(min_free)) {
+            let (more, free, kept) = (show_size(more), show_size(free), show_size(min_free));
+            return Ok(Some(format!("up to {more} are needed, {free} free, and {kept} must stay so (store.minFree)")));
+        }
+        if let Some(most) = max_bytes
+            && is_over(&allowance, &store.sizes()?, more)
+        {
+            let (more, most) = (show_size(more), show_size(most));
+            return Ok(Some(format!("up to {more} more would be over store.maxBytes ({most})")));
+        }
+        Ok(None)
+    }
+}
+
+/// Shows so many bytes of a file to `take`, a piece at a time.
+fn read(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        let piece = &mut buffer[..(len - at).min(PIECE as u64) as usize];
+        file.read_exact_at(piece, offset + at)?;
+        take(piece);
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+fn kind(coding: Dense) -> &'static str {
+    match coding {
+        Dense::Brotli => BROTLI,
+        Dense::Zstd => ZSTD,
+    }
+}
+
+fn answered(site: &Site) -> u64 {
+    site.requests().iter().sum()
+}

@@ -1,0 +1,109 @@
+//! When work that nobody waits for may go on beside serving: never under load, and never more than a share of one processor.
+//! Pure: told the time and how many requests have been answered.
+
+use std::time::{Duration, Instant};
+
+/// Percent of one processor that the work may take over time.
+const SHARE: u32 = 50;
+/// It works for so long before it rests: shorter turns cost more than they spare.
+const TURN: Duration = Duration::from_millis(100);
+/// Requests are counted over so long.
+const WINDOW: Duration = Duration::from_millis(250);
+/// With more requests a second than this the site is under load. It could answer a hundred times as many; a site that is
+/// busier than that all day long would never be done.
+const LOAD: u128 = 1000;
+/// It has to be calm for so long before anything begins or goes on.
+const CALM: Duration = Duration::from_secs(1);
+
+/// The pace of some work.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// When it was asked last, and what it said.
+    last: (Instant, bool),
+    /// How long it has to rest for what it has worked.
+    owed: Duration,
+    /// When the window began, and what had been answered then.
+    window: (Instant, u64),
+    /// There is no calm before this.
+    calm_at: Instant,
+}
+
+impl Pace {
+    /// Work that is to begin once it has been calm for a while.
+    pub(super) fn new(now: Instant, answered: u64) -> Pace {
+        Pace { last: (now, false), owed: Duration::ZERO, window: (now, answered), calm_at: now + CALM }
+    }
+
+    /// Whether to work until this is asked again, `answered` requests having been answered by now. Time for which it said
+    /// so counts as worked: one thread cannot have taken more.
+    pub(super) fn next(&mut self, now: Instant, answered: u64) -> bool {
+        let (asked, worked) = self.last;
+        let passed = now.saturating_duration_since(asked);
+        self.owed = if worked { self.owed + passed * (100 - SHARE) / SHARE } else { self.owed.saturating_sub(passed) };
+        let (began, then) = self.window;
+        let long = now.saturating_duration_since(began);
+        if long >= WINDOW {
+            if u128::from(answered.saturating_sub(then)) * 1000 > LOAD * long.as_millis() {
+                self.calm_at = now + CALM;
+            }
+            self.window = (now, answered);
+        }
+        let is_rested = if worked { self.owed < TURN } else { self.owed.is_zero() };
+        let may = now >= self.calm_at && is_rested;
+        self.last = (now, may);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(25);
+
+    /// Goes on for `long` with so many requests a tick; how long it worked.
+    fn go(pace: &mut Pace, now: &mut Instant, answered: &mut u64, long: Duration, each: u64) -> Duration {
+        let (end, mut worked) = (*now + long, Duration::ZERO);
+        while *now < end {
+            let may = pace.next(*now, *answered);
+            *now += TICK;
+            *answered += each;
+            worked += if may { TICK } else { Duration::ZERO };
+        }
+        worked
+    }
+
+    #[test]
+    fn it_begins_after_a_calm_moment_and_takes_no_more_than_its_share() {
+        let (mut now, mut answered) = (Instant::now(), 7);
+        let mut pace = Pace::new(now, answered);
+        assert_eq!(go(&mut pace, &mut now, &mut answered, CALM, 0), Duration::ZERO);
+        let long = Duration::from_secs(20);
+        let worked = go(&mut pace, &mut now, &mut answered, long, 1);
+        let share = worked.as_secs_f64() / long.as_secs_f64() * 100.0;
+        assert!((40.0..=f64::from(SHARE) + 2.0).contains(&share), "{share} %");
+    }
+
+    #[test]
+    fn under_load_it_rests_and_goes_on_once_it_has_been_calm() {
+        let (mut now, mut answered) = (Instant::now(), 0);
+        let mut pace = Pace::new(now, answered);
+        let mut go = |long: Duration, each: u64| go(&mut pace, &mut now, &mut answered, long, each);
+        go(CALM, 0);
+        assert!(go(CALM, 20) > Duration::ZERO, "800 requests a second are no load");
+        go(WINDOW + TICK, 50);
+        assert_eq!(go(Duration::from_mins(1), 50), Duration::ZERO, "2,000 are");
+        assert_eq!(go(CALM - WINDOW, 0), Duration::ZERO, "it may come back");
+        assert!(go(CALM * 2, 0) > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_machine_that_slept_is_no_reason_to_rest_for_ever_nor_a_clock_that_stands() {
+        let began = Instant::now();
+        let mut pace = Pace::new(began, 0);
+        assert!(pace.next(began + CALM, 0));
+        assert!(!pace.next(began + Duration::from_hours(1), 0), "it may have worked all the time");
+        assert!(pace.next(began + Duration::from_hours(2), 0));
+        assert!(pace.next(began, 0), "time that runs backwards is none");
+    }
+}
