@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -249,13 +249,14 @@ impl Job {
                 }
             }
             let coded = match self.stored(coding) {
-                Some(coded) => coded,
-                None => match self.made(coding) {
-                    Ok(coded) => coded,
-                    Err(end) => return end,
-                },
+                Ok(None) => self.made(coding),
+                Ok(Some(coded)) => Ok(coded),
+                Err(end) => Err(end),
             };
-            *codings.place(coding) = Some(coded);
+            match coded {
+                Ok(coded) => *codings.place(coding) = Some(coded),
+                Err(end) => return end,
+            }
             self.desk.offer(&self.site, &codings);
             self.tell(&codings, false);
         }
@@ -269,7 +270,9 @@ impl Job {
     }
 
     fn is_off(&self) -> bool {
-        self.desk.state().is_withdrawn || self.site.current().is_none_or(|now| now.id != self.version.id)
+        self.calls.try_recv() != Err(TryRecvError::Empty)
+            || self.desk.state().is_withdrawn
+            || self.site.current().is_none_or(|now| now.id != self.version.id)
     }
 
     fn may_work(&mut self) -> bool {
@@ -285,18 +288,19 @@ impl Job {
     }
 
     /// What an earlier process has made, or this one for a version that is shown again.
-    fn stored(&self, coding: Dense) -> Option<Coded> {
+    fn stored(&self, coding: Dense) -> Result<Option<Coded>, End> {
         let id = self.version.id;
-        let file = self.writer.store().derived_file(id, kind(coding))?;
+        let Some(file) = self.writer.store().derived_file(id, kind(coding)) else { return Ok(None) };
         match self.proved(coding, file) {
-            Ok(coded) => Some(coded),
+            Ok(coded) => Ok(Some(coded)),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(End::CalledOff),
             Err(fault) => {
                 let path = self.writer.store().derived_dir(id).join(kind(coding));
                 tracing::warn!("cannot use {}: {}; it is made again", path.display(), Chain(&fault));
                 if let Err(error) = self.writer.discard(id, kind(coding)) {
                     tracing::warn!("{}", Chain(&error));
                 }
-                None
+                Ok(None)
             }
         }
     }
@@ -310,6 +314,9 @@ impl Job {
         let bytes = mapping::map_derived(file.try_clone()?)?;
         let yields = codings::check(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
+            if self.is_off() {
+                return Err(called_off());
+            }
             let record = codings::record(&bytes, number);
             let mut crc = crc32fast::Hasher::new();
             read(&file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
@@ -340,7 +347,10 @@ impl Job {
         })?;
         let gone = || io::Error::other("it is not there any more");
         let file = writer.store().derived_file(id, kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
-        let coded = self.proved(coding, file).map_err(|error| failed(&error))?;
+        let coded = self.proved(coding, file).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => End::CalledOff,
+            _ => failed(&error),
+        })?;
         let Yield { files, bytes, millis } = coded.yields;
         tracing::info!(
             "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
@@ -362,7 +372,7 @@ impl Job {
         let mut looked = Instant::now();
         while !maker.is_done()? {
             if !self.goes_on() {
-                return Err(io::Error::new(io::ErrorKind::Interrupted, "called off"));
+                return Err(called_off());
             }
             if looked.elapsed() >= ROOM {
                 looked = Instant::now();
@@ -395,6 +405,10 @@ impl Job {
         }
         Ok(None)
     }
+}
+
+fn called_off() -> io::Error {
+    io::Error::new(io::ErrorKind::Interrupted, "called off")
 }
 
 /// Shows so many bytes of a file to `take`, a piece at a time.
