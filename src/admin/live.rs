@@ -69,6 +69,11 @@ impl Codings {
         Codings { version, ready: false, brotli: None, zstd: None, why_not: None }
     }
 
+    /// None of this version, for this reason.
+    pub fn hindered(version: VersionId, why: String) -> Codings {
+        Codings { why_not: Some(why), ..Codings::none(version) }
+    }
+
     /// Those that are there.
     pub fn made(&self) -> impl Iterator<Item = (Dense, Yield)> {
         [(Dense::Brotli, self.brotli), (Dense::Zstd, self.zstd)]

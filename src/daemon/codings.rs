@@ -30,7 +30,7 @@ use crate::site::sealed::Sealed;
 use crate::store::derived::{BROTLI, ZSTD};
 use crate::store::space::{Allowance, free_bytes, is_over};
 use crate::store::writer::Writer;
-use crate::store::{INDEX, StoreError};
+use crate::store::{IMAGE, INDEX, StoreError};
 
 use super::maker::{Maker, Order};
 use super::pace::Pace;
@@ -132,9 +132,7 @@ pub(super) async fn live(
                 End::CalledOff => continue,
                 End::NoRoom(why) => {
                     tracing::info!("denser forms of version {} are not made: {why}; gzip goes out", id.short());
-                    told.tell(|now| {
-                        now.codings = Some(live::Codings { why_not: Some(why), ..live::Codings::none(id) })
-                    });
+                    told.tell(|now| now.codings = Some(live::Codings::hindered(id, why)));
                     wait = Some(LATER);
                 }
                 End::Failed(why) => {
@@ -145,9 +143,7 @@ pub(super) async fn live(
                         "cannot make the denser forms of version {}: {why}; gzip goes out, {next}",
                         id.short()
                     );
-                    told.tell(|now| {
-                        now.codings = Some(live::Codings { why_not: Some(why), ..live::Codings::none(id) })
-                    });
+                    told.tell(|now| now.codings = Some(live::Codings::hindered(id, why)));
                     wait = if last { None } else { Some(backoff::after(failures)) };
                 }
             }
@@ -291,7 +287,7 @@ impl Job {
     fn stored(&self, coding: Dense) -> Result<Option<Coded>, End> {
         let id = self.version.id;
         let Some(file) = self.writer.store().derived_file(id, kind(coding)) else { return Ok(None) };
-        match self.proved(coding, file) {
+        match self.proved(coding, &file) {
             Ok(coded) => Ok(Some(coded)),
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(End::CalledOff),
             Err(fault) => {
@@ -307,10 +303,10 @@ impl Job {
 
     /// Maps a coding once it has been read to its end. What a disk has lost shows as an error here and not as a signal
     /// later; and bodies are read past the mapping, so that their pages count for nobody before a reader wants them.
-    fn proved(&self, coding: Dense, file: File) -> io::Result<Coded> {
+    fn proved(&self, coding: Dense, file: &File) -> io::Result<Coded> {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; PIECE];
-        read(&file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
+        read(file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
         let bytes = mapping::map_derived(file.try_clone()?)?;
         let yields = codings::check(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
@@ -319,7 +315,7 @@ impl Job {
             }
             let record = codings::record(&bytes, number);
             let mut crc = crc32fast::Hasher::new();
-            read(&file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
+            read(file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
             if record.len > 0 && crc.finalize() != record.crc {
                 return Err(io::Error::other(CodingFault("the checksum of a body")));
             }
@@ -330,7 +326,8 @@ impl Job {
     fn made(&mut self, coding: Dense) -> Result<Coded, End> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
         let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(Chain(error).to_string());
-        if let Some(why) = self.no_room(recode::most(self.version.index())).map_err(|error| failed(&error))? {
+        let most = recode::most(self.version.index());
+        if let Some(why) = self.no_room(most, self.next_bundle()).map_err(|error| failed(&error))? {
             return Err(End::NoRoom(why));
         }
         let began = Instant::now();
@@ -347,7 +344,7 @@ impl Job {
         })?;
         let gone = || io::Error::other("it is not there any more");
         let file = writer.store().derived_file(id, kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
-        let coded = self.proved(coding, file).map_err(|error| match error.kind() {
+        let coded = self.proved(coding, &file).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => End::CalledOff,
             _ => failed(&error),
         })?;
@@ -376,7 +373,7 @@ impl Job {
             }
             if looked.elapsed() >= ROOM {
                 looked = Instant::now();
-                if let Some(why) = self.no_room(0).map_err(io::Error::other)? {
+                if let Some(why) = self.no_room(0, 0).map_err(io::Error::other)? {
                     return Err(io::Error::new(io::ErrorKind::StorageFull, why));
                 }
             }
@@ -386,16 +383,26 @@ impl Job {
         Ok(())
     }
 
-    /// Why so many more bytes cannot be written, if they cannot.
-    fn no_room(&self, more: u64) -> Result<Option<String>, StoreError> {
+    /// Bytes that the next bundle will want: a copy of it and the image made from that. Codings give way to what asks for
+    /// room, but a person's copy is written before anybody can be asked.
+    fn next_bundle(&self) -> u64 {
+        let image = self.writer.store().version_dir(self.version.id).join(IMAGE);
+        std::fs::metadata(image).map_or(0, |image| image.len().saturating_mul(2))
+    }
+
+    /// Why so many more bytes cannot be written, with `spare` left over, if they cannot.
+    fn no_room(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
         let store = self.writer.store();
         let allowance = self.told.now().intent.map(|intent| intent.allowance).unwrap_or_default();
         let Allowance { min_free, max_bytes, .. } = allowance;
         let min_free = min_free.unwrap_or(0);
         let free = free_bytes(store.root()).map_err(StoreError::io("ask for the free space of", store.root()))?;
-        if let Some(free) = free.filter(|free| *free < more.saturating_add(min_free)) {
-            let (more, free, kept) = (show_size(more), show_size(free), show_size(min_free));
-            return Ok(Some(format!("up to {more} are needed, {free} free, and {kept} must stay so (store.minFree)")));
+        if let Some(free) = free.filter(|free| *free < more.saturating_add(spare).saturating_add(min_free)) {
+            let [more, spare, free, kept] = [more, spare, free, min_free].map(show_size);
+            return Ok(Some(format!(
+                "up to {more} are needed, and {spare} for the next bundle; {free} are free, of which {kept} must stay so \
+                 (store.minFree)"
+            )));
         }
         if let Some(most) = max_bytes
             && is_over(&allowance, &store.sizes()?, more)

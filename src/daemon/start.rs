@@ -43,6 +43,9 @@ use super::{
 /// Orders beyond this many wait at the socket.
 const ORDERS_WAITING: usize = 16;
 
+/// How long work beside serving is waited for at the end.
+const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+
 /// Connections to the admin listener, of those that the descriptors kept back for ourselves allow.
 const FEW: usize = 24;
 
@@ -234,8 +237,8 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     // Who still waits for an answer learns that there will be none.
     drop(agent);
     let ended = finish(server.await);
-    // What is half made goes while the store is still ours.
-    let _ = codings.await;
+    // What is half made goes while the store is still ours. If its thread gets no processor, the next start sweeps it.
+    let _ = tokio::time::timeout(PATIENCE_AT_END, codings).await;
     while admins.join_next().await.is_some() {}
     if let Err(error) = lock.end_run() {
         tracing::warn!("{}; what is stored is read again at the next start", Chain(&error));
