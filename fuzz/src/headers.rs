@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use docwharf::base::secret::Scrubber;
+use docwharf::codec::dense::Dense;
 use docwharf::net::retry::{Attempts, Call, PATIENCE};
 use docwharf::net::trouble::{LONGEST, Trouble, retry_after as wait_of};
 use docwharf::serve::conditional::{Dated, Verdict, judge, range_holds};
-use docwharf::serve::negotiate::{Form, choose, prefers_markdown};
+use docwharf::serve::negotiate::{Accepted, Form, prefers_markdown};
 use docwharf::serve::range::{MOST_PARTS, Part, parse};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, DATE, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
@@ -128,11 +129,13 @@ pub fn accept_encoding(data: &[u8]) {
             headers.append(ACCEPT, field);
         }
         let lower = String::from_utf8_lossy(text).to_lowercase();
-        assert!(choose(&headers) == Form::Identity || lower.contains("gzip") || lower.contains('*'), "{lower:?}");
+        let form = Accepted::of(&headers).choose(10, |_| Some(9));
+        let is_named = form.token().is_none_or(|token| lower.contains(token));
+        assert!(is_named || lower.contains('*'), "{form:?}: {lower:?}");
         assert!(!prefers_markdown(&headers) || lower.contains("text/markdown") || lower.contains('*'), "{lower:?}");
         return;
     }
-    let (mut gzip, mut identity, mut any) = (None, None, None);
+    let (mut gzip, mut brotli, mut zstd, mut identity, mut any) = (None, None, None, None, None);
     for _ in 0..recipe.below(3) {
         let mut items = Vec::new();
         for _ in 0..recipe.below(5) {
@@ -148,6 +151,8 @@ pub fn accept_encoding(data: &[u8]) {
             let weight = if written.is_some() { weight } else { 1000 };
             match coding {
                 "gzip" | "x-gzip" => gzip = Some(weight),
+                "br" => brotli = Some(weight),
+                "zstd" => zstd = Some(weight),
                 "identity" => identity = Some(weight),
                 "*" => any = Some(weight),
                 _ => {}
@@ -160,11 +165,29 @@ pub fn accept_encoding(data: &[u8]) {
         }
         headers.append(ACCEPT_ENCODING, items.join(",").parse().expect("visible characters"));
     }
-    // RFC 9110, 12.5.3: what is not named is covered by `*`; without any weight above 0 there is no gzip. Which of the two
-    // it shall be where both are welcome is ours: identity only where it is named with the higher weight.
-    let for_gzip = gzip.or(any).unwrap_or(0);
-    let expected = if for_gzip > 0 && identity.unwrap_or(0) <= for_gzip { Form::Gzip } else { Form::Identity };
-    assert_eq!(choose(&headers), expected, "{headers:?}");
+    // RFC 9110, 12.5.3: what is not named is covered by `*`; without any weight above 0 a coding is not sent. Which it shall
+    // be where several are welcome with the same weight is ours: the smallest, identity only where it is named with a
+    // higher weight.
+    let (small, smaller) = (recipe.below(3) as u64, recipe.below(3) as u64);
+    let len = |coding: Dense| match coding {
+        Dense::Brotli => Some(small).filter(|len| *len > 0),
+        Dense::Zstd => Some(smaller).filter(|len| *len > 0),
+    };
+    let offers = [
+        (gzip, Some(2), Form::Gzip),
+        (brotli, len(Dense::Brotli), Form::Dense(Dense::Brotli)),
+        (zstd, len(Dense::Zstd), Form::Dense(Dense::Zstd)),
+    ];
+    let mut expected = (0, u64::MAX, Form::Identity);
+    for (named, len, form) in offers {
+        let weight = named.or(any).unwrap_or(0);
+        let Some(len) = len.filter(|_| weight > 0) else { continue };
+        if weight > expected.0 || (weight == expected.0 && len < expected.1) {
+            expected = (weight, len, form);
+        }
+    }
+    let expected = if expected.0 < identity.unwrap_or(0) { Form::Identity } else { expected.2 };
+    assert_eq!(Accepted::of(&headers).choose(2, len), expected, "{headers:?}");
 }
 
 /// One date in one of the three forms that HTTP has (RFC 9110, 5.6.7).
