@@ -98,12 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_slept_is_no_reason_to_rest_for_ever_nor_a_clock_that_stands() {
+    fn whoever_asks_late_rests_for_as_long_as_it_may_have_worked() {
         let began = Instant::now();
         let mut pace = Pace::new(began, 0);
         assert!(pace.next(began + CALM, 0));
         assert!(!pace.next(began + Duration::from_hours(1), 0), "it may have worked all the time");
         assert!(pace.next(began + Duration::from_hours(2), 0));
-        assert!(pace.next(began, 0), "time that runs backwards is none");
     }
 }
