@@ -66,16 +66,16 @@ impl Drop for Mapped {
 
 /// Maps the image in `file` for as long as the returned bytes live.
 pub fn map(file: File, id: VersionId) -> io::Result<Bytes> {
-    mapped(file, Some(id))
+    leased(file, Some(id))
 }
 
 /// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
 /// If the disk loses a page of it, no version is to be doubted: whoever maps it at the next start has read it before.
 pub fn map_derived(file: File) -> io::Result<Bytes> {
-    mapped(file, None)
+    leased(file, None)
 }
 
-fn mapped(file: File, id: Option<VersionId>) -> io::Result<Bytes> {
+fn leased(file: File, id: Option<VersionId>) -> io::Result<Bytes> {
     flock(&file, FlockOperation::LockShared)?;
     let (file, lease) = if may_change(&file)? { (in_memory(&file)?, file) } else { (file.try_clone()?, file) };
     if file.metadata()?.len() == 0 {
@@ -94,10 +94,10 @@ pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
         return Ok(bytes.into());
     }
     let file = if may_change(&file)? { in_memory(&file)? } else { file };
-    mapped(&file, MmapOptions::new().populate(), id, None)
+    mapped(&file, MmapOptions::new().populate(), Some(id), None)
 }
 
-fn mapped(file: &File, options: &MmapOptions, id: VersionId, lease: Option<File>) -> io::Result<Bytes> {
+fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>, lease: Option<File>) -> io::Result<Bytes> {
     // SAFETY: the rules at the top of this module.
     let map = unsafe { options.map(file)? };
     let slot = register(map.as_ptr_range(), id);
