@@ -296,7 +296,9 @@ where
             // Whoever is told once is told once more: of the end.
             self.told = None;
             self.enter(context);
-            ready!(self.obey());
+            if self.obey().is_ready() {
+                return Poll::Ready(());
+            }
         }
         Poll::Pending
     }
@@ -353,7 +355,9 @@ where
             }
             ready!(timer.as_mut().poll(context));
             self.timer = None;
-            ready!(self.run_out(context));
+            if self.run_out(context).is_ready() {
+                return Poll::Ready(());
+            }
         }
         Poll::Pending
     }
