@@ -99,12 +99,17 @@ fn the_lower_floors_do_no_io() {
 }
 
 #[test]
-fn unsafe_code_is_in_the_mapping_only() {
+fn unsafe_code_is_in_the_mapping_and_in_one_option_of_a_socket_only() {
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     for (name, text) in &files {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
-        assert!(count == 0 || name == "site/mapping.rs", "{name} has unsafe code");
+        let most = match name.as_str() {
+            "site/mapping.rs" => usize::MAX,
+            "base/defer.rs" => 1,
+            _ => 0,
+        };
+        assert!(count <= most, "{name} has unsafe code");
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 /// One run of a command, as GNU time saw it.
 #[derive(Debug, Clone, Copy)]
-pub struct Run {
-    pub wall: f64,
-    pub cpu: f64,
-    pub peak_kib: f64,
-    pub written_mb: f64,
+pub(crate) struct Run {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
+    pub(crate) peak_kib: f64,
+    pub(crate) written_mb: f64,
 }
 
 struct Contender {
@@ -21,7 +21,7 @@ struct Contender {
     runs: Vec<Run>,
 }
 
-pub fn measure(command: &str, archive: &str, folder: &Path) -> Run {
+pub(crate) fn measure(command: &str, archive: &str, folder: &Path) -> Run {
     std::fs::create_dir_all(folder).expect("the scratch folder can be written");
     let report = folder.with_extension("time");
     let begun = Instant::now();
@@ -41,7 +41,7 @@ pub fn measure(command: &str, archive: &str, folder: &Path) -> Run {
     Run { wall, cpu: numbers[0] + numbers[1], peak_kib: numbers[2], written_mb: numbers[3] * 512.0 / 1e6 }
 }
 
-pub fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
@@ -53,12 +53,12 @@ impl Contender {
 }
 
 /// Each run starts when the disk has nothing left to do for the one before, journal included.
-pub fn quiet_disk() {
+pub(crate) fn quiet_disk() {
     let _ = Command::new("sync").status();
     std::thread::sleep(std::time::Duration::from_secs(2));
 }
 
-pub fn installed(program: &str) -> bool {
+pub(crate) fn installed(program: &str) -> bool {
     Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
         .stdout(Stdio::null())
@@ -66,14 +66,14 @@ pub fn installed(program: &str) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-pub fn first_line(command: &str) -> String {
+pub(crate) fn first_line(command: &str) -> String {
     let output = Command::new("sh").args(["-c", command]).output().expect("sh runs");
     String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
 }
 
 /// Runs a command of ours and those of others, named after the programs they need, on `archive` of `size` bytes, and prints
 /// a table and ratios.
-pub fn compare(
+pub(crate) fn compare(
     title: &str,
     archive: &str,
     size: u64,
@@ -134,13 +134,13 @@ pub fn compare(
 }
 
 /// What was typed.
-pub struct Arguments {
-    pub folder: PathBuf,
-    pub rounds: usize,
+pub(crate) struct Arguments {
+    pub(crate) folder: PathBuf,
+    pub(crate) rounds: usize,
 }
 
 /// `FOLDER [--rounds N]`; none without a folder, after saying what is missing.
-pub fn arguments(bench: &str) -> Option<Arguments> {
+pub(crate) fn arguments(bench: &str) -> Option<Arguments> {
     let mut rounds = 3;
     let mut folder: Option<PathBuf> = None;
     let mut arguments = std::env::args().skip(1).filter(|a| a != "--bench");

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
+use crate::codec::dense::Dense;
 use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
 
@@ -40,8 +41,10 @@ pub(super) enum Again {
     Nothing,
     /// A text of the program's own.
     Text(&'static [u8]),
-    /// A file of the version that is served, in one of its forms.
+    /// A file of the version that is served, in a form that lies in its image.
     File(usize, Form),
+    /// The same in a denser form, whose bytes have this CRC-32: that form may be made anew while its version stays.
+    Dense(usize, Dense, u32),
 }
 
 /// A DEFLATE stream being decoded piece by piece.

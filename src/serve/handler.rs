@@ -214,6 +214,8 @@ struct Answer<'a> {
     form: Form,
     /// The body, if it is in a dense form; without bytes otherwise.
     dense: Bytes,
+    /// CRC-32 of that.
+    dense_crc: u32,
     tag: Tag,
     headers: &'a HeaderMap,
     head: bool,
@@ -261,7 +263,7 @@ impl<'a> Answer<'a> {
             Form::Dense(Dense::Brotli) => Tag::new(&entry.content, Some((b'b', dense_crc))),
             Form::Dense(Dense::Zstd) => Tag::new(&entry.content, Some((b'z', dense_crc))),
         };
-        Answer { site, version, file, entry, form, dense, tag, headers, head, kind: Kind::Only }
+        Answer { site, version, file, entry, form, dense, dense_crc, tag, headers, head, kind: Kind::Only }
     }
 
     /// The same, or the Markdown beside a page for those who would rather have that.
@@ -372,19 +374,20 @@ impl<'a> Answer<'a> {
             Origin::Made | Origin::Far => inflating(),
         };
         let mut response = self.response(status, body);
-        // Of a body that is sent the connection says it by itself.
-        if self.head || self.len() == 0 {
-            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
-        }
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
         self.describe(response.headers_mut());
         response
     }
 
     /// The whole body, and how it is had again.
     fn lasting(&self, body: Body) -> Body {
-        // Denser forms may be exchanged while their version stays: head and body have to come from the same ones.
-        let may = self.is_lasting() && !matches!(self.form, Form::Dense(_));
-        if may { body.lasting(Again::File(self.file, self.form)) } else { body }
+        if !self.is_lasting() {
+            return body;
+        }
+        body.lasting(match self.form {
+            Form::Dense(coding) => Again::Dense(self.file, coding, self.dense_crc),
+            form => Again::File(self.file, form),
+        })
     }
 
     /// Whether the answer is the same until the site changes: a file of another version goes when its time is over, and

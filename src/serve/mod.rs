@@ -50,6 +50,7 @@ use http::{HeaderValue, StatusCode};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::{Notify, watch};
 
+use crate::codec::dense::Dense;
 use crate::model::digest::Digest;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
@@ -338,6 +339,13 @@ impl Site {
     pub fn offer(&self, codings: Option<Codings>) {
         self.codings.store(codings.map(Arc::new));
         self.changed();
+    }
+
+    /// A file of `version` in a dense form, if that is still the one whose bytes have this CRC-32.
+    fn dense(&self, version: &Sealed, file: usize, coding: Dense, crc: u32) -> Option<Bytes> {
+        let codings = self.codings.load();
+        let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
+        codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
     }
 
     /// In which form a file of `version` goes out that is compressed, of `gzip` bytes with gzip; and its body and the CRC-32

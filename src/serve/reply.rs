@@ -29,10 +29,7 @@ fn answer(
     let mut response = spare::response(status, body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    // Of a body that is sent the connection says it by itself.
-    if head {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    }
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
     response
 }

@@ -205,15 +205,7 @@ impl Plain {
         let mut out = OUT.take();
         out.clear();
         let known = memo::recall(state, head, question, &mut out);
-        let version = self.site.showing();
-        let body: Option<Option<Chunk>> = known.and_then(|known| match known {
-            Again::Nothing => Some(None),
-            Again::Text(text) => Some(Some(Bytes::from_static(text).into())),
-            Again::File(file, form) => {
-                let version = version.as_ref().filter(|version| Some(version.id) == state.version)?;
-                Some(Some(again(&self.site, version, file, form)?))
-            }
-        });
+        let body = known.and_then(|known| self.body_again(&known, state));
         let Some(body) = body else {
             OUT.set(out);
             return false;
@@ -223,6 +215,18 @@ impl Plain {
         render::end(self.is_last, &mut out);
         self.out.begin(out, body.map(Piece::from), None);
         true
+    }
+
+    /// A body that was sent before, if it need not be made.
+    fn body_again(&self, known: &Again, state: State) -> Option<Option<Chunk>> {
+        let version = self.site.showing();
+        let version = || version.as_ref().filter(|version| Some(version.id) == state.version);
+        Some(match *known {
+            Again::Nothing => None,
+            Again::Text(text) => Some(Bytes::from_static(text).into()),
+            Again::File(file, form) => Some(again(&self.site, version()?, file, form)?),
+            Again::Dense(file, coding, crc) => Some(self.site.dense(version()?, file, coding, crc)?.into()),
+        })
     }
 
     /// Answers a request.
