@@ -124,17 +124,15 @@ fn write_head(mut stream: &TcpStream, status: &str, fields: &str) -> io::Result<
 /// Sends the file, or the one range of it that is asked for.
 fn answer(mut stream: &TcpStream, asked: &Asked, file: &File, bucket: &Bucket) -> io::Result<()> {
     let whole = file.metadata()?.len();
-    let (from, to) = match asked.range.as_deref().and_then(|range| part(range, whole)) {
-        Some((from, to)) => {
-            let fields = format!("Content-Range: bytes {from}-{}/{whole}\r\nContent-Length: {}\r\n", to - 1, to - from);
-            write_head(stream, "206 Partial Content", &format!("{fields}ETag: \"{whole}\"\r\n"))?;
-            (from, to)
-        }
-        None => {
-            let fields = format!("Accept-Ranges: bytes\r\nContent-Length: {whole}\r\nETag: \"{whole}\"\r\n");
-            write_head(stream, "200 OK", &fields)?;
-            (0, whole)
-        }
+    let part = asked.range.as_deref().and_then(|range| part(range, whole));
+    let (from, to) = if let Some((from, to)) = part {
+        let fields = format!("Content-Range: bytes {from}-{}/{whole}\r\nContent-Length: {}\r\n", to - 1, to - from);
+        write_head(stream, "206 Partial Content", &format!("{fields}ETag: \"{whole}\"\r\n"))?;
+        (from, to)
+    } else {
+        let fields = format!("Accept-Ranges: bytes\r\nContent-Length: {whole}\r\nETag: \"{whole}\"\r\n");
+        write_head(stream, "200 OK", &fields)?;
+        (0, whole)
     };
     if asked.method == "HEAD" {
         return Ok(());

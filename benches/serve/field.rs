@@ -87,9 +87,32 @@ pub(crate) fn docwharf(
     Ok(Contender { name: ours::NAME, version, place, launch, ours: Some(ours) })
 }
 
+/// Python's pages take a minute and a half of half a core.
+const CODED: Duration = Duration::from_mins(8);
+
+/// docwharf's denser codings are made beforehand, as the peers' files are compressed beforehand: made while it is another's
+/// turn they would be that one's burden.
+fn make_codings(docwharf: &Contender, site: &Site) -> Result<(), String> {
+    let _server = docwharf.start(site)?;
+    let derived = docwharf.place.folder.join("store/derived");
+    let begun = Instant::now();
+    let is_made = || {
+        let versions = std::fs::read_dir(&derived).into_iter().flatten().flatten();
+        versions.into_iter().any(|version| ["brotli", "zstd"].iter().all(|kind| version.path().join(kind).exists()))
+    };
+    while !is_made() {
+        if begun.elapsed() > CODED {
+            return Err(docwharf.wrong("has not made its denser codings"));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
 /// docwharf first, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
     let mut field = vec![docwharf(options, site, scratch, &[(&site.zip, "one")])?];
+    make_codings(&field[0], site)?;
     for chosen in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
         field.push(peer(chosen, site, scratch)?);
     }

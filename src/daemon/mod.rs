@@ -32,7 +32,8 @@ use tokio::sync::watch;
 
 use crate::base::chain::Chain;
 use crate::origin::{Ops, Origin};
-use crate::serve::listener::{self, Answer, Listener, RESERVED_DESCRIPTORS};
+use crate::serve::answer::Answer;
+use crate::serve::listener::{self, Listener, RESERVED_DESCRIPTORS};
 use crate::serve::log::{Log, LogSettings};
 use crate::serve::pair::{Files, Pair, PairError};
 use crate::serve::tls::Tls;
@@ -152,7 +153,8 @@ fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
         return Err(DaemonError::TooFewFiles(files));
     }
     // Readers have threads of their own (`serve::crew`); this is for what goes on beside them.
-    crate::base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2)).map_err(DaemonError::Start)
+    crate::base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
+        .map_err(DaemonError::Start)
 }
 
 /// Prints where the site is, one line an address, once the sockets answer.

@@ -94,7 +94,9 @@ impl http_body::Body for Body {
         match self.get_mut() {
             Body::Text(text) if text.is_empty() => Poll::Ready(None),
             Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
-            Body::File(reading) => reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into())))),
+            Body::File(reading) => {
+                reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into()))))
+            }
         }
     }
 

@@ -52,7 +52,8 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::base::chain::Chain;
 use crate::seal::Effort;
-use crate::serve::listener::{self, Answer, Listener};
+use crate::serve::answer::Answer;
+use crate::serve::listener::{self, Listener};
 use crate::serve::peer::Peer;
 
 use budget::Budget;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::base::chain::Chain;
-use crate::serve::listener::Answer;
+use crate::serve::answer::Answer;
 use crate::serve::peer::Peer;
 
 use super::Origin;

@@ -31,7 +31,11 @@ struct Inner {
 impl Alarm {
     /// Of a connection that begins now.
     pub(super) fn new() -> Alarm {
-        Alarm(Arc::new(Inner { begun: Instant::now(), deadline: AtomicU64::new(NONE), is_over: AtomicBool::new(false) }))
+        Alarm(Arc::new(Inner {
+            begun: Instant::now(),
+            deadline: AtomicU64::new(NONE),
+            is_over: AtomicBool::new(false),
+        }))
     }
 
     /// The connection's timer has gone off: says whether the deadline has come.
@@ -77,7 +81,9 @@ impl Future for Waiting {
         let inner = &self.alarm.0;
         let millis = self.deadline.saturating_duration_since(inner.begun).as_millis();
         // Up, so that it has come when it is over.
-        inner.deadline.store(u64::try_from(millis).map_or(u64::MAX, |millis| millis.saturating_add(1)), Ordering::Relaxed);
+        inner
+            .deadline
+            .store(u64::try_from(millis).map_or(u64::MAX, |millis| millis.saturating_add(1)), Ordering::Relaxed);
         // Whoever keeps the timer polls again when it goes off; so the clock is not read for each request.
         if inner.is_over.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -333,7 +333,9 @@ mod tests {
         loop {
             match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
                 Poll::Pending => pauses += 1,
-                Poll::Ready(Some(Ok(frame))) => sent.extend(frame.into_data().into_iter().flat_map(|chunk| chunk.parts().concat())),
+                Poll::Ready(Some(Ok(frame))) => {
+                    sent.extend(frame.into_data().into_iter().flat_map(|chunk| chunk.parts().concat()));
+                }
                 Poll::Ready(None) => break,
             }
         }

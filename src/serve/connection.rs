@@ -18,8 +18,8 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
 use super::alarm::Alarm;
@@ -170,7 +170,7 @@ enum Protocol<S, V: HttpService<Incoming>> {
     Plain(Option<(S, V)>, Box<Plain>, Speaks),
     /// Nothing is known yet; this has come, and this is going to answer.
     Unknown(Option<(S, V)>, Vec<u8>, Speaks),
-    One(One<S, V>),
+    One(Box<One<S, V>>),
     Two(Pin<Box<Two<S, V>>>, Gathered<Wire<S>>),
 }
 
@@ -240,7 +240,7 @@ where
             self.protocol = Protocol::Two(two, gathered);
         } else {
             let alarm = Alarm::new();
-            self.protocol = Protocol::One(by_one(&alarm).serve_connection(wire, service));
+            self.protocol = Protocol::One(Box::new(by_one(&alarm).serve_connection(wire, service)));
             self.alarm = Some(alarm);
         }
         if self.phase != OPEN && self.has_begun() {
@@ -264,7 +264,7 @@ where
         }
         match &mut self.protocol {
             Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
-            Protocol::One(one) => Pin::new(one).poll(context).map(drop),
+            Protocol::One(one) => Pin::new(&mut **one).poll(context).map(drop),
             Protocol::Two(two, gathered) => {
                 let turn = two.as_mut().poll(context);
                 match gathered.send(context) {
@@ -282,7 +282,7 @@ where
         match &mut self.protocol {
             Protocol::Plain(_, plain, _) => plain.finish(),
             Protocol::Unknown(..) => {}
-            Protocol::One(one) => Pin::new(one).graceful_shutdown(),
+            Protocol::One(one) => Pin::new(&mut **one).graceful_shutdown(),
             Protocol::Two(two, _) => two.as_mut().graceful_shutdown(),
         }
     }

@@ -80,7 +80,10 @@ impl Crew {
     }
 
     /// Has the first of them do this, and waits for it.
-    pub(super) async fn first<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
+    pub(super) async fn first<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<T> {
         self.0[0].handle.spawn(work).await.map_err(io::Error::other)
     }
 

@@ -393,7 +393,8 @@ impl<'a> Answer<'a> {
     /// Whether the answer is the same until the site changes: a file of another version goes when its time is over, and
     /// what is dated in the future is sent with the date of now.
     fn is_lasting(&self) -> bool {
-        let is_served = self.site.showing().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
+        let is_served =
+            self.site.showing().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
         is_served && spare::is_over(self.entry.modified)
     }
 

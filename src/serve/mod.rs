@@ -9,6 +9,7 @@
 
 pub mod access;
 mod alarm;
+pub mod answer;
 pub mod body;
 pub mod cidr;
 pub mod coded;
@@ -22,6 +23,7 @@ pub mod handler;
 pub mod line;
 pub mod listener;
 pub mod log;
+mod memo;
 pub mod multipart;
 pub mod negotiate;
 pub mod pair;

@@ -22,9 +22,10 @@ fn answer(
     head: bool,
 ) -> Response<Body> {
     let text = text.as_bytes();
-    let body = match head {
-        true => Body::empty().lasting(Again::Nothing),
-        false => Body::full(Bytes::from_static(text)).lasting(Again::Text(text)),
+    let body = if head {
+        Body::empty().lasting(Again::Nothing)
+    } else {
+        Body::full(Bytes::from_static(text)).lasting(Again::Text(text))
     };
     let mut response = spare::response(status, body);
     let headers = response.headers_mut();

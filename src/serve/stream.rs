@@ -54,7 +54,10 @@ impl Stream {
     }
 
     /// Tries at once what a fresh socket need not wait for; `None` if it has to.
-    fn at_once<T>(&mut self, mut action: impl FnMut(&mut std::net::TcpStream) -> io::Result<T>) -> Option<io::Result<T>> {
+    fn at_once<T>(
+        &mut self,
+        mut action: impl FnMut(&mut std::net::TcpStream) -> io::Result<T>,
+    ) -> Option<io::Result<T>> {
         let State::Fresh(socket) = &mut self.0 else { return None };
         loop {
             match action(socket) {

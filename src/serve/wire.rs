@@ -147,7 +147,9 @@ impl<W: Write + Unpin> Gathering<W> {
                 self.queue = ROOM.take();
                 self.queue.reserve_exact(MOST);
             }
-            slices.iter().for_each(|slice| self.queue.extend_from_slice(slice));
+            for slice in slices {
+                self.queue.extend_from_slice(slice);
+            }
             return Poll::Ready(Ok(len));
         }
         // Together, so that what is large is not copied.

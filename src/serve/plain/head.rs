@@ -7,6 +7,8 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Request, Status};
 
+use crate::serve::memo::Question;
+
 /// More fields than this are left to hyper, which counts them, too.
 const FIELDS: usize = 64;
 /// A longer head is left to hyper, which bounds it.
@@ -28,22 +30,14 @@ pub(super) enum Come<'a> {
 pub(super) struct Head<'a> {
     /// All of it, up to and with the empty line.
     pub(super) bytes: &'a [u8],
-    pub(super) is_head: bool,
+    /// GET, or else HEAD.
+    pub(super) wants_body: bool,
     /// Path and query.
     pub(super) target: &'a str,
     /// Whether the client wants the connection closed.
     pub(super) closes: bool,
     /// What the answer depends on; `None` if on more than that.
     pub(super) question: Option<Question<'a>>,
-}
-
-/// All that an answer depends on where everybody may read, beside method and target: no other field that is there is looked
-/// at by whoever answers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Question<'a> {
-    pub(super) encodings: &'a [u8],
-    pub(super) types: &'a [u8],
-    pub(super) tags: &'a [u8],
 }
 
 /// Looks at what has come.
@@ -56,16 +50,16 @@ pub(super) fn look(bytes: &[u8]) -> Come<'_> {
         Ok(Status::Partial) if bytes.len() <= LONGEST => return Come::Part,
         _ => return Come::Other,
     };
-    let is_head = match request.method {
-        Some("GET") => false,
-        Some("HEAD") => true,
+    let wants_body = match request.method {
+        Some("GET") => true,
+        Some("HEAD") => false,
         _ => return Come::Other,
     };
     let (Some(target), Some(1)) = (request.path, request.version) else { return Come::Other };
     if !target.starts_with('/') || len > LONGEST {
         return Come::Other;
     }
-    let mut head = Head { bytes: &bytes[..len], is_head, target, closes: false, question: None };
+    let mut head = Head { bytes: &bytes[..len], wants_body, target, closes: false, question: None };
     if judge(&mut head, request.headers) { Come::Plain(head) } else { Come::Other }
 }
 
@@ -80,7 +74,8 @@ pub(super) fn each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a 
 
 /// Whether the fields leave it a plain request; says what the answer depends on.
 fn judge<'a>(head: &mut Head<'a>, fields: &[Header<'a>]) -> bool {
-    let (mut question, mut hosts, mut is_whole) = (Question::default(), 0, true);
+    let mut question = Question { is_head: !head.wants_body, target: head.target, ..Question::default() };
+    let (mut hosts, mut is_whole) = (0, true);
     for field in fields {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
@@ -141,8 +136,8 @@ mod tests {
     fn a_plain_request_is_known_by_its_head() {
         let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
         let Come::Plain(head) = looked(text) else { panic!("it is plain") };
-        assert_eq!((head.bytes.len(), head.target, head.is_head, head.closes), (text.len() - 3, "/a?b", false, true));
-        assert_eq!(head.question, Some(Question { encodings: b"gzip", ..Question::default() }));
+        assert_eq!((head.bytes.len(), head.target, head.wants_body, head.closes), (text.len() - 3, "/a?b", true, true));
+        assert_eq!(head.question, Some(Question { target: "/a?b", encodings: b"gzip", ..Question::default() }));
     }
 
     #[test]
@@ -161,7 +156,7 @@ mod tests {
         ] {
             let text = format!("HEAD / HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n");
             let Come::Plain(head) = looked(&text) else { panic!("{field}") };
-            assert!(head.is_head && head.question.is_none(), "{field}");
+            assert!(!head.wants_body && head.question.is_none(), "{field}");
         }
         for host in ["Host: [::1]", "Host: ", "Host: a b", "Host: x:y", "X: y"] {
             let text = format!("GET / HTTP/1.1\r\n{host}\r\n\r\n");

@@ -2,11 +2,10 @@
 //! first request on a connection that is not plain goes to hyper with every byte of it, and so does all that comes after it.
 //!
 //! A turn: read what there is into a buffer of the thread → look at each head → an answer that was given before to the same
-//! question ([`memo`]), or what `handler` makes of the request → its head ([`render`]) and its body in one write. Only what
+//! question ([`super::memo`]), or what `handler` makes of the request → its head ([`render`]) and its body in one write. Only what
 //! has to wait is kept by the connection: a part of a head, what the peer has not taken yet.
 
 mod head;
-mod memo;
 mod render;
 
 use std::cell::RefCell;
@@ -24,17 +23,15 @@ use http_body::Body as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Site;
-use super::body::{Again, Chunk};
+use super::answer::told;
 use super::connection::HEAD_TIMEOUT;
-use super::handler::again;
-use super::listener::told;
+use super::memo::{self, State};
 use super::peer::Peer;
 use super::spare;
 use super::tally::{Piece, Told};
 
 pub(super) use head::is_plain_host;
 use head::{Come, Head, each_field, look};
-use memo::State;
 
 /// Requests answered in one turn before others have theirs.
 const AT_ONCE: usize = 16;
@@ -87,7 +84,16 @@ struct Out {
 impl Plain {
     /// A new connection; `begun` is told that a request has come.
     pub(super) fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Plain {
-        Plain { site, peer, begun, rest: Vec::new(), is_part: false, out: Out::default(), is_last: false, deadline: None }
+        Plain {
+            site,
+            peer,
+            begun,
+            rest: Vec::new(),
+            is_part: false,
+            out: Out::default(),
+            is_last: false,
+            deadline: None,
+        }
     }
 
     /// By when the head that is waited for must be whole.
@@ -118,7 +124,7 @@ impl Plain {
                 ready!(self.read(stream, context))
             } else {
                 let rest = std::mem::take(&mut self.rest);
-                self.look(rest)
+                self.answer_all(&rest)
             };
             if let Some(turn) = came {
                 return Poll::Ready(turn);
@@ -146,7 +152,7 @@ impl Plain {
             Poll::Ready(Ok(())) => {
                 let mut rest = std::mem::take(&mut self.rest);
                 rest.extend_from_slice(&buffer[..filled]);
-                Poll::Ready(self.look(rest))
+                Poll::Ready(self.answer_all(&rest))
             }
         };
         BUFFER.set(buffer);
@@ -156,10 +162,6 @@ impl Plain {
     /// The peer says nothing more. What is half a head is hyper's to refuse.
     fn at_end(&mut self) -> Turn {
         if self.rest.is_empty() { Turn::Ended } else { Turn::Other(std::mem::take(&mut self.rest)) }
-    }
-
-    fn look(&mut self, rest: Vec<u8>) -> Option<Turn> {
-        self.answer_all(&rest)
     }
 
     /// Answers the requests at the beginning of `bytes`, as long as their answers leave at once, and keeps what is behind.
@@ -191,47 +193,25 @@ impl Plain {
         Some(head.bytes.len())
     }
 
-    /// The state of the site in which the same question has the same answer; none where it may depend on who asks.
-    fn state(&self) -> Option<State> {
-        // First, so that an answer of after a change is never kept as one of before it.
-        let edition = self.site.edition();
-        let version = self.site.showing().as_ref().map(|version| version.id);
-        (!self.site.looks_at_peers()).then_some(State { edition, version })
-    }
-
     /// Gives an answer that was given before; false if there is none.
     fn answer_again(&mut self, head: &Head<'_>) -> bool {
-        let (Some(question), Some(state)) = (&head.question, self.state()) else { return false };
+        let (Some(question), Some(state)) = (&head.question, State::of(&self.site)) else { return false };
         let mut out = OUT.take();
         out.clear();
-        let known = memo::recall(state, head, question, &mut out);
-        let body = known.and_then(|known| self.body_again(&known, state));
-        let Some(body) = body else {
+        let Some(body) = memo::recall(&self.site, state, question, &mut out) else {
             OUT.set(out);
             return false;
         };
         // Behind `HTTP/1.1 `.
         self.site.count_class(u16::from(out[9] - b'0'));
         render::end(self.is_last, &mut out);
-        self.out.begin(out, body.map(Piece::from), None);
+        self.out.begin(out, Some(body.into()), None);
         true
-    }
-
-    /// A body that was sent before, if it need not be made.
-    fn body_again(&self, known: &Again, state: State) -> Option<Option<Chunk>> {
-        let version = self.site.showing();
-        let version = || version.as_ref().filter(|version| Some(version.id) == state.version);
-        Some(match *known {
-            Again::Nothing => None,
-            Again::Text(text) => Some(Bytes::from_static(text).into()),
-            Again::File(file, form) => Some(again(&self.site, version()?, file, form)?),
-            Again::Dense(file, coding, crc) => Some(self.site.dense(version()?, file, coding, crc)?.into()),
-        })
     }
 
     /// Answers a request.
     fn answer(&mut self, head: &Head<'_>, mut request: Request<()>) {
-        let state = self.state();
+        let state = State::of(&self.site);
         let begun = self.site.log().map(|_| Instant::now());
         if self.site.looks_at_peers() {
             request.extensions_mut().insert(self.peer);
@@ -244,7 +224,7 @@ impl Plain {
         out.clear();
         render::head(parts.status, &parts.headers, body.len(), &mut out);
         if let (Some(state), Some(question), Some(again), false) = (state, &head.question, body.again(), closes) {
-            memo::remember(state, head, question, &out, again.clone());
+            memo::remember(state, question, &out, again.clone());
         }
         spare::keep(parts.headers);
         self.is_last |= closes;
@@ -266,7 +246,7 @@ fn request(head: &Head<'_>) -> Option<Request<()>> {
         }
     });
     let mut request = Request::new(());
-    *request.method_mut() = if head.is_head { Method::HEAD } else { Method::GET };
+    *request.method_mut() = if head.wants_body { Method::GET } else { Method::HEAD };
     *request.uri_mut() = Uri::from_maybe_shared(Bytes::copy_from_slice(head.target.as_bytes())).ok()?;
     *request.headers_mut() = fields;
     is_good.then_some(request)

@@ -1,0 +1,150 @@
+//! Who answers, and how a site does: from what was answered before, or anew by `handler`.
+
+use std::error::Error;
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Buf;
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+    TRANSFER_ENCODING,
+};
+use http::{Method, Request, Response, Version};
+use hyper::body::Incoming;
+
+use super::Site;
+use super::body::Body;
+use super::handler::{asset_to_come, handle_on};
+use super::memo::{self, Question, State};
+use super::peer::Peer;
+use super::spare;
+use super::tally::Told;
+
+/// Who answers the requests of all connections.
+pub trait Answer: Send + Sync + 'static {
+    /// What responses carry.
+    type Body: http_body::Body<Data: Buf + Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers one request. The future is the implementer's own type, so that an answer that is there at once costs no
+    /// allocation; it holds on to what it needs of `self`, because it may outlive the connection's other requests.
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
+
+    /// The site whose requests these are, if they are a site's: then the plain ones need less.
+    fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
+        None
+    }
+}
+
+impl Answer for Site {
+    type Body = Told;
+
+    fn answer(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<Told>> + Send + 'static + use<> {
+        if self.looks_at_peers() {
+            request.extensions_mut().insert(peer);
+        }
+        let begun = self.log().map(|_| Instant::now());
+        if let Some(asset) =
+            self.is_opening().then(|| asset_to_come(self, self.current().as_deref(), &request)).flatten()
+        {
+            let site = Arc::clone(self);
+            return Answered::Later(Box::pin(async move {
+                site.retained.wait_for(&asset).await;
+                told(&site, &request, begun)
+            }));
+        }
+        let response = again(self, &request).unwrap_or_else(|| {
+            let state = State::of(self);
+            let response = told(self, &request, begun);
+            if let (Some(state), Some(question), Some(again)) = (state, question(&request), response.body().again()) {
+                memo::remember_fields(state, &question, response.status(), response.headers(), again.clone());
+            }
+            response
+        });
+        spare::keep(std::mem::take(request.headers_mut()));
+        Answered::Now(ready(response))
+    }
+
+    fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
+        Some(Arc::clone(self))
+    }
+}
+
+/// What was answered before, if this was asked before.
+fn again<B>(site: &Arc<Site>, request: &Request<B>) -> Option<Response<Told>> {
+    let question = question(request)?;
+    let (status, fields, body) = memo::recall_fields(site, State::of(site)?, &question)?;
+    site.count(status);
+    let mut response = Response::new(Body::from(body).into());
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    Some(response)
+}
+
+/// All that the answer to a request of HTTP/2 depends on where everybody may read; none if it may depend on more.
+fn question<B>(request: &Request<B>) -> Option<Question<'_>> {
+    if request.version() != Version::HTTP_2 {
+        return None;
+    }
+    let is_head = match *request.method() {
+        Method::GET => false,
+        Method::HEAD => true,
+        _ => return None,
+    };
+    let mut question = Question { is_head, target: request.uri().path_and_query()?.as_str(), ..Question::default() };
+    for (name, value) in request.headers() {
+        let place = match *name {
+            ACCEPT_ENCODING => &mut question.encodings,
+            ACCEPT => &mut question.types,
+            IF_NONE_MATCH => &mut question.tags,
+            HOST | TRANSFER_ENCODING | RANGE | IF_RANGE | IF_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE => {
+                return None;
+            }
+            _ => continue,
+        };
+        if !place.is_empty() || value.is_empty() {
+            return None;
+        }
+        *place = value.as_bytes();
+    }
+    Some(question)
+}
+
+/// The answer to a request, counted and written down if somebody looked when it had begun.
+pub(super) fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<Instant>) -> Response<Told> {
+    let version = site.showing();
+    let version = version.as_deref();
+    let response = handle_on(site, version, request);
+    site.count(response.status());
+    match site.log().zip(begun) {
+        None => response.map(Told::from),
+        Some((log, begun)) => Told::to(site, log, request, version.map(|version| version.id), begun, response),
+    }
+}
+
+/// An answer of a site: there at once, but for a moment at a start.
+enum Answered {
+    Now(Ready<Response<Told>>),
+    Later(Pin<Box<dyn Future<Output = Response<Told>> + Send>>),
+}
+
+impl Future for Answered {
+    type Output = Response<Told>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Told>> {
+        match self.get_mut() {
+            Answered::Now(answer) => Pin::new(answer).poll(context),
+            Answered::Later(answer) => answer.as_mut().poll(context),
+        }
+    }
+}
