@@ -179,6 +179,8 @@ fn ten_thousand_short_connections_leave_nothing_behind() {
             })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().expect("all are answered"));
+    for thread in threads {
+        thread.join().expect("all are answered");
+    }
     until("the descriptors come back", || descriptors() <= before + 5);
 }
