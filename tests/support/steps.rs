@@ -377,7 +377,8 @@ impl<'a> World<'a> {
     #[track_caller]
     fn nothing_is_left_over(&self, at: &str) {
         let store = self.scenario.store(self.dir.path());
-        let known = ["downloads", "history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"];
+        let known =
+            ["derived", "downloads", "history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"];
         let odd: Vec<String> = names(&store).into_iter().filter(|name| !known.contains(&name.as_str())).collect();
         assert!(odd.is_empty(), "{at}: {odd:?} in the store");
         assert_eq!(names(&store.join("staging")), [""; 0], "{at}");
@@ -386,6 +387,12 @@ impl<'a> World<'a> {
         assert!(versions.len() <= self.scenario.most, "{at}: {versions:?}");
         for id in &versions {
             assert_eq!(names(&store.join("versions").join(id)), ["index", "site.zip"], "{at}");
+        }
+        // Denser codings are made beside serving, where there is the calm for it.
+        for id in names(&store.join("derived")) {
+            assert!(versions.contains(&id), "{at}: codings of {id}, which is gone");
+            let made = names(&store.join("derived").join(&id));
+            assert!(made.iter().all(|name| name == "brotli" || name == "zstd"), "{at}: {made:?}");
         }
         for id in names(&store.join("receipts")) {
             assert!(versions.contains(&id), "{at}: a receipt of {id}, which is gone");
