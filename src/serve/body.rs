@@ -15,6 +15,7 @@ use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
 
 use super::negotiate::Form;
+use super::wire;
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
@@ -287,6 +288,7 @@ impl http_body::Body for Body {
         let next = match &mut self.get_mut().content {
             Content::Whole(chunk) => {
                 let all = std::mem::replace(chunk, Bytes::new().into());
+                wire::lend(&all.bytes);
                 all.has_remaining().then_some(all)
             }
             Content::Parts(parts) => parts.pop_front().map(Chunk::from),

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use hyper::body::{Body, Incoming};
+use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::HttpService;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
@@ -25,7 +26,7 @@ use tokio::time::{Sleep, sleep_until};
 use super::alarm::Alarm;
 use super::crew::Load;
 use super::plain::{Plain, Turn};
-use super::wire::{Gathered, Wire};
+use super::wire::{Gathered, Lending, Wire};
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -163,7 +164,7 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
 }
 
 type One<S, V> = http1::Connection<Wire<S>, V>;
-type Two<S, V> = http2::Connection<Gathered<Wire<S>>, V, TokioExecutor>;
+type Two<S, V> = http2::Connection<Gathered<Wire<S>>, V, AtOnce>;
 
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain requests have come; what follows them is going to be answered by the service.
@@ -266,7 +267,9 @@ where
             Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
             Protocol::One(one) => Pin::new(&mut **one).poll(context).map(drop),
             Protocol::Two(two, gathered) => {
+                let lending = Lending::begin();
                 let turn = two.as_mut().poll(context);
+                drop(lending);
                 match gathered.send(context) {
                     Poll::Ready(Err(_)) => Poll::Ready(()),
                     Poll::Ready(Ok(())) => turn.map(drop),
@@ -414,6 +417,20 @@ where
     }
 }
 
+/// Polls the answer to a request of HTTP/2 where it was made: mostly it is there, and needs no task of its own.
+#[derive(Debug, Clone, Copy)]
+struct AtOnce;
+
+impl<F: Future<Output: Send> + Send + 'static> Executor<F> for AtOnce {
+    fn execute(&self, stream: F) {
+        let mut stream = Box::pin(stream);
+        // Whoever has to wait is polled again, by its task.
+        if stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(stream);
+        }
+    }
+}
+
 /// Reads what comes first; whether that is HTTP/2. Whoever ends before that is known speaks HTTP/1, if anything.
 fn recognized<S: AsyncRead + Unpin>(
     stream: &mut S,
@@ -450,8 +467,8 @@ fn by_one(alarm: &Alarm) -> http1::Builder {
     builder
 }
 
-fn by_two() -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn by_two() -> http2::Builder<AtOnce> {
+    let mut builder = http2::Builder::new(AtOnce);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(128)
