@@ -203,7 +203,11 @@ fn a_full_house_is_no_hang() {
     command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(plain.get_program()).args(plain.get_args());
     let daemon = Daemon::start(&mut manager.hears(&host, command, Some(90_000)));
     let mut guests: Vec<_> = (0..16).map(|_| TcpStream::connect(&daemon.address).unwrap()).collect();
-    guests[15].write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    // Who says nothing waits outside.
+    for guest in &mut guests {
+        guest.write_all(b"GET / HTTP").unwrap();
+    }
+    guests[15].write_all(b"/1.1\r\nHost: x\r\n\r\n").unwrap();
     assert_eq!(guests[15].read(&mut [0; 100]).unwrap(), 100, "the last one is inside");
     let mut outside = TcpStream::connect(&daemon.address).unwrap();
     outside.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -399,18 +403,19 @@ fn no_connection_is_refused_and_no_request_lost_across_restarts_on_a_socket_that
 #[test]
 fn a_request_on_its_way_when_the_stop_comes_is_answered() {
     let host = with_inbox();
-    let mut daemon = host.run();
+    let manager = Manager::beside(&host);
+    let mut daemon = Daemon::start(&mut manager.hears(&host, host.command(&["run"]), None));
     let mut early = TcpStream::connect(&daemon.address).unwrap();
-    // Connections are accepted in their order.
     assert_eq!(http::get(&daemon.address, "/").status, 503);
     daemon.signal("TERM");
-    until("it has stopped accepting", || TcpStream::connect(&daemon.address).is_err());
+    manager.until("it stops", |message| message.starts_with("STOPPING=1"));
     // The line is slow.
     std::thread::sleep(Duration::from_millis(100));
     let _ = early.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let mut answer = String::new();
     let _ = early.read_to_string(&mut answer);
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer:?}");
+    until("it has stopped accepting", || TcpStream::connect(&daemon.address).is_err());
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 

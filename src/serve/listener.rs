@@ -193,6 +193,8 @@ async fn accept<A: Answer>(
     mut heart: Heart,
 ) {
     let house = Arc::new(House::default());
+    // When it stops accepting, once it has been told to.
+    let mut last: Option<Instant> = None;
     let mut in_a_row = 0;
     loop {
         // Beyond the limit new connections wait in the kernel's queue. A full house is no hang.
@@ -213,20 +215,17 @@ async fn accept<A: Answer>(
                 }
                 // Those who are connected already, the pulse, and a stop.
                 heart.beside(tokio::task::yield_now()).await;
-                if *stop.borrow() {
-                    break;
-                }
             }
             Ok(None) => {
-                let come = heart.beside(async {
-                    tokio::select! {
-                        come = listener.readable() => Some(come),
-                        _ = stop.wait_for(|&stop| stop) => None,
-                    }
-                });
-                if come.await.is_none() {
-                    break;
-                }
+                drop(place);
+                heart
+                    .beside(async {
+                        tokio::select! {
+                            _ = listener.readable() => {}
+                            () = over(&mut stop, last) => {}
+                        }
+                    })
+                    .await;
             }
             Err(error) => {
                 // Out of descriptors or memory: asking again at once would only burn the processor.
@@ -235,9 +234,16 @@ async fn accept<A: Answer>(
             }
         }
         in_a_row = 0;
+        if last.is_none() && *stop.borrow() {
+            // Who has connected and said nothing yet is still in the kernel; see `DEFERRED`.
+            last = Some(Instant::now() + LAST_REQUEST);
+            house.close();
+        }
+        if last.is_some_and(|last| Instant::now() >= last) {
+            break;
+        }
     }
     drop((listener, heart));
-    house.close();
     if timeout(DRAIN, house.emptied()).await.is_err() {
         tracing::warn!(
             "{} cut {DRAIN:?} after the stop",
@@ -245,6 +251,14 @@ async fn accept<A: Answer>(
         );
         house.cut();
         house.emptied().await;
+    }
+}
+
+/// Until a stop, or, after that, until the last moment.
+async fn over(stop: &mut watch::Receiver<bool>, last: Option<Instant>) {
+    match last {
+        None => drop(stop.wait_for(|&stop| stop).await),
+        Some(last) => tokio::time::sleep_until(last.into()).await,
     }
 }
 

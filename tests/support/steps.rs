@@ -377,8 +377,17 @@ impl<'a> World<'a> {
     #[track_caller]
     fn nothing_is_left_over(&self, at: &str) {
         let store = self.scenario.store(self.dir.path());
-        let known =
-            ["derived", "downloads", "history.jsonl", "lock", "receipts", "staging", "state.json", "suspect", "versions"];
+        let known = [
+            "derived",
+            "downloads",
+            "history.jsonl",
+            "lock",
+            "receipts",
+            "staging",
+            "state.json",
+            "suspect",
+            "versions",
+        ];
         let odd: Vec<String> = names(&store).into_iter().filter(|name| !known.contains(&name.as_str())).collect();
         assert!(odd.is_empty(), "{at}: {odd:?} in the store");
         assert_eq!(names(&store.join("staging")), [""; 0], "{at}");
