@@ -225,6 +225,32 @@ fn a_full_house_is_no_hang() {
 }
 
 #[test]
+fn a_stop_is_heard_in_a_full_house() {
+    let host = with_inbox();
+    let plain = host.command(&["run"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 80; exec \"$@\"", "sh"]).arg(plain.get_program()).args(plain.get_args());
+    let mut daemon = Daemon::start(&mut command);
+    // Half a request each: they stay for half a minute.
+    let guests: Vec<_> = (0..17)
+        .map(|_| {
+            let mut guest = TcpStream::connect(&daemon.address).unwrap();
+            guest.write_all(b"GET / HTTP").unwrap();
+            guest
+        })
+        .collect();
+    let inside = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    let mut before = 0;
+    until("nobody else comes in", || {
+        let now = inside();
+        std::mem::replace(&mut before, now) == now && now > 16
+    });
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(15)), Some(0));
+    drop(guests);
+}
+
+#[test]
 fn another_process_s_watchdog_and_a_manager_that_is_gone_are_left_alone() {
     let host = with_inbox();
     let manager = Manager::beside(&host);

@@ -199,12 +199,23 @@ async fn accept<A: Answer>(
     loop {
         // Beyond the limit new connections wait in the kernel's queue. A full house is no hang.
         let place = match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => Ok(place),
-            Err(_) => heart.beside(Arc::clone(&room).acquire_owned()).await,
+            Ok(place) => Some(place),
+            Err(_) => {
+                heart
+                    .beside(async {
+                        tokio::select! {
+                            place = Arc::clone(&room).acquire_owned() => place.ok(),
+                            () = over(&mut stop, last) => None,
+                        }
+                    })
+                    .await
+            }
         };
-        let Ok(place) = place else { break };
-        match next(&listener) {
-            Ok(Some((socket, address))) => {
+        let came = place.map_or(Ok(None), |place| next(&listener).map(|came| Some((place, came))));
+        match came {
+            // A full house, and a stop.
+            Ok(None) => {}
+            Ok(Some((place, Some((socket, address))))) => {
                 let peer = Peer { address, is_encrypted: tls.is_some() };
                 let (member, load) = crew.next();
                 let place = Place::new(&house, place, load);
@@ -216,7 +227,7 @@ async fn accept<A: Answer>(
                 // Those who are connected already, the pulse, and a stop.
                 heart.beside(tokio::task::yield_now()).await;
             }
-            Ok(None) => {
+            Ok(Some((place, None))) => {
                 drop(place);
                 heart
                     .beside(async {
