@@ -368,8 +368,9 @@ mod tests {
                 let _ = gathered.send(&mut context);
             }
             while gathered.send(&mut context).is_pending() {}
-            assert!(gathered.lock().wire.came == expected, "at most {most} at a time");
-            assert_eq!((gathered.lock().left, gathered.lock().large.len()), (0, 0));
+            let gathering = gathered.lock();
+            assert!(gathering.wire.came == expected, "at most {most} at a time");
+            assert_eq!((gathering.left, gathering.large.len()), (0, 0));
         }
     }
 
