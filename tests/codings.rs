@@ -459,6 +459,13 @@ fn status_and_metrics_tell_what_there_is() {
     for name in ["docwharf_coded_bytes{coding=\"br\"} ", "docwharf_coded_processor_seconds{coding=\"zstd\"} "] {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
+    // Pages that were inflated for somebody are counted apart: they are what one setting bounds.
+    assert!(metrics.contains("\ndocwharf_identity_cache_bytes 0\n"), "{metrics}");
+    let page = get(&daemon, TEXTS[0], "").body.len();
+    let metrics = http::get(admin, "/metrics").text();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes "));
+    let bytes: usize = line.and_then(|bytes| bytes.parse().ok()).expect("a number of bytes");
+    assert!((page..page + 1000).contains(&bytes), "{bytes} for a page of {page}");
 }
 
 /// Pages of about so many KiB with gzip.

@@ -91,7 +91,13 @@ pub(crate) fn memory(options: &Options, site: &Site, field: &[Contender]) -> Res
         let begun = server.memory();
         // A server that gives up half-way, as some do where few descriptors are allowed, has no such figure.
         let walked = match walk(site, contender) {
-            Ok(()) => cell(server.memory()),
+            Ok(()) => {
+                let mut walked = cell(server.memory());
+                if let Some(ours) = &contender.ours {
+                    walked["identity_cache_bytes"] = json!(ours.identity_cache());
+                }
+                walked
+            }
             Err(why) => {
                 eprintln!("{why}");
                 json!({ "reason": why })

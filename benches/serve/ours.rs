@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::peers::{Launch, Place, free_port};
+use crate::http::once;
+use crate::peers::{Launch, Place, free_port, local};
 use crate::site::run;
 
 pub(crate) const NAME: &str = "docwharf";
@@ -13,6 +14,7 @@ pub(crate) const NAME: &str = "docwharf";
 pub(crate) struct Ours {
     pub program: PathBuf,
     config: PathBuf,
+    admin: u16,
 }
 
 impl Ours {
@@ -20,16 +22,23 @@ impl Ours {
     pub(crate) fn set_up(program: &Path, place: &Place) -> Result<Self, String> {
         let (store, inbox) = (place.folder.join("store"), place.folder.join("inbox"));
         std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
+        let admin = free_port()?;
         let text = format!(
             "[store]\npath = '{}'\n[sync]\ninbox = '{}'\n[server]\nlisten = \"127.0.0.1:{}\"\n\
-             [admin]\nlisten = \"127.0.0.1:{}\"\n[access]\nlog = \"off\"\n",
+             [admin]\nlisten = \"127.0.0.1:{admin}\"\n[access]\nlog = \"off\"\n",
             store.display(),
             inbox.display(),
             place.port,
-            free_port()?
         );
         let config = PathBuf::from(place.write("docwharf.toml", &text)?);
-        Ok(Self { program: program.to_path_buf(), config })
+        Ok(Self { program: program.to_path_buf(), config, admin })
+    }
+
+    /// Bytes of inflated pages that the running server keeps, which is one bounded setting.
+    pub(crate) fn identity_cache(&self) -> Option<u64> {
+        let answer = once(local(self.admin), "/metrics", &[]).ok()?;
+        let text = String::from_utf8(answer.body).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes ")?.parse().ok())
     }
 
     /// A verb, to its end.

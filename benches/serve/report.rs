@@ -237,7 +237,11 @@ fn memory(all: &[Value]) -> String {
             let _ = write!(out, "| {}: {title} |", self::title(results));
             for server in servers() {
                 let cell = &results["memory"][server][moment];
-                let _ = write!(out, " {} / {} |", mib(cell, "anonymous_kib"), mib(cell, "pss_kib"));
+                let _ = write!(out, " {} / {}", mib(cell, "anonymous_kib"), mib(cell, "pss_kib"));
+                if let Some(bytes) = cell["identity_cache_bytes"].as_f64() {
+                    let _ = write!(out, ", {} of it `identityCache`", short(bytes / 1024.0 / 1024.0));
+                }
+                out.push_str(" |");
             }
             out.push('\n');
         }

@@ -14,6 +14,7 @@ mod answers;
 mod archive;
 mod config;
 mod headers;
+mod http2;
 mod inflate;
 mod peer;
 mod recipe;
@@ -44,6 +45,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("forwarded", peer::forwarded),
     ("config", config::config),
     ("api", answers::api),
+    ("http2", http2::http2),
     ("retry_after", headers::retry_after),
 ];
 

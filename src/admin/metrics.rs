@@ -49,6 +49,7 @@ pub struct Metrics {
     ready: Gauge,
     config_ok: Gauge,
     store_bytes: Gauge,
+    identity_cache: Gauge,
     store_versions: Gauge,
     damaged: Gauge,
     proved: Seconds,
@@ -82,6 +83,7 @@ impl Metrics {
             ready: Gauge::default(),
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
+            identity_cache: Gauge::default(),
             store_versions: Gauge::default(),
             damaged: Gauge::default(),
             proved: Seconds::default(),
@@ -135,6 +137,8 @@ impl Metrics {
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
+        let help = "Inflated pages in memory, which server.identityCache bounds";
+        r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         // Series that are there from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -163,6 +167,7 @@ impl Metrics {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
+        self.identity_cache.set(site.cached().cast_signed());
         let dropped = site.log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
         if let Some(tls) = &live.tls {

@@ -1,4 +1,4 @@
-//! Who answers, and how a site does: from what was answered before, or anew by `handler`.
+//! Who answers, and how a site does.
 
 use std::error::Error;
 use std::future::{Future, Ready, ready};
@@ -8,17 +8,11 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::Buf;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
-    TRANSFER_ENCODING,
-};
-use http::{Method, Request, Response, Version};
+use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::Site;
-use super::body::Body;
 use super::handler::{asset_to_come, handle_on};
-use super::memo::{self, Question, State};
 use super::peer::Peer;
 use super::spare;
 use super::tally::Told;
@@ -63,14 +57,7 @@ impl Answer for Site {
                 told(&site, &request, begun)
             }));
         }
-        let response = again(self, &request).unwrap_or_else(|| {
-            let state = State::of(self);
-            let response = told(self, &request, begun);
-            if let (Some(state), Some(question), Some(again)) = (state, question(&request), response.body().again()) {
-                memo::remember_fields(state, &question, response.status(), response.headers(), again.clone());
-            }
-            response
-        });
+        let response = told(self, &request, begun);
         spare::keep(std::mem::take(request.headers_mut()));
         Answered::Now(ready(response))
     }
@@ -78,46 +65,6 @@ impl Answer for Site {
     fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
         Some(Arc::clone(self))
     }
-}
-
-/// What was answered before, if this was asked before.
-fn again<B>(site: &Arc<Site>, request: &Request<B>) -> Option<Response<Told>> {
-    let question = question(request)?;
-    let (status, fields, body) = memo::recall_fields(site, State::of(site)?, &question)?;
-    site.count(status);
-    let mut response = Response::new(Body::from(body).into());
-    *response.status_mut() = status;
-    *response.headers_mut() = fields;
-    Some(response)
-}
-
-/// All that the answer to a request of HTTP/2 depends on where everybody may read; none if it may depend on more.
-fn question<B>(request: &Request<B>) -> Option<Question<'_>> {
-    if request.version() != Version::HTTP_2 {
-        return None;
-    }
-    let is_head = match *request.method() {
-        Method::GET => false,
-        Method::HEAD => true,
-        _ => return None,
-    };
-    let mut question = Question { is_head, target: request.uri().path_and_query()?.as_str(), ..Question::default() };
-    for (name, value) in request.headers() {
-        let place = match *name {
-            ACCEPT_ENCODING => &mut question.encodings,
-            ACCEPT => &mut question.types,
-            IF_NONE_MATCH => &mut question.tags,
-            HOST | TRANSFER_ENCODING | RANGE | IF_RANGE | IF_MATCH | IF_MODIFIED_SINCE | IF_UNMODIFIED_SINCE => {
-                return None;
-            }
-            _ => continue,
-        };
-        if !place.is_empty() || value.is_empty() {
-            return None;
-        }
-        *place = value.as_bytes();
-    }
-    Some(question)
 }
 
 /// The answer to a request, counted and written down if somebody looked when it had begun.

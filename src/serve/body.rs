@@ -15,7 +15,6 @@ use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
 
 use super::negotiate::Form;
-use super::wire;
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
@@ -100,6 +99,14 @@ impl Chunk {
     /// These bytes between these others.
     pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER]) -> Chunk {
         Chunk { front, bytes, back, back_at: 0 }
+    }
+
+    /// The first `n` bytes: what is in front, of what lies there so many, and what is behind.
+    pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
+        let front = n.min(self.front.len());
+        let bytes = (n - front).min(self.bytes.len());
+        let back = n - front - bytes;
+        (&self.front[..front], (&self.bytes, bytes), &self.back[self.back_at..][..back])
     }
 
     /// The same one by one, to be cut.
@@ -288,7 +295,6 @@ impl http_body::Body for Body {
         let next = match &mut self.get_mut().content {
             Content::Whole(chunk) => {
                 let all = std::mem::replace(chunk, Bytes::new().into());
-                wire::lend(&all.bytes);
                 all.has_remaining().then_some(all)
             }
             Content::Parts(parts) => parts.pop_front().map(Chunk::from),

@@ -14,19 +14,21 @@ use std::time::{Duration, Instant};
 
 use bytes::Buf;
 use hyper::body::{Body, Incoming};
-use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::HttpService;
-use hyper_util::rt::TokioTimer;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
+use super::Site;
 use super::alarm::Alarm;
 use super::crew::Load;
+use super::peer::Peer;
 use super::plain::{Plain, Turn};
-use super::wire::{Gathered, Lending, Wire};
+use super::two::Two;
+use super::wire::Wire;
 
 /// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,7 +42,7 @@ const HEAD_BYTES: usize = 128 * 1024;
 /// The same for HTTP/2, where there is no such difference.
 const FIELD_BYTES: u32 = 64 * 1024;
 /// What every HTTP/2 connection begins with (RFC 9113, 3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A first read: most heads are smaller.
 const FIRST_READ: usize = 2048;
 
@@ -152,6 +154,8 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
     waker: Option<Waker>,
     /// Told by the house.
     told: Option<Pin<Box<OwnedNotified>>>,
+    /// Whose requests these are, if they are a site's.
+    site: Sited,
     /// Whether it has brought a request.
     begun: Arc<AtomicBool>,
     /// Deadlines of heads, by HTTP/1.
@@ -164,7 +168,7 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
 }
 
 type One<S, V> = http1::Connection<Wire<S>, V>;
-type Two<S, V> = http2::Connection<Gathered<Wire<S>>, V, AtOnce>;
+type OtherTwo<S, V> = http2::Connection<Wire<S>, V, TokioExecutor>;
 
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain requests have come; what follows them is going to be answered by the service.
@@ -172,8 +176,14 @@ enum Protocol<S, V: HttpService<Incoming>> {
     /// Nothing is known yet; this has come, and this is going to answer.
     Unknown(Option<(S, V)>, Vec<u8>, Speaks),
     One(Box<One<S, V>>),
-    Two(Pin<Box<Two<S, V>>>, Gathered<Wire<S>>),
+    /// HTTP/2 to a site.
+    Two(S, Box<Two>),
+    /// The same to anything else.
+    OtherTwo(Pin<Box<OtherTwo<S, V>>>),
 }
+
+/// A site that needs less than a service does, and who asks it.
+pub(super) type Sited = Option<(Arc<Site>, Peer)>;
 
 impl<S, V> Connection<S, V>
 where
@@ -183,19 +193,23 @@ where
     V::Error: Into<Box<dyn Error + Send + Sync>>,
     V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
 {
-    /// Serves `stream` by `service`, or by `plain` as long as it can. The service says by `begun` that a request has come. `accepted` is when it connected.
+    /// Serves `stream` for a `site` as far as it can be, and else by `service`, which says by `begun` that a request has come.
+    /// `accepted` is when it connected.
     pub(super) fn new(
         stream: S,
         speaks: Speaks,
         service: V,
-        plain: Option<Plain>,
+        site: Sited,
         begun: Arc<AtomicBool>,
         accepted: Instant,
         place: Place,
     ) -> Self {
-        let protocol = match plain.filter(|_| speaks != Speaks::Http2) {
-            Some(plain) => Protocol::Plain(Some((stream, service)), Box::new(plain), speaks),
-            None => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
+        let protocol = match &site {
+            Some((site, peer)) if speaks != Speaks::Http2 => {
+                let plain = Plain::new(Arc::clone(site), *peer, Arc::clone(&begun));
+                Protocol::Plain(Some((stream, service)), Box::new(plain), speaks)
+            }
+            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
         };
         Connection {
             protocol,
@@ -203,6 +217,7 @@ where
             phase: OPEN,
             waker: None,
             told: None,
+            site,
             begun,
             alarm: None,
             timer: None,
@@ -234,14 +249,18 @@ where
             },
         };
         let Some((stream, service)) = place.take() else { return Poll::Ready(None) };
-        let wire = Wire::new(stream, std::mem::take(early));
-        if is_two {
-            let gathered = Gathered::new(wire);
-            let two = Box::pin(by_two().serve_connection(gathered.clone(), service));
-            self.protocol = Protocol::Two(two, gathered);
+        let early = std::mem::take(early);
+        if let Some((site, peer)) = self.site.as_ref().filter(|_| is_two) {
+            let mut two = Box::new(Two::new(Arc::clone(site), *peer, Arc::clone(&self.begun)));
+            two.begin(&early);
+            self.protocol = Protocol::Two(stream, two);
+        } else if is_two {
+            let two = by_two().serve_connection(Wire::new(stream, early), service);
+            self.protocol = Protocol::OtherTwo(Box::pin(two));
         } else {
             let alarm = Alarm::new();
-            self.protocol = Protocol::One(Box::new(by_one(&alarm).serve_connection(wire, service)));
+            let one = by_one(&alarm).serve_connection(Wire::new(stream, early), service);
+            self.protocol = Protocol::One(Box::new(one));
             self.alarm = Some(alarm);
         }
         if self.phase != OPEN && self.has_begun() {
@@ -266,17 +285,8 @@ where
         match &mut self.protocol {
             Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
             Protocol::One(one) => Pin::new(&mut **one).poll(context).map(drop),
-            Protocol::Two(two, gathered) => {
-                let lending = Lending::begin();
-                let turn = two.as_mut().poll(context);
-                drop(lending);
-                match gathered.send(context) {
-                    Poll::Ready(Err(_)) => Poll::Ready(()),
-                    Poll::Ready(Ok(())) => turn.map(drop),
-                    // What was said last is still to be sent, though nothing more is to come.
-                    Poll::Pending => Poll::Pending,
-                }
-            }
+            Protocol::Two(stream, two) => two.poll(stream, context),
+            Protocol::OtherTwo(two) => two.as_mut().poll(context).map(drop),
         }
     }
 
@@ -286,7 +296,8 @@ where
             Protocol::Plain(_, plain, _) => plain.finish(),
             Protocol::Unknown(..) => {}
             Protocol::One(one) => Pin::new(&mut **one).graceful_shutdown(),
-            Protocol::Two(two, _) => two.as_mut().graceful_shutdown(),
+            Protocol::Two(_, two) => two.finish(),
+            Protocol::OtherTwo(two) => two.as_mut().graceful_shutdown(),
         }
     }
 
@@ -334,6 +345,7 @@ where
         }
         let head = match &self.protocol {
             Protocol::Plain(_, plain, _) => plain.deadline(),
+            Protocol::Two(_, two) => two.deadline(),
             _ => self.alarm.as_ref().and_then(Alarm::deadline),
         };
         self.first.into_iter().chain(head).min()
@@ -381,6 +393,12 @@ where
         {
             return Poll::Ready(());
         }
+        if let Protocol::Two(_, two) = &mut self.protocol {
+            if two.run_out() {
+                return Poll::Ready(());
+            }
+            return self.serve(context);
+        }
         if self.phase != OPEN || self.alarm.as_ref().is_some_and(Alarm::has_come) {
             // hyper acts upon it: it finds its timer expired, or its connection at its end.
             return self.serve(context);
@@ -414,20 +432,6 @@ where
         }
         // What was said to the protocol it has to act upon.
         if this.phase == phase { Poll::Pending } else { this.serve(context) }
-    }
-}
-
-/// Polls the answer to a request of HTTP/2 where it was made: mostly it is there, and needs no task of its own.
-#[derive(Debug, Clone, Copy)]
-struct AtOnce;
-
-impl<F: Future<Output: Send> + Send + 'static> Executor<F> for AtOnce {
-    fn execute(&self, stream: F) {
-        let mut stream = Box::pin(stream);
-        // Whoever has to wait is polled again, by its task.
-        if stream.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            tokio::spawn(stream);
-        }
     }
 }
 
@@ -467,8 +471,8 @@ fn by_one(alarm: &Alarm) -> http1::Builder {
     builder
 }
 
-fn by_two() -> http2::Builder<AtOnce> {
-    let mut builder = http2::Builder::new(AtOnce);
+fn by_two() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(128)

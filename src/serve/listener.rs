@@ -30,7 +30,6 @@ use super::connection::{Connection, House, LAST_REQUEST, Place, Speaks};
 use super::crew::Crew;
 use super::guard::Guarded;
 use super::peer::Peer;
-use super::plain::Plain;
 use super::pulse::{EVERY, Heart, Pulse};
 use super::tls::Tls;
 
@@ -362,11 +361,11 @@ fn connection<A: Answer, S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 ) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
     let begun = Arc::new(AtomicBool::new(false));
     let has_begun = Arc::clone(&begun);
-    let plain = answerer.site().map(|site| Plain::new(site, peer, Arc::clone(&begun)));
+    let site = answerer.site().map(|site| (site, peer));
     let service = service_fn(move |request: Request<Incoming>| {
         has_begun.store(true, Ordering::Relaxed);
         let response = answerer.answer(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    Connection::new(stream, speaks, service, plain, begun, accepted, place)
+    Connection::new(stream, speaks, service, site, begun, accepted, place)
 }

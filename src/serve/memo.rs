@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
 use crate::model::version::VersionId;
 
@@ -16,7 +16,7 @@ use super::Site;
 use super::body::{Again, Chunk};
 use super::handler;
 
-/// Heads kept by a thread; a power of two. About half a KiB each, as fields about two.
+/// Heads kept by a thread; a power of two. About half a KiB each.
 const PLACES: usize = 1024;
 /// A longer question is not remembered, in bytes.
 const LONGEST: usize = 512;
@@ -32,17 +32,19 @@ thread_local! {
 struct Known {
     state: State,
     question: Box<[u8]>,
-    told: Given,
+    status: StatusCode,
+    /// As it goes over the wire, but for its end.
+    head: Box<[u8]>,
     again: Again,
 }
 
-/// A head as it was given.
-#[derive(Debug)]
-enum Given {
-    /// As it goes over the wire in HTTP/1.1, but for its end.
-    Text(Box<[u8]>),
-    /// For whoever writes it in another way.
-    Fields(StatusCode, HeaderMap),
+/// How a head is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Lines, as in HTTP/1.1.
+    Lines,
+    /// A block of fields, as in HTTP/2.
+    Block,
 }
 
 /// Of which state of the site an answer is.
@@ -91,12 +93,12 @@ pub(super) struct Question<'a> {
 
 impl<'a> Question<'a> {
     /// The pieces of a question about an answer in one of two shapes; no two have the same.
-    fn pieces(&self, is_text: bool) -> [&'a [u8]; 5] {
-        let kind: &[u8] = match (self.is_head, is_text) {
-            (false, true) => b"G",
-            (true, true) => b"H",
-            (false, false) => b"g",
-            (true, false) => b"h",
+    fn pieces(&self, shape: Shape) -> [&'a [u8]; 5] {
+        let kind: &[u8] = match (self.is_head, shape) {
+            (false, Shape::Lines) => b"G",
+            (true, Shape::Lines) => b"H",
+            (false, Shape::Block) => b"g",
+            (true, Shape::Block) => b"h",
         };
         [kind, self.target.as_bytes(), self.encodings, self.types, self.tags]
     }
@@ -132,75 +134,62 @@ fn place(pieces: &[&[u8]; 5]) -> usize {
     (hash >> 32) as usize % PLACES
 }
 
-/// Finds what is known, and makes something of it.
-fn find<T>(state: State, pieces: &[&[u8]; 5], take: impl FnOnce(&Known) -> Option<T>) -> Option<T> {
-    KNOWN.with_borrow(|known| {
-        let known = known.get(place(pieces))?.as_ref()?;
-        if known.state == state && is_same(&known.question, pieces) { take(known) } else { None }
-    })
+/// Puts the head that was the answer to this question behind `out`, and gives its status and the body that comes behind it.
+/// Nothing is put there if there is no such answer.
+pub(super) fn recall(
+    site: &Site,
+    state: State,
+    question: &Question<'_>,
+    shape: Shape,
+    out: &mut Vec<u8>,
+) -> Option<(StatusCode, Chunk)> {
+    let pieces = question.pieces(shape);
+    let (status, again, before) = KNOWN.with_borrow(|known| {
+        let known = known.get(place(&pieces))?.as_ref()?;
+        if known.state != state || !is_same(&known.question, &pieces) {
+            return None;
+        }
+        let before = out.len();
+        out.extend_from_slice(&known.head);
+        Some((known.status, known.again.clone(), before))
+    })?;
+    let body = state.body(site, &again);
+    if body.is_none() {
+        out.truncate(before);
+    }
+    Some((status, body?))
 }
 
-fn put(state: State, pieces: &[&[u8]; 5], told: Given, again: Again) {
+/// Remembers that `head` was that of the answer to this question.
+pub(super) fn remember(
+    state: State,
+    question: &Question<'_>,
+    shape: Shape,
+    status: StatusCode,
+    head: &[u8],
+    again: Again,
+) {
+    let pieces = question.pieces(shape);
     let asked = [&pieces.join(&b'\n')[..], b"\n"].concat();
-    if asked.len() > LONGEST {
+    if asked.len() > LONGEST || head.len() > LONGEST_HEAD {
         return;
     }
-    let place = place(pieces);
+    let place = place(&pieces);
     KNOWN.with_borrow_mut(|known| {
         if known.is_empty() {
             known.resize_with(PLACES, || None);
         }
-        known[place] = Some(Known { state, question: asked.into(), told, again });
+        known[place] = Some(Known { state, question: asked.into(), status, head: head.into(), again });
     });
 }
 
-/// Puts the head that was the answer to this question into `out`, which is empty, and gives the body that comes behind it.
-/// Nothing stays in `out` if there is no such answer.
-pub(super) fn recall(site: &Site, state: State, question: &Question<'_>, out: &mut Vec<u8>) -> Option<Chunk> {
-    let again = find(state, &question.pieces(true), |known| {
-        let Given::Text(text) = &known.told else { return None };
-        out.extend_from_slice(text);
-        Some(known.again.clone())
-    })?;
-    let body = state.body(site, &again);
-    if body.is_none() {
-        out.clear();
+/// Puts the one value of a field in its place in a question; of several not each is looked at in the same way.
+pub(super) fn put<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
+    if !place.is_empty() || value.is_empty() {
+        return false;
     }
-    body
-}
-
-/// Remembers that `text` was the head of the answer to this question.
-pub(super) fn remember(state: State, question: &Question<'_>, text: &[u8], again: Again) {
-    if text.len() <= LONGEST_HEAD {
-        put(state, &question.pieces(true), Given::Text(text.into()), again);
-    }
-}
-
-/// The status and fields that were the answer to this question, and its body.
-pub(super) fn recall_fields(
-    site: &Site,
-    state: State,
-    question: &Question<'_>,
-) -> Option<(StatusCode, HeaderMap, Chunk)> {
-    let (status, fields, again) = find(state, &question.pieces(false), |known| match &known.told {
-        Given::Fields(status, fields) => Some((*status, fields.clone(), known.again.clone())),
-        Given::Text(_) => None,
-    })?;
-    Some((status, fields, state.body(site, &again)?))
-}
-
-/// Remembers that this was the answer to this question.
-pub(super) fn remember_fields(
-    state: State,
-    question: &Question<'_>,
-    status: StatusCode,
-    fields: &HeaderMap,
-    again: Again,
-) {
-    let len: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if len <= LONGEST_HEAD {
-        put(state, &question.pieces(false), Given::Fields(status, fields.clone()), again);
-    }
+    *place = value;
+    true
 }
 
 #[cfg(test)]
@@ -213,12 +202,12 @@ mod tests {
         let site = Site::new(Settings::default());
         let ask = Question { target: "/a", encodings: b"gzip", ..Question::default() };
         let state = State { edition: 3, version: None };
-        remember(state, &ask, b"head", Again::Nothing);
+        remember(state, &ask, Shape::Lines, StatusCode::OK, b"head", Again::Nothing);
         let known = |state, question: &Question<'_>| {
-            let mut out = Vec::new();
-            recall(&site, state, question, &mut out).map(|_| out)
+            let mut out = b"before ".to_vec();
+            recall(&site, state, question, Shape::Lines, &mut out).map(|_| out)
         };
-        assert_eq!(known(state, &ask), Some(b"head".to_vec()));
+        assert_eq!(known(state, &ask), Some(b"before head".to_vec()));
         assert_eq!(known(state, &Question { encodings: b"", ..ask }), None);
         assert_eq!(known(state, &Question { target: "/b", ..ask }), None);
         assert_eq!(known(state, &Question { is_head: true, ..ask }), None);
@@ -226,7 +215,7 @@ mod tests {
         assert_eq!(known(State { edition: 4, ..state }, &ask), None);
         let version = VersionId(crate::model::digest::Digest::of(b"x"));
         assert_eq!(known(State { version: Some(version), ..state }, &ask), None);
-        assert!(recall_fields(&site, state, &ask).is_none(), "in another shape");
+        assert!(recall(&site, state, &ask, Shape::Block, &mut Vec::new()).is_none(), "in another shape");
     }
 
     #[test]

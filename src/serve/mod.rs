@@ -39,6 +39,7 @@ mod stream;
 mod tag;
 pub mod tally;
 pub mod tls;
+pub mod two;
 mod wire;
 
 use std::hash::{BuildHasher, Hasher};
@@ -383,6 +384,11 @@ impl Site {
         self.current.load()
     }
 
+    /// Bytes of inflated pages that are kept, as `server.identityCache` counts them.
+    pub fn cached(&self) -> u64 {
+        self.inflated.weight()
+    }
+
     /// Requests answered since the start, by class.
     pub fn requests(&self) -> [u64; CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
@@ -400,12 +406,7 @@ impl Site {
     }
 
     fn count(&self, status: StatusCode) {
-        self.count_class(status.as_u16() / 100);
-    }
-
-    /// The same for a status of which the first digit is known.
-    fn count_class(&self, hundreds: u16) {
-        let class = usize::from(hundreds).saturating_sub(2).min(CLASSES.len() - 1);
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(CLASSES.len() - 1);
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use http::header::{REFERER, USER_AGENT};
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
@@ -99,6 +99,18 @@ impl Told {
     /// Bytes still to come.
     pub(super) fn len(&self) -> u64 {
         self.body.len()
+    }
+}
+
+impl Piece {
+    /// See [`Chunk::first`].
+    pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
+        self.chunk.first(n)
+    }
+
+    /// Whether there is nothing to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.chunk.has_remaining()
     }
 }
 

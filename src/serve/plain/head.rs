@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Request, Status};
 
-use crate::serve::memo::Question;
+use crate::serve::memo::{Question, put};
 
 /// More fields than this are left to hyper, which counts them, too.
 const FIELDS: usize = 64;
@@ -103,15 +103,6 @@ fn judge<'a>(head: &mut Head<'a>, fields: &[Header<'a>]) -> bool {
         }
     }
     head.question = (is_whole && hosts == 1).then_some(question);
-    true
-}
-
-/// Puts the one value of a field in its place; of several not each is looked at in the same way.
-fn put<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
-    if !place.is_empty() || value.is_empty() {
-        return false;
-    }
-    *place = value;
     true
 }
 

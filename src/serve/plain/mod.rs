@@ -25,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Site;
 use super::answer::told;
 use super::connection::HEAD_TIMEOUT;
-use super::memo::{self, State};
+use super::memo::{self, Shape, State};
 use super::peer::Peer;
 use super::spare;
 use super::tally::{Piece, Told};
@@ -198,12 +198,11 @@ impl Plain {
         let (Some(question), Some(state)) = (&head.question, State::of(&self.site)) else { return false };
         let mut out = OUT.take();
         out.clear();
-        let Some(body) = memo::recall(&self.site, state, question, &mut out) else {
+        let Some((status, body)) = memo::recall(&self.site, state, question, Shape::Lines, &mut out) else {
             OUT.set(out);
             return false;
         };
-        // Behind `HTTP/1.1 `.
-        self.site.count_class(u16::from(out[9] - b'0'));
+        self.site.count(status);
         render::end(self.is_last, &mut out);
         self.out.begin(out, Some(body.into()), None);
         true
@@ -224,7 +223,7 @@ impl Plain {
         out.clear();
         render::head(parts.status, &parts.headers, body.len(), &mut out);
         if let (Some(state), Some(question), Some(again), false) = (state, &head.question, body.again(), closes) {
-            memo::remember(state, question, &out, again.clone());
+            memo::remember(state, question, Shape::Lines, parts.status, &out, again.clone());
         }
         spare::keep(parts.headers);
         self.is_last |= closes;
@@ -287,6 +286,10 @@ impl Out {
                 continue;
             }
             if self.at == self.head.len() && self.piece.is_none() && self.body.is_none() {
+                if self.at > 0 {
+                    // What is encrypted may have been taken and not been sent.
+                    ready!(Pin::new(&mut *stream).poll_flush(context))?;
+                }
                 self.give_back();
                 return Poll::Ready(Ok(()));
             }

@@ -1,0 +1,320 @@
+//! HTTP/2 (RFC 9113) towards the readers of a site, by hand for what it does not need: no body of a request is wanted, nothing
+//! is pushed, and nearly every answer is there at once, so that a request is no object and no task.
+//!
+//! A turn: put out what windows allow of the answers that are on their way ([`streams`]), send all that was put out in one write
+//! ([`out`]), read what has come and take it frame by frame ([`take`], [`frame`]). A request is decoded ([`hpack`]), judged
+//! ([`request`]) and answered ([`give`]): from what was answered before to the same question, or by `handler` like all others.
+//!
+//! What a peer can make us keep is bounded: half a frame; half a block of fields; a table of 4 KiB; [`MOST_STREAMS`] answers on
+//! their way, which are but places in the image; replies to control frames, because nothing is read while something waits to be
+//! sent. What it can make us do in vain is bounded by [`Calm`] and [`uploads`].
+
+mod frame;
+mod give;
+pub mod hpack;
+mod out;
+mod request;
+mod streams;
+mod take;
+mod uploads;
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use http::Response;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::Site;
+use super::connection::{HEAD_TIMEOUT, LAST_REQUEST, PREFACE};
+use super::peer::Peer;
+use super::tally::Told;
+
+use frame::Code;
+use hpack::Decoder;
+use out::Out;
+use streams::Streams;
+use uploads::Uploads;
+
+/// Answers of a connection that may be on their way at the same time.
+const MOST_STREAMS: usize = 128;
+/// Reads in one turn before others have theirs.
+const AT_ONCE: usize = 16;
+/// What is read at a time.
+const READ: usize = 32 * 1024;
+/// What a stop asks, to know when it is known.
+const SIGN: &[u8; 8] = b"docwharf";
+
+thread_local! {
+    /// What has just been read.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A connection of HTTP/2 to a site.
+pub struct Two {
+    site: Arc<Site>,
+    peer: Peer,
+    /// Whether a request has come.
+    begun: Arc<AtomicBool>,
+    /// What the peer has still to say before its first frame.
+    preface: &'static [u8],
+    /// Whether that frame has come.
+    is_settled: bool,
+    /// What was read of a frame that is not whole.
+    rest: Vec<u8>,
+    block: Option<Block>,
+    decoder: Decoder,
+    /// The newest stream of the peer.
+    highest: u32,
+    uploads: Uploads,
+    streams: Streams,
+    /// Answers that have to wait, at a start.
+    later: Vec<Later>,
+    out: Out,
+    /// Whether the peer knows that we keep no table.
+    has_told_of_table: bool,
+    calm: Calm,
+    end: End,
+    /// Whether nothing more comes from the peer.
+    is_deaf: bool,
+    /// By when what has begun to come must be whole.
+    whole_by: Option<Instant>,
+    /// When it is time to ask whether the peer is still there; or to go, if it was asked.
+    quiet_until: Option<Instant>,
+    was_asked: bool,
+}
+
+/// An answer that has to wait.
+struct Later {
+    stream: u32,
+    /// Whether the body of the request is still coming.
+    is_fed: bool,
+    /// By how much the window of its stream has been widened meanwhile.
+    widened: u32,
+    answer: Pin<Box<dyn Future<Output = Response<Told>> + Send>>,
+}
+
+/// A block of fields that goes on in the next frame.
+struct Block {
+    stream: u32,
+    is_last: bool,
+    bytes: Vec<u8>,
+    frames: usize,
+}
+
+/// What a peer does that nobody needs.
+#[derive(Default)]
+struct Calm {
+    /// Answers that were not wanted any more before they had been sent.
+    resets: u64,
+    /// Frames since the last request that ask for nothing of the site.
+    noise: u32,
+}
+
+/// How far the connection has come to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Open,
+    /// The peer is told to ask no more, and has until then to show that it knows.
+    Asked(Instant),
+    /// What it asks after this is not answered.
+    Told,
+    /// The peer asks no more.
+    Left,
+    /// It has done what it may not.
+    Failed,
+}
+
+impl Two {
+    /// A connection on which nothing of HTTP/2 has been read. `begun` is told that a request has come.
+    pub fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Two {
+        let mut two = Two {
+            site,
+            peer,
+            begun,
+            preface: PREFACE,
+            is_settled: false,
+            rest: Vec::new(),
+            block: None,
+            decoder: Decoder::default(),
+            highest: 0,
+            uploads: Uploads::default(),
+            streams: Streams::default(),
+            later: Vec::new(),
+            out: Out::default(),
+            has_told_of_table: false,
+            calm: Calm::default(),
+            end: End::Open,
+            is_deaf: false,
+            whole_by: None,
+            quiet_until: None,
+            was_asked: false,
+        };
+        two.introduce();
+        two
+    }
+
+    /// Our settings (RFC 9113, 6.5.2, and RFC 9218, 2.1 for the last, which says that priorities count for nothing).
+    fn introduce(&mut self) {
+        let settings = [(3u16, MOST_STREAMS as u32), (6, hpack::MOST_FIELDS as u32), (9, 1)];
+        let payload: Vec<u8> = settings
+            .iter()
+            .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
+            .collect();
+        self.out.frame(frame::SETTINGS, 0, 0, &payload);
+    }
+
+    /// Takes what was read before it was known that this is HTTP/2.
+    pub(super) fn begin(&mut self, early: &[u8]) {
+        self.take(early);
+    }
+
+    /// By when the peer has to have done something.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let asked = if let End::Asked(until) = self.end { Some(until) } else { None };
+        self.whole_by.into_iter().chain(self.quiet_until).chain(asked).min()
+    }
+
+    /// Such a moment may have come; whether the connection has to go.
+    pub(super) fn run_out(&mut self) -> bool {
+        let now = Instant::now();
+        let is_over = |until: Option<Instant>| until.is_some_and(|until| now >= until);
+        if is_over(self.whole_by) || (is_over(self.quiet_until) && self.was_asked) {
+            return true;
+        }
+        if is_over(self.quiet_until) {
+            self.was_asked = true;
+            self.quiet_until = Some(now + HEAD_TIMEOUT);
+            self.out.frame(frame::PING, 0, 0, SIGN);
+        }
+        if let End::Asked(until) = self.end
+            && now >= until
+        {
+            self.tell_last();
+        }
+        false
+    }
+
+    /// Answers what is on its way, and no more: the peer is told first, and after that which of its requests was the last, so
+    /// that none is lost that was sent meanwhile (RFC 9113, 6.8).
+    pub(super) fn finish(&mut self) {
+        if self.end == End::Open {
+            self.say_goodbye(0x7fff_ffff, Code::None);
+            self.out.frame(frame::PING, 0, 0, SIGN);
+            self.end = End::Asked(Instant::now() + LAST_REQUEST);
+        }
+    }
+
+    fn tell_last(&mut self) {
+        self.say_goodbye(self.highest, Code::None);
+        self.end = End::Told;
+    }
+
+    fn say_goodbye(&mut self, last: u32, code: Code) {
+        self.out.frame(frame::GOAWAY, 0, 0, &[last.to_be_bytes(), (code as u32).to_be_bytes()].concat());
+    }
+
+    /// Goes on until it has to wait; ready when the connection has ended.
+    pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..AT_ONCE {
+            let is_there_more = self.fill(context);
+            match self.out.send(stream, context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending => {
+                    // It is the peer's turn to read; whether it does is looked at below us.
+                    (self.whole_by, self.quiet_until) = (None, None);
+                    return Poll::Pending;
+                }
+            }
+            if is_there_more {
+                continue;
+            }
+            if self.is_over() {
+                return Pin::new(stream).poll_shutdown(context).map(drop);
+            }
+            let has_ended = self.is_deaf || ready!(self.read(stream, context)).is_none();
+            if has_ended {
+                // Who says nothing more may still listen; but nobody can make a window wider then.
+                let is_done = self.later.is_empty() && !self.streams.is_making;
+                return if is_done { Poll::Ready(()) } else { Poll::Pending };
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Puts out what can be; whether there is more of it.
+    fn fill(&mut self, context: &mut Context<'_>) -> bool {
+        if self.end == End::Failed {
+            return false;
+        }
+        let mut at = 0;
+        while let Some(later) = self.later.get_mut(at) {
+            match later.answer.as_mut().poll(context) {
+                Poll::Pending => at += 1,
+                Poll::Ready(response) => {
+                    let Later { stream, is_fed, widened, .. } = self.later.swap_remove(at);
+                    self.give(stream, is_fed, response, None);
+                    // Too much for a window is noticed when the next comes.
+                    let _ = self.streams.widen(stream, widened);
+                }
+            }
+        }
+        self.streams.fill(&mut self.out, context)
+    }
+
+    /// Whether nothing more is to be said.
+    fn is_over(&self) -> bool {
+        match self.end {
+            End::Failed => true,
+            End::Told | End::Left => self.streams.len() == 0 && self.later.is_empty(),
+            End::Open | End::Asked(_) => false,
+        }
+    }
+
+    /// Reads and takes what has come; none at the end.
+    fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Option<()>> {
+        let mut buffer = BUFFER.take();
+        buffer.resize(READ, 0);
+        let mut room = ReadBuf::new(&mut buffer);
+        let read = Pin::new(stream).poll_read(context, &mut room);
+        let filled = room.filled().len();
+        let came = match read {
+            Poll::Pending => {
+                self.wait();
+                Poll::Pending
+            }
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            Poll::Ready(Ok(())) if filled == 0 => {
+                self.is_deaf = true;
+                Poll::Ready(Some(()))
+            }
+            Poll::Ready(Ok(())) => {
+                (self.quiet_until, self.was_asked) = (None, false);
+                self.take(&buffer[..filled]);
+                Poll::Ready(Some(()))
+            }
+        };
+        BUFFER.set(buffer);
+        came
+    }
+
+    /// From now on the peer is waited for.
+    fn wait(&mut self) {
+        let is_part = !self.rest.is_empty() || self.block.is_some() || !self.is_settled;
+        if !is_part {
+            self.whole_by = None;
+        }
+        if self.quiet_until.is_none() || (is_part && self.whole_by.is_none()) {
+            let until = Instant::now() + HEAD_TIMEOUT;
+            self.quiet_until.get_or_insert(until);
+            if is_part {
+                self.whole_by.get_or_insert(until);
+            }
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Streams whose answers are on their way: who is to have the next frame, and how much the peer takes (RFC 9113, 5.2). They
+//! take turns, a frame each, so that a small answer does not wait for a large one.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http_body::Body as _;
+
+use crate::serve::tally::{Piece, Told};
+
+use super::frame::{self, Code, Fault};
+use super::out::Out;
+
+/// No window is larger (RFC 9113, 6.9.1).
+const WIDEST: i64 = 0x7fff_ffff;
+/// What every window begins with (RFC 9113, 6.9.2).
+const INITIAL: i64 = 65_535;
+/// A peer may take longer frames; others would wait for them.
+const LONGEST: usize = 64 * 1024;
+
+/// A body on its way.
+#[derive(Debug)]
+pub(super) struct Sending {
+    id: u32,
+    window: i64,
+    piece: Option<Piece>,
+    body: Option<Told>,
+    /// Whether the peer is still sending a body, which nobody wants.
+    is_fed: bool,
+}
+
+/// All of a connection.
+#[derive(Debug)]
+pub(super) struct Streams {
+    ring: VecDeque<Sending>,
+    window: i64,
+    /// What the window of a new stream is.
+    initial: i64,
+    /// Bytes of a frame that the peer takes.
+    most: usize,
+    /// Streams whose answers have been put out whole.
+    pub(super) done: u64,
+    /// Whether one waits for bytes that are being made, not for the peer.
+    pub(super) is_making: bool,
+}
+
+impl Default for Streams {
+    fn default() -> Streams {
+        let most = frame::LONGEST;
+        Streams { ring: VecDeque::new(), window: INITIAL, initial: INITIAL, most, done: 0, is_making: false }
+    }
+}
+
+/// What became of a stream's turn.
+enum Step {
+    Sent,
+    Waits,
+    Done,
+}
+
+impl Streams {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// One more, of which something is to be sent.
+    pub(super) fn begin(&mut self, id: u32, piece: Option<Piece>, body: Option<Told>, is_fed: bool) {
+        self.ring.push_back(Sending { id, window: self.initial, piece, body, is_fed });
+    }
+
+    /// The peer says no more on a stream.
+    pub(super) fn is_said(&mut self, id: u32) {
+        if let Some(one) = self.ring.iter_mut().find(|one| one.id == id) {
+            one.is_fed = false;
+        }
+    }
+
+    /// The peer does not want the rest; whether there was any.
+    pub(super) fn remove(&mut self, id: u32) -> bool {
+        let at = self.ring.iter().position(|one| one.id == id);
+        at.and_then(|at| self.ring.remove(at)).is_some()
+    }
+
+    /// The peer takes so much more, on a stream or, with 0, in all. What is for a stream that has ended comes too late.
+    pub(super) fn widen(&mut self, id: u32, by: u32) -> Result<(), Fault> {
+        if id == 0 {
+            self.window = widened(self.window, i64::from(by)).ok_or(Fault::Connection(Code::FlowControl))?;
+        } else if let Some(one) = self.ring.iter_mut().find(|one| one.id == id) {
+            one.window = widened(one.window, i64::from(by)).ok_or(Fault::Stream(id, Code::FlowControl))?;
+        }
+        Ok(())
+    }
+
+    /// New streams have this window, and those that there are by as much more or less (RFC 9113, 6.9.2).
+    pub(super) fn resize(&mut self, initial: u32) -> Result<(), Fault> {
+        let initial = i64::from(initial);
+        if initial > WIDEST {
+            return Err(Fault::Connection(Code::FlowControl));
+        }
+        let by = initial - self.initial;
+        for one in &mut self.ring {
+            one.window = widened(one.window, by).ok_or(Fault::Connection(Code::FlowControl))?;
+        }
+        self.initial = initial;
+        Ok(())
+    }
+
+    /// The peer takes frames of this length.
+    pub(super) fn take_frames_of(&mut self, most: u32) -> Result<(), Fault> {
+        if !(1 << 14..1 << 24).contains(&most) {
+            return Err(Fault::Connection(Code::Protocol));
+        }
+        self.most = (most as usize).min(LONGEST);
+        Ok(())
+    }
+
+    /// Puts out as much as windows and `out` take; whether more would follow once that is sent.
+    pub(super) fn fill(&mut self, out: &mut Out, context: &mut Context<'_>) -> bool {
+        self.is_making = false;
+        let mut waiting = 0;
+        while waiting < self.ring.len() {
+            if out.is_full() {
+                return true;
+            }
+            let Some(mut one) = self.ring.pop_front() else { break };
+            match one.step(&mut self.window, self.most, out, context) {
+                Step::Sent => {
+                    waiting = 0;
+                    self.ring.push_back(one);
+                }
+                Step::Waits => {
+                    waiting += 1;
+                    self.is_making |= one.piece.is_none();
+                    self.ring.push_back(one);
+                }
+                Step::Done => self.done += 1,
+            }
+        }
+        false
+    }
+}
+
+fn widened(window: i64, by: i64) -> Option<i64> {
+    Some(window + by).filter(|window| *window <= WIDEST)
+}
+
+impl Sending {
+    /// Puts out one frame.
+    fn step(&mut self, window: &mut i64, most: usize, out: &mut Out, context: &mut Context<'_>) -> Step {
+        if self.piece.is_none() {
+            let next = self.body.as_mut().map(|body| Pin::new(body).poll_frame(context));
+            match next {
+                Some(Poll::Pending) => return Step::Waits,
+                Some(Poll::Ready(Some(Ok(frame)))) => self.piece = frame.into_data().ok(),
+                Some(Poll::Ready(Some(Err(never)))) => match never {},
+                None | Some(Poll::Ready(None)) => self.body = None,
+            }
+        }
+        let after = self.body.as_ref().map_or(0, Told::len);
+        let Some(piece) = &mut self.piece else {
+            // What was promised does not come: the peer has to see that something is missing.
+            out.frame(frame::RST_STREAM, 0, self.id, &(Code::Internal as u32).to_be_bytes());
+            return Step::Done;
+        };
+        let may = usize::try_from(self.window.min(*window)).unwrap_or(0);
+        let n = piece.remaining().min(most).min(may);
+        if n == 0 && piece.has_remaining() {
+            return Step::Waits;
+        }
+        let is_last = n == piece.remaining() && after == 0;
+        out.put(&frame::head(n, frame::DATA, if is_last { frame::END_STREAM } else { 0 }, self.id));
+        let (front, (bytes, len), back) = piece.first(n);
+        out.put(front);
+        out.lend(bytes, len);
+        out.put(back);
+        piece.advance(n);
+        self.window -= n as i64;
+        *window -= n as i64;
+        if !piece.has_remaining() {
+            self.piece = None;
+        }
+        if !is_last {
+            return Step::Sent;
+        }
+        if self.is_fed {
+            // RFC 9113, 8.1: an answer that does not depend on the rest of the request.
+            out.frame(frame::RST_STREAM, 0, self.id, &(Code::None as u32).to_be_bytes());
+        }
+        Step::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::serve::body::Body;
+
+    /// Frames of DATA that leave in one turn: stream, length, whether it is the last.
+    fn turn(streams: &mut Streams) -> Vec<(u32, usize, bool)> {
+        let mut out = Out::default();
+        streams.fill(&mut out, &mut Context::from_waker(Waker::noop()));
+        let mut bytes = out.all();
+        let mut frames = Vec::new();
+        while let Some((frame, _)) = frame::Frame::first(&bytes).unwrap() {
+            frames.push((frame.stream, frame.len, frame.has(frame::END_STREAM)));
+            bytes.drain(..frame::HEAD + frame.len);
+        }
+        frames
+    }
+
+    fn begin(streams: &mut Streams, id: u32, len: usize) {
+        streams.begin(id, None, Some(Body::full(Bytes::from(vec![7; len])).into()), false);
+    }
+
+    #[test]
+    fn streams_take_turns_and_stop_where_a_window_ends() {
+        let mut streams = Streams::default();
+        begin(&mut streams, 1, 100_000);
+        begin(&mut streams, 3, 20_000);
+        begin(&mut streams, 5, 1);
+        let frames = [
+            (1, 16_384, false),
+            (3, 16_384, false),
+            (5, 1, true),
+            (1, 16_384, false),
+            (3, 3_616, true),
+            (1, 12_766, false),
+        ];
+        assert_eq!(turn(&mut streams), frames);
+        assert_eq!(turn(&mut streams), []);
+        // The connection's window was the end, and then it is the stream's.
+        streams.widen(0, 100_000).unwrap();
+        assert_eq!(turn(&mut streams), [(1, 16_384, false), (1, 3_617, false)]);
+        streams.widen(1, 7).unwrap();
+        assert_eq!(turn(&mut streams), [(1, 7, false)]);
+        // A smaller one for all leaves it below nothing, which has to be made up for first.
+        streams.resize(65_000).unwrap();
+        streams.widen(1, 535).unwrap();
+        assert_eq!(turn(&mut streams), []);
+        streams.widen(1, 1_000_000).unwrap();
+        assert_eq!(turn(&mut streams).last(), Some(&(1, 100_000 - 65_542 - 16_384 * 2, true)));
+        assert_eq!((streams.len(), streams.done), (0, 3));
+    }
+
+    #[test]
+    fn no_window_is_wider_than_can_be_said() {
+        let mut streams = Streams::default();
+        begin(&mut streams, 1, 100_000);
+        let most = 0x7fff_ffff - 65_535;
+        assert_eq!((streams.widen(0, most), streams.widen(1, most), streams.widen(9, 1)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(streams.widen(0, 1), Err(Fault::Connection(Code::FlowControl)));
+        assert_eq!(streams.widen(1, 1), Err(Fault::Stream(1, Code::FlowControl)));
+        assert_eq!(streams.resize(65_536), Err(Fault::Connection(Code::FlowControl)));
+        assert_eq!(streams.resize(0x8000_0000), Err(Fault::Connection(Code::FlowControl)));
+        assert!(streams.take_frames_of(16_383).is_err() && streams.take_frames_of(1 << 24).is_err());
+        assert!(streams.take_frames_of(16_384).is_ok() && streams.take_frames_of((1 << 24) - 1).is_ok());
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_told_to_stop() {
+        let mut streams = Streams::default();
+        let broken = Body::inflating(Bytes::from_static(b"\xff"), [crate::serve::body::Wanted::Made(0, 10)]);
+        streams.begin(1, None, Some(broken.into()), false);
+        streams.begin(3, None, Some(Body::full("x").into()), true);
+        assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true), (3, 4, false)]);
+        assert_eq!(streams.len(), 0);
+    }
+}

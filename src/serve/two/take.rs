@@ -1,0 +1,290 @@
+//! What a peer sends, frame by frame (RFC 9113, 6).
+
+use std::cell::RefCell;
+use std::sync::atomic::Ordering;
+
+use super::frame::{self, Code, Fault, Frame, number};
+use super::hpack::Fields;
+use super::{Block, End, MOST_STREAMS, SIGN, Two};
+
+/// Bytes of a block of fields; what they expand to is bounded besides.
+const LONGEST_BLOCK: usize = 128 * 1024;
+/// Frames of a block of fields, some of which may be empty.
+const MOST_FRAMES: usize = 64;
+/// Answers that may be given up beyond those that were taken.
+const MOST_RESETS: u64 = 256;
+/// Frames that ask for nothing, between two requests.
+const MOST_NOISE: u32 = 10_000;
+
+thread_local! {
+    /// The fields of the block that is looked at.
+    static FIELDS: RefCell<Fields> = RefCell::new(Fields::default());
+}
+
+impl Two {
+    /// Takes what has come.
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        if self.rest.is_empty() {
+            let taken = self.take_frames(bytes);
+            if taken < bytes.len() {
+                self.rest = bytes[taken..].to_vec();
+            }
+            return;
+        }
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let taken = self.take_frames(&all);
+        if taken < all.len() {
+            all.drain(..taken);
+            self.rest = all;
+        }
+    }
+
+    /// Takes the whole frames at the beginning of `bytes`; gives their length.
+    fn take_frames(&mut self, bytes: &[u8]) -> usize {
+        let mut at = self.preface.len().min(bytes.len());
+        if bytes[..at] != self.preface[..at] {
+            return self.fail(Code::Protocol, bytes);
+        }
+        self.preface = &self.preface[at..];
+        while self.end != End::Failed {
+            let fault = match Frame::first(&bytes[at..]) {
+                Ok(None) => return at,
+                Ok(Some((frame, payload))) => {
+                    at += frame::HEAD + frame.len;
+                    self.frame(frame, payload).err()
+                }
+                Err(fault) => Some(fault),
+            };
+            match fault {
+                None => {}
+                Some(Fault::Stream(id, code)) => self.reset(id, code),
+                Some(Fault::Connection(code)) => return self.fail(code, bytes),
+            }
+        }
+        bytes.len()
+    }
+
+    /// Ends the connection; nothing more of `bytes` counts.
+    fn fail(&mut self, code: Code, bytes: &[u8]) -> usize {
+        self.say_goodbye(self.highest, code);
+        self.end = End::Failed;
+        bytes.len()
+    }
+
+    /// Ends a stream.
+    fn reset(&mut self, id: u32, code: Code) {
+        self.forget(id);
+        self.out.frame(frame::RST_STREAM, 0, id, &(code as u32).to_be_bytes());
+    }
+
+    /// Nothing more is sent on a stream; whether anything would have been.
+    fn forget(&mut self, id: u32) -> bool {
+        let waiting = self.later.len();
+        self.later.retain(|later| later.stream != id);
+        self.streams.remove(id) || self.later.len() < waiting
+    }
+
+    fn frame(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        let wrong = Fault::Connection(Code::Protocol);
+        if !self.is_settled && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
+            return Err(wrong);
+        }
+        if let Some(block) = &self.block
+            && (frame.kind != frame::CONTINUATION || frame.stream != block.stream)
+        {
+            return Err(wrong);
+        }
+        match frame.kind {
+            frame::DATA => self.data(frame, payload),
+            frame::HEADERS => self.headers(frame, payload),
+            frame::CONTINUATION => self.continuation(frame, payload),
+            frame::RST_STREAM => self.rst_stream(frame),
+            frame::SETTINGS => self.settings(frame, payload),
+            frame::PING => self.ping(frame, payload),
+            frame::WINDOW_UPDATE => self.window_update(frame, payload),
+            frame::PUSH_PROMISE => Err(wrong),
+            frame::PRIORITY | frame::GOAWAY if (frame.kind == frame::GOAWAY) != (frame.stream == 0) => Err(wrong),
+            frame::PRIORITY if frame.len != 5 => Err(Fault::Stream(frame.stream, Code::FrameSize)),
+            frame::GOAWAY if frame.len < 8 => Err(Fault::Connection(Code::FrameSize)),
+            frame::GOAWAY => {
+                self.end = End::Left;
+                Ok(())
+            }
+            // Priorities, and what we do not know (RFC 9113, 5.5).
+            _ => self.noise(),
+        }
+    }
+
+    fn noise(&mut self) -> Result<(), Fault> {
+        self.calm.noise += 1;
+        if self.calm.noise > MOST_NOISE { Err(Fault::Connection(Code::Calm)) } else { Ok(()) }
+    }
+
+    /// Whether this is a stream that has begun: others can be neither reset nor widened, and have no data.
+    fn known(&self, id: u32) -> Result<(), Fault> {
+        let is_known = id % 2 == 1 && id <= self.highest;
+        if is_known { Ok(()) } else { Err(Fault::Connection(Code::Protocol)) }
+    }
+
+    fn data(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        self.known(frame.stream)?;
+        let content = frame.content(payload)?;
+        let is_last = frame.has(frame::END_STREAM);
+        if content.is_empty() && !is_last {
+            self.noise()?;
+        }
+        let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last)?;
+        if more > 0 {
+            self.out.frame(frame::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+        }
+        if is_last {
+            self.streams.is_said(frame.stream);
+        }
+        Ok(())
+    }
+
+    fn headers(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        let fragment = frame.content(payload)?;
+        if frame.stream.is_multiple_of(2) {
+            return Err(Fault::Connection(Code::Protocol));
+        }
+        let is_last = frame.has(frame::END_STREAM);
+        if frame.has(frame::END_HEADERS) {
+            return self.fields(frame.stream, is_last, fragment);
+        }
+        self.block = Some(Block { stream: frame.stream, is_last, bytes: fragment.to_vec(), frames: 1 });
+        Ok(())
+    }
+
+    fn continuation(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        let mut block = self.block.take().ok_or(Fault::Connection(Code::Protocol))?;
+        block.bytes.extend_from_slice(payload);
+        block.frames += 1;
+        if block.bytes.len() > LONGEST_BLOCK || block.frames > MOST_FRAMES {
+            return Err(Fault::Connection(Code::Calm));
+        }
+        if frame.has(frame::END_HEADERS) {
+            return self.fields(block.stream, block.is_last, &block.bytes);
+        }
+        self.block = Some(block);
+        Ok(())
+    }
+
+    /// A block of fields is whole. It has to be decoded, whatever it is about.
+    fn fields(&mut self, id: u32, is_last: bool, block: &[u8]) -> Result<(), Fault> {
+        let mut fields = FIELDS.take();
+        fields.clear();
+        let decoded = self.decoder.decode(block, &mut fields).map_err(|_| Fault::Connection(Code::Compression));
+        let done = decoded.and_then(|()| self.asked(id, is_last, &fields));
+        FIELDS.set(fields);
+        done
+    }
+
+    /// A request, or what comes behind the body of one.
+    fn asked(&mut self, id: u32, is_last: bool, fields: &Fields) -> Result<(), Fault> {
+        if id <= self.highest {
+            return self.trailers(id, is_last);
+        }
+        self.highest = id;
+        if self.end == End::Told {
+            // It was told that this would not be answered, and asks elsewhere.
+            if !is_last {
+                self.uploads.begin(id, None);
+            }
+            return Ok(());
+        }
+        self.calm.noise = 0;
+        self.begun.store(true, Ordering::Relaxed);
+        if self.streams.len() + self.later.len() >= MOST_STREAMS {
+            if !is_last {
+                self.uploads.begin(id, None);
+            }
+            return Err(Fault::Stream(id, Code::Refused));
+        }
+        self.answer(id, is_last, fields)
+    }
+
+    fn trailers(&mut self, id: u32, is_last: bool) -> Result<(), Fault> {
+        if !self.uploads.end(id) {
+            return Err(Fault::Connection(Code::StreamClosed));
+        }
+        self.streams.is_said(id);
+        if is_last { Ok(()) } else { Err(Fault::Stream(id, Code::Protocol)) }
+    }
+
+    fn rst_stream(&mut self, frame: Frame) -> Result<(), Fault> {
+        self.known(frame.stream)?;
+        if frame.len != 4 {
+            return Err(Fault::Connection(Code::FrameSize));
+        }
+        self.uploads.end(frame.stream);
+        if self.forget(frame.stream) {
+            // What was made in vain (CVE-2023-44487): a reader now and then, not one after another.
+            self.calm.resets += 1;
+            if self.calm.resets > MOST_RESETS + self.streams.done {
+                return Err(Fault::Connection(Code::Calm));
+            }
+        }
+        self.noise()
+    }
+
+    fn settings(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        if frame.stream != 0 {
+            return Err(Fault::Connection(Code::Protocol));
+        }
+        let is_reply = frame.has(frame::ACK);
+        if (is_reply && frame.len > 0) || !frame.len.is_multiple_of(6) {
+            return Err(Fault::Connection(Code::FrameSize));
+        }
+        for setting in payload.chunks_exact(6) {
+            let value = number(&setting[2..]);
+            match number(&setting[..2]) {
+                2 if value > 1 => return Err(Fault::Connection(Code::Protocol)),
+                4 => self.streams.resize(value)?,
+                5 => self.streams.take_frames_of(value)?,
+                // The others are about tables and pushes, which we do not use, or advice.
+                _ => {}
+            }
+        }
+        self.is_settled = true;
+        if !is_reply {
+            self.out.frame(frame::SETTINGS, frame::ACK, 0, &[]);
+        }
+        self.noise()
+    }
+
+    fn ping(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        if frame.stream != 0 {
+            return Err(Fault::Connection(Code::Protocol));
+        }
+        if frame.len != 8 {
+            return Err(Fault::Connection(Code::FrameSize));
+        }
+        if !frame.has(frame::ACK) {
+            self.out.frame(frame::PING, frame::ACK, 0, payload);
+        } else if payload == SIGN && matches!(self.end, End::Asked(_)) {
+            self.tell_last();
+        }
+        self.noise()
+    }
+
+    fn window_update(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
+        if frame.len != 4 {
+            return Err(Fault::Connection(Code::FrameSize));
+        }
+        if frame.stream != 0 {
+            self.known(frame.stream)?;
+        }
+        match (number(payload) & 0x7fff_ffff, frame.stream) {
+            (0, 0) => Err(Fault::Connection(Code::Protocol)),
+            (0, id) => Err(Fault::Stream(id, Code::Protocol)),
+            (by, id) => {
+                if let Some(later) = self.later.iter_mut().find(|later| later.stream == id && id != 0) {
+                    later.widened = later.widened.saturating_add(by);
+                }
+                self.streams.widen(id, by)
+            }
+        }
+    }
+}

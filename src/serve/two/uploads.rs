@@ -1,0 +1,133 @@
+//! Bodies of requests, which nobody wants: what may still come of them, so that it is told from what may not (RFC 9113, 5.1),
+//! and how much a peer may send in vain.
+
+use std::collections::VecDeque;
+
+use super::frame::{Code, Fault};
+
+/// What a connection may send before it is told that it may send more, as each begins with (RFC 9113, 6.9.2).
+const WINDOW: usize = 65_535;
+/// When so much has come it is told.
+const TOLD: usize = 32 * 1024;
+/// Bodies that are remembered: a peer that was told to stop may have sent some more.
+const MOST: usize = 256;
+/// Bytes that are thrown away of a connection. Whoever does not stop is not listening.
+const IN_VAIN: usize = 16 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct Uploads {
+    list: VecDeque<Upload>,
+    /// The newest stream that is not remembered though its body may still come.
+    forgotten: u32,
+    /// Bytes that came since the peer was last told.
+    came: usize,
+    in_vain: usize,
+}
+
+#[derive(Debug)]
+struct Upload {
+    id: u32,
+    /// What has come of it. Its window is never widened.
+    came: usize,
+    /// What it said that it would be.
+    length: Option<u64>,
+}
+
+impl Uploads {
+    /// A request that has not ended.
+    pub(super) fn begin(&mut self, id: u32, length: Option<u64>) {
+        if self.list.len() == MOST
+            && let Some(oldest) = self.list.pop_front()
+        {
+            self.forgotten = oldest.id;
+        }
+        self.list.push_back(Upload { id, came: 0, length });
+    }
+
+    /// A request has ended, or nobody asks any more; whether it had not.
+    pub(super) fn end(&mut self, id: u32) -> bool {
+        let at = self.list.iter().position(|upload| upload.id == id);
+        at.and_then(|at| self.list.remove(at)).is_some()
+    }
+
+    /// A frame has come that takes `len` bytes of a window, `content` of them for a body that perhaps ends with them. By how
+    /// much the connection's window is to be widened, 0 for not yet.
+    pub(super) fn come(&mut self, id: u32, len: usize, content: usize, is_last: bool) -> Result<u32, Fault> {
+        self.came += len;
+        self.in_vain += len;
+        if self.came > WINDOW {
+            return Err(Fault::Connection(Code::FlowControl));
+        }
+        if self.in_vain > IN_VAIN {
+            return Err(Fault::Connection(Code::Calm));
+        }
+        if let Some(at) = self.list.iter().position(|upload| upload.id == id) {
+            let upload = &mut self.list[at];
+            upload.came += content;
+            if upload.came > WINDOW {
+                return Err(Fault::Connection(Code::FlowControl));
+            }
+            let (came, length) = (upload.came as u64, upload.length);
+            if is_last {
+                self.list.remove(at);
+            }
+            if length.is_some_and(|length| came > length || (is_last && came < length)) {
+                return Err(Fault::Stream(id, Code::Protocol));
+            }
+        } else if id > self.forgotten {
+            return Err(Fault::Connection(Code::StreamClosed));
+        }
+        let is_time = self.came >= TOLD;
+        Ok(if is_time { std::mem::take(&mut self.came) as u32 } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_in_vain_is_bounded_by_windows_and_in_all() {
+        let mut uploads = Uploads::default();
+        uploads.begin(1, None);
+        assert_eq!(uploads.come(1, 16_384, 16_000, false), Ok(0));
+        assert_eq!(uploads.come(1, 16_384, 16_000, false), Ok(32_768));
+        assert_eq!(uploads.come(1, 16_384, 16_384, false), Ok(0));
+        assert_eq!(uploads.come(1, 20_000, 20_000, false), Err(Fault::Connection(Code::FlowControl)));
+        let mut uploads = Uploads::default();
+        for id in (1..).step_by(2) {
+            uploads.begin(id, None);
+            match uploads.come(id, 16_384, 16_384, true) {
+                Ok(_) => assert!(id < 2 * 1024, "{id}"),
+                Err(fault) => {
+                    assert_eq!((fault, id), (Fault::Connection(Code::Calm), 2 * 1024 + 1));
+                    break;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_ends_once_and_is_as_long_as_it_said() {
+        let mut uploads = Uploads::default();
+        uploads.begin(1, Some(5));
+        assert_eq!(uploads.come(1, 5, 5, true), Ok(0));
+        assert_eq!(uploads.come(1, 0, 0, true), Err(Fault::Connection(Code::StreamClosed)));
+        for (length, came, is_last) in [(5, 6, false), (5, 4, true)] {
+            uploads.begin(3, Some(length));
+            assert_eq!(uploads.come(3, came, came, is_last), Err(Fault::Stream(3, Code::Protocol)));
+            uploads.end(3);
+        }
+        assert!(!uploads.end(3));
+    }
+
+    #[test]
+    fn what_was_forgotten_may_still_come() {
+        let mut uploads = Uploads::default();
+        (0..300).for_each(|n| uploads.begin(n * 2 + 1, None));
+        assert_eq!(uploads.come(1, 1, 1, true), Ok(0));
+        assert_eq!(uploads.come(599, 1, 1, true), Ok(0));
+        assert_eq!(uploads.come(601, 1, 1, true), Err(Fault::Connection(Code::StreamClosed)));
+        assert_eq!(uploads.list.len(), MOST - 1);
+    }
+}
