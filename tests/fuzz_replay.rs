@@ -36,6 +36,26 @@ fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Conversations are made of decisions, so that chance alone comes far; `DOCWHARF_FUZZ_RUNS` and `DOCWHARF_SEED` for more of them,
+/// or others.
+#[test]
+fn whatever_chance_makes_up_is_answered_well_over_http_2() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (runs, first) = (number("DOCWHARF_FUZZ_RUNS").unwrap_or(1500), number("DOCWHARF_SEED").unwrap_or(1));
+    for seed in first..first + runs {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let len = next() % 1500;
+        let data: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
+        assert!(catch_unwind(|| fuzz::check("http2", &data)).is_ok(), "DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
+    }
+}
+
 #[test]
 fn every_target_is_run_by_fuzzing_and_replayed_here() {
     let here: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();

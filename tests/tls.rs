@@ -557,6 +557,61 @@ fn a_session_is_resumed_and_its_keys_are_not_the_next_process() {
 }
 
 #[test]
+fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
+    let authority = Authority::new();
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &SMALL);
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    let content: Vec<u8> = (0..20_000_000).map(|_| next()).collect();
+    std::fs::write(root.join("large.png"), &content).expect("it is written");
+    lay(dir.path(), &authority.issue(&[NAME]));
+    let daemon = Daemon::start_at(
+        docwharf().current_dir(dir.path()).args([
+            "serve",
+            "site",
+            "--tls-cert",
+            "cert.pem",
+            "--tls-key",
+            "key.pem",
+            "--listen",
+            "127.0.0.1:0",
+        ]),
+        1,
+    );
+    // What the encryption holds back must not wait for a next request: nobody sends one before all has come.
+    let mut stream = shake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+    for _ in 0..3 {
+        stream.write_all(b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
+        let mut came = Vec::new();
+        let mut chunk = vec![0; 20_000];
+        let head = loop {
+            if let Some(at) = came.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            let n = stream.read(&mut chunk).expect("an answer");
+            came.extend_from_slice(&chunk[..n]);
+        };
+        while came.len() < head + content.len() {
+            let n = stream.read(&mut chunk).expect("the rest of it");
+            assert!(n > 0, "{} bytes have come", came.len());
+            came.extend_from_slice(&chunk[..n]);
+        }
+        assert!(came[head..] == content);
+    }
+    let stream = shake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
+    let socket = stream.sock.try_clone().expect("a descriptor");
+    let mut client = h2::Client::over(Box::new(stream), socket, 0x7fff_ffff);
+    client.send(h2::WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
+    for _ in 0..3 {
+        assert!(client.get("/large.png", &[]) == Answer::Response { status: 200, body: content.clone() });
+    }
+}
+
+#[test]
 fn many_streams_of_one_connection_are_answered_beside_each_other() {
     let authority = Authority::new();
     let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);

@@ -52,7 +52,8 @@ pub(super) enum Again {
 pub struct Inflating {
     coded: Bytes,
     at: usize,
-    inflate: Inflate,
+    /// None before the first step: it takes a quarter of a megabyte, and many may wait for their turn.
+    inflate: Option<Inflate>,
     /// Bytes decoded so far; the last of them are what `inflate` shows.
     made: u64,
     is_done: bool,
@@ -196,8 +197,8 @@ impl Body {
         if left == 0 {
             return Body::empty();
         }
-        let inflate = Inflate::new();
-        Content::Inflating(Box::new(Inflating { coded, at: 0, inflate, made: 0, is_done: false, wanted, left })).into()
+        Content::Inflating(Box::new(Inflating { coded, at: 0, inflate: None, made: 0, is_done: false, wanted, left }))
+            .into()
     }
 
     /// The bytes from `start` up to, not including, `end` of a body that is there.
@@ -223,6 +224,11 @@ impl Body {
             Content::Parts(parts) => parts.iter().map(|part| part.len() as u64).sum(),
             Content::Inflating(inflating) => inflating.left,
         }
+    }
+
+    /// Whether what is to come has to be made.
+    pub(super) fn is_made(&self) -> bool {
+        matches!(self.content, Content::Inflating(_))
     }
 
     /// Whether nothing is to come.
@@ -254,7 +260,7 @@ impl Inflating {
                     return self.sent(bytes);
                 }
             };
-            let output = self.inflate.output();
+            let output = self.inflate.as_ref().map_or(&[][..], Inflate::output);
             let begin = self.made - output.len() as u64;
             let (from, to) = (start.max(begin), end.min(self.made));
             if from < to {
@@ -273,9 +279,10 @@ impl Inflating {
             if !may_decode {
                 return Step::Skipped;
             }
-            let Ok(step) = self.inflate.run(&self.coded[self.at..], true) else { return Step::End };
+            let inflate = self.inflate.get_or_insert_with(Inflate::new);
+            let Ok(step) = inflate.run(&self.coded[self.at..], true) else { return Step::End };
             self.at += step.consumed;
-            self.made += self.inflate.output().len() as u64;
+            self.made += inflate.output().len() as u64;
             self.is_done = step.status == Status::Done;
             may_decode = false;
         }

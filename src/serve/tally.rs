@@ -100,6 +100,11 @@ impl Told {
     pub(super) fn len(&self) -> u64 {
         self.body.len()
     }
+
+    /// See [`Body::is_made`].
+    pub(super) fn is_made(&self) -> bool {
+        self.body.is_made()
+    }
 }
 
 impl Piece {

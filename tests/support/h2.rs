@@ -158,6 +158,16 @@ impl Client {
         }
     }
 
+    /// The code with which the server has said goodbye.
+    pub fn goaway(&self) -> Option<u32> {
+        self.goaway
+    }
+
+    /// Bytes of a body that have come so far.
+    pub fn received(&self, stream: u32) -> usize {
+        self.answers.get(&stream).map_or(0, |partial| partial.body.len())
+    }
+
     /// Reads until the connection is given up: by GOAWAY for an error, by a reset of its only stream, or by closing.
     /// Panics if it is not.
     #[track_caller]

@@ -5,9 +5,9 @@
 //! ([`out`]), read what has come and take it frame by frame ([`take`], [`frame`]). A request is decoded ([`hpack`]), judged
 //! ([`request`]) and answered ([`give`]): from what was answered before to the same question, or by `handler` like all others.
 //!
-//! What a peer can make us keep is bounded: half a frame; half a block of fields; a table of 4 KiB; [`MOST_STREAMS`] answers on
-//! their way, which are but places in the image; replies to control frames, because nothing is read while something waits to be
-//! sent. What it can make us do in vain is bounded by [`Calm`] and [`uploads`].
+//! What a peer can make us keep is bounded: what was read once; half a block of fields; a table of 4 KiB; [`MOST_STREAMS`]
+//! answers on their way, which are places in the image but for a few that are being made; and heads and replies, because
+//! nothing more is taken while much waits to be sent. What it can make us do in vain is bounded by [`Calm`] and [`uploads`].
 
 mod frame;
 mod give;
@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -47,6 +47,14 @@ const AT_ONCE: usize = 16;
 const READ: usize = 32 * 1024;
 /// What a stop asks, to know when it is known.
 const SIGN: &[u8; 8] = b"docwharf";
+/// What a peer is asked of which nothing is heard, and for how long it may answer if much is on its way to it.
+const STILL_THERE: &[u8; 8] = b"anybody?";
+const SLOW: Duration = Duration::from_mins(3);
+/// So often in a row it may say no more than that it is there.
+const MOST_QUIET: u32 = 10;
+/// How long, and for how many bytes, a peer is listened to that is to go.
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_THROWN_AWAY: usize = 1 << 20;
 
 thread_local! {
     /// What has just been read.
@@ -63,8 +71,10 @@ pub struct Two {
     preface: &'static [u8],
     /// Whether that frame has come.
     is_settled: bool,
-    /// What was read of a frame that is not whole.
+    /// What was read and not taken: part of a frame, or more.
     rest: Vec<u8>,
+    /// Whether it is more: what it asks for waits until what was asked for is sent.
+    is_behind: bool,
     block: Option<Block>,
     decoder: Decoder,
     /// The newest stream of the peer.
@@ -85,6 +95,11 @@ pub struct Two {
     /// When it is time to ask whether the peer is still there; or to go, if it was asked.
     quiet_until: Option<Instant>,
     was_asked: bool,
+    /// By when it is gone, once all has been said.
+    gone_by: Option<Instant>,
+    thrown_away: usize,
+    /// The last stream that the peer was told would be answered.
+    last_told: u32,
 }
 
 /// An answer that has to wait.
@@ -112,6 +127,8 @@ struct Calm {
     resets: u64,
     /// Frames since the last request that ask for nothing of the site.
     noise: u32,
+    /// How often since then it was asked whether it is still there.
+    quiet: u32,
 }
 
 /// How far the connection has come to its end.
@@ -138,6 +155,7 @@ impl Two {
             preface: PREFACE,
             is_settled: false,
             rest: Vec::new(),
+            is_behind: false,
             block: None,
             decoder: Decoder::default(),
             highest: 0,
@@ -152,6 +170,9 @@ impl Two {
             whole_by: None,
             quiet_until: None,
             was_asked: false,
+            gone_by: None,
+            thrown_away: 0,
+            last_told: 0x7fff_ffff,
         };
         two.introduce();
         two
@@ -175,20 +196,25 @@ impl Two {
     /// By when the peer has to have done something.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let asked = if let End::Asked(until) = self.end { Some(until) } else { None };
-        self.whole_by.into_iter().chain(self.quiet_until).chain(asked).min()
+        self.whole_by.into_iter().chain(self.quiet_until).chain(self.gone_by).chain(asked).min()
     }
 
     /// Such a moment may have come; whether the connection has to go.
     pub(super) fn run_out(&mut self) -> bool {
         let now = Instant::now();
         let is_over = |until: Option<Instant>| until.is_some_and(|until| now >= until);
-        if is_over(self.whole_by) || (is_over(self.quiet_until) && self.was_asked) {
+        if is_over(self.whole_by) || is_over(self.gone_by) || (is_over(self.quiet_until) && self.was_asked) {
             return true;
         }
         if is_over(self.quiet_until) {
             self.was_asked = true;
-            self.quiet_until = Some(now + HEAD_TIMEOUT);
-            self.out.frame(frame::PING, 0, 0, SIGN);
+            // The question is behind all that was sent: whoever reads slowly hears it late.
+            self.quiet_until = Some(now + if self.out.has_sent { SLOW } else { HEAD_TIMEOUT });
+            self.out.frame(frame::PING, 0, 0, STILL_THERE);
+            self.calm.quiet += 1;
+            if self.calm.quiet > MOST_QUIET && self.streams.len() == 0 {
+                self.finish();
+            }
         }
         if let End::Asked(until) = self.end
             && now >= until
@@ -214,6 +240,9 @@ impl Two {
     }
 
     fn say_goodbye(&mut self, last: u32, code: Code) {
+        // Never more than was said before (RFC 9113, 6.8).
+        let last = last.min(self.last_told);
+        self.last_told = last;
         self.out.frame(frame::GOAWAY, 0, 0, &[last.to_be_bytes(), (code as u32).to_be_bytes()].concat());
     }
 
@@ -221,35 +250,69 @@ impl Two {
     pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
         for _ in 0..AT_ONCE {
             let is_there_more = self.fill(context);
-            match self.out.send(stream, context) {
-                Poll::Ready(Ok(())) => {}
+            let is_stuck = match self.out.send(stream, context) {
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Pending => {
-                    // It is the peer's turn to read; whether it does is looked at below us.
-                    (self.whole_by, self.quiet_until) = (None, None);
-                    return Poll::Pending;
-                }
+                sent => sent.is_pending(),
+            };
+            if !is_stuck && !is_there_more && self.is_over() {
+                ready!(self.leave(stream, context));
+                return Poll::Ready(());
             }
-            if is_there_more {
+            if self.is_behind && !self.out.is_full() {
+                self.take(&[]);
                 continue;
             }
-            if self.is_over() {
-                return Pin::new(stream).poll_shutdown(context).map(drop);
-            }
-            let has_ended = self.is_deaf || ready!(self.read(stream, context)).is_none();
-            if has_ended {
-                // Who says nothing more may still listen; but nobody can make a window wider then.
-                let is_done = self.later.is_empty() && !self.streams.is_making;
-                return if is_done { Poll::Ready(()) } else { Poll::Pending };
+            // What comes is read also while something waits to be sent: another request, or the end of the one before.
+            let can_read = !self.is_deaf && !self.is_behind && self.end != End::Failed;
+            let came = if can_read { self.read(stream, context, is_stuck || is_there_more) } else { Poll::Pending };
+            match came {
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Ready(Some(())) if !is_stuck && !self.streams.is_making => {}
+                Poll::Ready(Some(())) => break,
+                // Bodies that are being made have woken this.
+                Poll::Pending if is_stuck || self.streams.is_making => return Poll::Pending,
+                Poll::Pending if is_there_more => {}
+                Poll::Pending if self.is_deaf && self.later.is_empty() => {
+                    // Who says nothing more has listened; and nobody can make a window wider.
+                    return Pin::new(stream).poll_shutdown(context).map(drop);
+                }
+                Poll::Pending => return Poll::Pending,
             }
         }
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
+    /// Says that nothing more comes, and reads on for a moment: a socket that is closed with bytes unread takes back what the
+    /// peer has not read yet.
+    fn leave<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
+        if self.gone_by.is_none() {
+            if ready!(Pin::new(&mut *stream).poll_shutdown(context)).is_err() {
+                return Poll::Ready(());
+            }
+            self.gone_by = Some(Instant::now() + LINGER);
+            (self.whole_by, self.quiet_until) = (None, None);
+        }
+        let mut buffer = BUFFER.take();
+        buffer.resize(READ, 0);
+        let done = loop {
+            let mut room = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut *stream).poll_read(context, &mut room) {
+                Poll::Pending => break Poll::Pending,
+                Poll::Ready(Ok(())) if !room.filled().is_empty() && self.thrown_away < MOST_THROWN_AWAY => {
+                    self.thrown_away += room.filled().len();
+                }
+                Poll::Ready(_) => break Poll::Ready(()),
+            }
+        };
+        BUFFER.set(buffer);
+        done
+    }
+
     /// Puts out what can be; whether there is more of it.
     fn fill(&mut self, context: &mut Context<'_>) -> bool {
         if self.end == End::Failed {
+            self.streams.is_making = false;
             return false;
         }
         let mut at = 0;
@@ -276,8 +339,13 @@ impl Two {
         }
     }
 
-    /// Reads and takes what has come; none at the end.
-    fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Option<()>> {
+    /// Reads and takes what has come; none when the connection is broken. `is_busy`: it is not the peer that is waited for.
+    fn read<S: AsyncRead + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+        is_busy: bool,
+    ) -> Poll<Option<()>> {
         let mut buffer = BUFFER.take();
         buffer.resize(READ, 0);
         let mut room = ReadBuf::new(&mut buffer);
@@ -285,16 +353,13 @@ impl Two {
         let filled = room.filled().len();
         let came = match read {
             Poll::Pending => {
-                self.wait();
+                self.wait(is_busy);
                 Poll::Pending
             }
             Poll::Ready(Err(_)) => Poll::Ready(None),
-            Poll::Ready(Ok(())) if filled == 0 => {
-                self.is_deaf = true;
-                Poll::Ready(Some(()))
-            }
             Poll::Ready(Ok(())) => {
-                (self.quiet_until, self.was_asked) = (None, false);
+                self.is_deaf = filled == 0;
+                (self.quiet_until, self.was_asked, self.out.has_sent) = (None, false, false);
                 self.take(&buffer[..filled]);
                 Poll::Ready(Some(()))
             }
@@ -304,14 +369,17 @@ impl Two {
     }
 
     /// From now on the peer is waited for.
-    fn wait(&mut self) {
+    fn wait(&mut self, is_busy: bool) {
         let is_part = !self.rest.is_empty() || self.block.is_some() || !self.is_settled;
-        if !is_part {
-            self.whole_by = None;
+        if is_busy {
+            // Whether it reads is looked at below us.
+            self.quiet_until = None;
         }
-        if self.quiet_until.is_none() || (is_part && self.whole_by.is_none()) {
+        if (self.quiet_until.is_none() && !is_busy) || (is_part && self.whole_by.is_none()) {
             let until = Instant::now() + HEAD_TIMEOUT;
-            self.quiet_until.get_or_insert(until);
+            if !is_busy {
+                self.quiet_until.get_or_insert(until);
+            }
             if is_part {
                 self.whole_by.get_or_insert(until);
             }

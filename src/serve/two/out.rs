@@ -16,6 +16,8 @@ use super::frame;
 const MUCH: usize = 256 * 1024;
 /// What is larger is not copied.
 const LARGE: usize = 2048;
+/// What has been sent of the small things goes when it is so much, in bytes, if it has not gone before.
+const STALE: usize = 64 * 1024;
 /// Pieces that are sent in one write; the kernel takes a thousand.
 const AT_ONCE: usize = 64;
 
@@ -36,6 +38,8 @@ pub(super) struct Out {
     left: usize,
     /// Whether what was taken may not have been sent: what is encrypted.
     is_held: bool,
+    /// Whether anything was sent since somebody last set this.
+    pub(super) has_sent: bool,
 }
 
 impl Out {
@@ -117,9 +121,18 @@ impl Out {
     }
 
     /// So many bytes have gone.
-    fn sent(&mut self, mut n: usize) {
+    fn sent(&mut self, n: usize) {
+        self.go(n);
+        if self.left > 0 && self.at > STALE {
+            self.queue.drain(..self.at);
+            self.large.iter_mut().for_each(|(before, _)| *before -= self.at);
+            self.at = 0;
+        }
+    }
+
+    fn go(&mut self, mut n: usize) {
         self.left -= n;
-        self.is_held = true;
+        (self.is_held, self.has_sent) = (true, true);
         while let Some((before, bytes)) = self.large.front_mut() {
             let small = n.min(*before - self.at);
             self.at += small;

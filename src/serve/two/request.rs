@@ -78,6 +78,7 @@ pub(super) fn judge(fields: &Fields) -> Option<Asked<'_>> {
     question.is_head = asked.method == b"HEAD";
     question.target = std::str::from_utf8(asked.target).ok()?;
     is_whole &= question.is_head || asked.method == b"GET";
+    is_whole &= matches!(asked.scheme, b"http" | b"https");
     is_whole &= asked.authority.is_empty() || is_plain_host(asked.authority);
     asked.question = is_whole.then_some(question);
     Some(asked)

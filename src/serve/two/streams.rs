@@ -17,6 +17,10 @@ use super::out::Out;
 const WIDEST: i64 = 0x7fff_ffff;
 /// What every window begins with (RFC 9113, 6.9.2).
 const INITIAL: i64 = 65_535;
+/// Bodies of a connection that are being made at the same time: each has a decoder and what it has made.
+const MOST_MADE: usize = 4;
+/// Steps of making, of which nothing comes to be sent, before others have their turn.
+const MOST_STEPS: usize = 2;
 /// A peer may take longer frames; others would wait for them.
 const LONGEST: usize = 64 * 1024;
 
@@ -29,6 +33,8 @@ pub(super) struct Sending {
     body: Option<Told>,
     /// Whether the peer is still sending a body, which nobody wants.
     is_fed: bool,
+    /// Whether the body is being made, and that has begun.
+    is_made: bool,
 }
 
 /// All of a connection.
@@ -56,7 +62,10 @@ impl Default for Streams {
 /// What became of a stream's turn.
 enum Step {
     Sent,
+    /// For the peer, or for others.
     Waits,
+    /// A step of making has brought nothing to be sent; there will be another.
+    Makes,
     Done,
 }
 
@@ -68,7 +77,7 @@ impl Streams {
 
     /// One more, of which something is to be sent.
     pub(super) fn begin(&mut self, id: u32, piece: Option<Piece>, body: Option<Told>, is_fed: bool) {
-        self.ring.push_back(Sending { id, window: self.initial, piece, body, is_fed });
+        self.ring.push_back(Sending { id, window: self.initial, piece, body, is_fed, is_made: false });
     }
 
     /// The peer says no more on a stream.
@@ -120,24 +129,31 @@ impl Streams {
     /// Puts out as much as windows and `out` take; whether more would follow once that is sent.
     pub(super) fn fill(&mut self, out: &mut Out, context: &mut Context<'_>) -> bool {
         self.is_making = false;
-        let mut waiting = 0;
+        let (mut waiting, mut steps) = (0, 0);
+        let mut made = self.ring.iter().filter(|one| one.is_made).count();
         while waiting < self.ring.len() {
             if out.is_full() {
                 return true;
             }
             let Some(mut one) = self.ring.pop_front() else { break };
-            match one.step(&mut self.window, self.most, out, context) {
-                Step::Sent => {
-                    waiting = 0;
-                    self.ring.push_back(one);
+            let may_make = steps < MOST_STEPS && (one.is_made || made < MOST_MADE);
+            let was_made = one.is_made;
+            let step = one.step(&mut self.window, self.most, may_make, out, context);
+            made += usize::from(one.is_made && !was_made);
+            match step {
+                Step::Sent => waiting = 0,
+                Step::Waits => waiting += 1,
+                Step::Makes => {
+                    (waiting, steps, self.is_making) = (waiting + 1, steps + 1, true);
                 }
-                Step::Waits => {
-                    waiting += 1;
-                    self.is_making |= one.piece.is_none();
-                    self.ring.push_back(one);
+                Step::Done => {
+                    // Its place may be what another waits for.
+                    (waiting, made) = (0, made - usize::from(one.is_made));
+                    self.done += 1;
+                    continue;
                 }
-                Step::Done => self.done += 1,
             }
+            self.ring.push_back(one);
         }
         false
     }
@@ -148,15 +164,30 @@ fn widened(window: i64, by: i64) -> Option<i64> {
 }
 
 impl Sending {
-    /// Puts out one frame.
-    fn step(&mut self, window: &mut i64, most: usize, out: &mut Out, context: &mut Context<'_>) -> Step {
-        if self.piece.is_none() {
-            let next = self.body.as_mut().map(|body| Pin::new(body).poll_frame(context));
-            match next {
-                Some(Poll::Pending) => return Step::Waits,
-                Some(Poll::Ready(Some(Ok(frame)))) => self.piece = frame.into_data().ok(),
-                Some(Poll::Ready(Some(Err(never)))) => match never {},
-                None | Some(Poll::Ready(None)) => self.body = None,
+    /// Puts out one frame. What has to be made is made only if it `may` be, and if the peer takes any of it.
+    fn step(
+        &mut self,
+        window: &mut i64,
+        most: usize,
+        may_make: bool,
+        out: &mut Out,
+        context: &mut Context<'_>,
+    ) -> Step {
+        let may = usize::try_from(self.window.min(*window)).unwrap_or(0);
+        if self.piece.is_none()
+            && let Some(body) = &mut self.body
+        {
+            if body.is_made() {
+                if may == 0 || !may_make {
+                    return Step::Waits;
+                }
+                self.is_made = true;
+            }
+            match Pin::new(body).poll_frame(context) {
+                Poll::Pending => return Step::Makes,
+                Poll::Ready(Some(Ok(frame))) => self.piece = frame.into_data().ok(),
+                Poll::Ready(Some(Err(never))) => match never {},
+                Poll::Ready(None) => self.body = None,
             }
         }
         let after = self.body.as_ref().map_or(0, Told::len);
@@ -165,7 +196,6 @@ impl Sending {
             out.frame(frame::RST_STREAM, 0, self.id, &(Code::Internal as u32).to_be_bytes());
             return Step::Done;
         };
-        let may = usize::try_from(self.window.min(*window)).unwrap_or(0);
         let n = piece.remaining().min(most).min(may);
         if n == 0 && piece.has_remaining() {
             return Step::Waits;

@@ -47,18 +47,31 @@ impl Two {
             return self.fail(Code::Protocol, bytes);
         }
         self.preface = &self.preface[at..];
+        self.is_behind = false;
         while self.end != End::Failed {
+            if self.out.is_full() {
+                self.is_behind = true;
+                return at;
+            }
             let fault = match Frame::first(&bytes[at..]) {
                 Ok(None) => return at,
                 Ok(Some((frame, payload))) => {
                     at += frame::HEAD + frame.len;
-                    self.frame(frame, payload).err()
+                    let fault = self.frame(frame, payload).err();
+                    if self.block.is_none() {
+                        self.whole_by = None;
+                    }
+                    fault
                 }
                 Err(fault) => Some(fault),
             };
             match fault {
                 None => {}
-                Some(Fault::Stream(id, code)) => self.reset(id, code),
+                Some(Fault::Stream(id, code)) => {
+                    if let Err(Fault::Connection(code)) = self.reset(id, code) {
+                        return self.fail(code, bytes);
+                    }
+                }
                 Some(Fault::Connection(code)) => return self.fail(code, bytes),
             }
         }
@@ -73,16 +86,23 @@ impl Two {
     }
 
     /// Ends a stream.
-    fn reset(&mut self, id: u32, code: Code) {
-        self.forget(id);
+    fn reset(&mut self, id: u32, code: Code) -> Result<(), Fault> {
         self.out.frame(frame::RST_STREAM, 0, id, &(code as u32).to_be_bytes());
+        self.forget(id)
     }
 
-    /// Nothing more is sent on a stream; whether anything would have been.
-    fn forget(&mut self, id: u32) -> bool {
+    /// Nothing more is sent on a stream. If anything would have been, it was made in vain, whichever side has brought it about
+    /// (CVE-2023-44487, CVE-2025-8671): a reader does that now and then, not one time after another.
+    fn forget(&mut self, id: u32) -> Result<(), Fault> {
         let waiting = self.later.len();
         self.later.retain(|later| later.stream != id);
-        self.streams.remove(id) || self.later.len() < waiting
+        if self.streams.remove(id) || self.later.len() < waiting {
+            self.calm.resets += 1;
+        }
+        if self.calm.resets > MOST_RESETS + self.streams.done {
+            return Err(Fault::Connection(Code::Calm));
+        }
+        self.noise()
     }
 
     fn frame(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
@@ -134,14 +154,22 @@ impl Two {
         if content.is_empty() && !is_last {
             self.noise()?;
         }
-        let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last)?;
+        let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last, self.streams.done)?;
         if more > 0 {
             self.out.frame(frame::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
         if is_last {
-            self.streams.is_said(frame.stream);
+            self.is_said(frame.stream);
         }
         Ok(())
+    }
+
+    /// The peer says no more on a stream.
+    fn is_said(&mut self, id: u32) {
+        self.streams.is_said(id);
+        if let Some(later) = self.later.iter_mut().find(|later| later.stream == id) {
+            later.is_fed = false;
+        }
     }
 
     fn headers(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
@@ -194,7 +222,7 @@ impl Two {
             }
             return Ok(());
         }
-        self.calm.noise = 0;
+        (self.calm.noise, self.calm.quiet) = (0, 0);
         self.begun.store(true, Ordering::Relaxed);
         if self.streams.len() + self.later.len() >= MOST_STREAMS {
             if !is_last {
@@ -209,7 +237,7 @@ impl Two {
         if !self.uploads.end(id) {
             return Err(Fault::Connection(Code::StreamClosed));
         }
-        self.streams.is_said(id);
+        self.is_said(id);
         if is_last { Ok(()) } else { Err(Fault::Stream(id, Code::Protocol)) }
     }
 
@@ -219,14 +247,7 @@ impl Two {
             return Err(Fault::Connection(Code::FrameSize));
         }
         self.uploads.end(frame.stream);
-        if self.forget(frame.stream) {
-            // What was made in vain (CVE-2023-44487): a reader now and then, not one after another.
-            self.calm.resets += 1;
-            if self.calm.resets > MOST_RESETS + self.streams.done {
-                return Err(Fault::Connection(Code::Calm));
-            }
-        }
-        self.noise()
+        self.forget(frame.stream)
     }
 
     fn settings(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {

@@ -11,8 +11,10 @@ const WINDOW: usize = 65_535;
 const TOLD: usize = 32 * 1024;
 /// Bodies that are remembered: a peer that was told to stop may have sent some more.
 const MOST: usize = 256;
-/// Bytes that are thrown away of a connection. Whoever does not stop is not listening.
-const IN_VAIN: usize = 16 << 20;
+/// Bytes that are thrown away of a connection, and more of them for each answer that it has taken. Whoever does not stop is not
+/// listening.
+const IN_VAIN: u64 = 16 << 20;
+const IN_VAIN_EACH: u64 = 64 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
@@ -21,7 +23,7 @@ pub(super) struct Uploads {
     forgotten: u32,
     /// Bytes that came since the peer was last told.
     came: usize,
-    in_vain: usize,
+    in_vain: u64,
 }
 
 #[derive(Debug)]
@@ -51,14 +53,21 @@ impl Uploads {
     }
 
     /// A frame has come that takes `len` bytes of a window, `content` of them for a body that perhaps ends with them. By how
-    /// much the connection's window is to be widened, 0 for not yet.
-    pub(super) fn come(&mut self, id: u32, len: usize, content: usize, is_last: bool) -> Result<u32, Fault> {
+    /// much the connection's window is to be widened, 0 for not yet. `answered` requests have had their answers.
+    pub(super) fn come(
+        &mut self,
+        id: u32,
+        len: usize,
+        content: usize,
+        is_last: bool,
+        answered: u64,
+    ) -> Result<u32, Fault> {
         self.came += len;
-        self.in_vain += len;
+        self.in_vain += len as u64;
         if self.came > WINDOW {
             return Err(Fault::Connection(Code::FlowControl));
         }
-        if self.in_vain > IN_VAIN {
+        if self.in_vain > IN_VAIN + answered.saturating_mul(IN_VAIN_EACH) {
             return Err(Fault::Connection(Code::Calm));
         }
         if let Some(at) = self.list.iter().position(|upload| upload.id == id) {
@@ -90,14 +99,14 @@ mod tests {
     fn what_comes_in_vain_is_bounded_by_windows_and_in_all() {
         let mut uploads = Uploads::default();
         uploads.begin(1, None);
-        assert_eq!(uploads.come(1, 16_384, 16_000, false), Ok(0));
-        assert_eq!(uploads.come(1, 16_384, 16_000, false), Ok(32_768));
-        assert_eq!(uploads.come(1, 16_384, 16_384, false), Ok(0));
-        assert_eq!(uploads.come(1, 20_000, 20_000, false), Err(Fault::Connection(Code::FlowControl)));
+        assert_eq!(uploads.come(1, 16_384, 16_000, false, 0), Ok(0));
+        assert_eq!(uploads.come(1, 16_384, 16_000, false, 0), Ok(32_768));
+        assert_eq!(uploads.come(1, 16_384, 16_384, false, 0), Ok(0));
+        assert_eq!(uploads.come(1, 20_000, 20_000, false, 0), Err(Fault::Connection(Code::FlowControl)));
         let mut uploads = Uploads::default();
         for id in (1..).step_by(2) {
             uploads.begin(id, None);
-            match uploads.come(id, 16_384, 16_384, true) {
+            match uploads.come(id, 16_384, 16_384, true, 0) {
                 Ok(_) => assert!(id < 2 * 1024, "{id}"),
                 Err(fault) => {
                     assert_eq!((fault, id), (Fault::Connection(Code::Calm), 2 * 1024 + 1));
@@ -111,11 +120,11 @@ mod tests {
     fn a_body_ends_once_and_is_as_long_as_it_said() {
         let mut uploads = Uploads::default();
         uploads.begin(1, Some(5));
-        assert_eq!(uploads.come(1, 5, 5, true), Ok(0));
-        assert_eq!(uploads.come(1, 0, 0, true), Err(Fault::Connection(Code::StreamClosed)));
+        assert_eq!(uploads.come(1, 5, 5, true, 0), Ok(0));
+        assert_eq!(uploads.come(1, 0, 0, true, 0), Err(Fault::Connection(Code::StreamClosed)));
         for (length, came, is_last) in [(5, 6, false), (5, 4, true)] {
             uploads.begin(3, Some(length));
-            assert_eq!(uploads.come(3, came, came, is_last), Err(Fault::Stream(3, Code::Protocol)));
+            assert_eq!(uploads.come(3, came, came, is_last, 0), Err(Fault::Stream(3, Code::Protocol)));
             uploads.end(3);
         }
         assert!(!uploads.end(3));
@@ -125,9 +134,9 @@ mod tests {
     fn what_was_forgotten_may_still_come() {
         let mut uploads = Uploads::default();
         (0..300).for_each(|n| uploads.begin(n * 2 + 1, None));
-        assert_eq!(uploads.come(1, 1, 1, true), Ok(0));
-        assert_eq!(uploads.come(599, 1, 1, true), Ok(0));
-        assert_eq!(uploads.come(601, 1, 1, true), Err(Fault::Connection(Code::StreamClosed)));
+        assert_eq!(uploads.come(1, 1, 1, true, 0), Ok(0));
+        assert_eq!(uploads.come(599, 1, 1, true, 0), Ok(0));
+        assert_eq!(uploads.come(601, 1, 1, true, 0), Err(Fault::Connection(Code::StreamClosed)));
         assert_eq!(uploads.list.len(), MOST - 1);
     }
 }

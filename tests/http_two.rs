@@ -1,0 +1,165 @@
+//! What a connection of HTTP/2 is promised beyond what every connection is (`tests/http_wire.rs`): nobody on it waits for
+//! another, what is on its way costs little, and what was begun comes whole.
+
+mod support;
+
+use support::h2::{self, Answer, Client};
+use support::{Daemon, folder, write_site};
+
+/// Bytes that nothing makes smaller.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let next = |state: &mut u64| {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        state.to_le_bytes()
+    };
+    (0..len.div_ceil(8)).flat_map(|_| next(&mut state)).take(len).collect()
+}
+
+const LARGE: usize = 32 << 20;
+
+/// A site with a large picture, and a large text, which lies compressed.
+fn site() -> (tempfile::TempDir, Daemon, Vec<u8>) {
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home"), ("a.txt", "content of a")]);
+    let picture = noise(LARGE);
+    std::fs::write(root.join("large.png"), &picture).expect("a file can be written");
+    let text = "The same line again and again.\n".repeat(300_000);
+    std::fs::write(root.join("large.txt"), text).expect("a file can be written");
+    let daemon = Daemon::serve(&root, &[]);
+    (dir, daemon, picture)
+}
+
+fn small() -> Answer {
+    Answer::Response { status: 200, body: b"content of a".to_vec() }
+}
+
+/// Anonymous memory of a daemon, in bytes: without the site, which is a file.
+fn anonymous(daemon: &Daemon) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", daemon.pid())).expect("it runs");
+    let line = text.lines().find(|line| line.starts_with("Anonymous:")).expect("a line of it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
+}
+
+#[test]
+fn a_small_answer_and_a_cancellation_overtake_a_download_whatever_its_windows() {
+    let (_dir, daemon, _) = site();
+    let mut client = Client::open(&daemon.address);
+    let large = client.request("GET", "/large.png", &[]);
+    while client.received(large) == 0 {
+        assert!(client.receive());
+    }
+    // Windows would let all of it through first.
+    assert_eq!(client.get("/a.txt", &[]), small());
+    assert!(client.received(large) < LARGE / 2, "{} bytes came first", client.received(large));
+    client.send(h2::RST_STREAM, 0, large, &[0, 0, 0, 8]).expect("the server reads");
+    assert_eq!(client.get("/a.txt", &[]), small());
+    let received = client.received(large);
+    assert_eq!(client.get("/a.txt", &[]), small());
+    assert!(client.received(large) == received && received < LARGE / 2, "{received} bytes, and then more");
+}
+
+#[test]
+fn answers_that_have_to_be_made_take_little_however_many_wait_for_their_reader() {
+    let (_dir, daemon, _) = site();
+    for window in [0, 1] {
+        let mut first = Client::open(&daemon.address);
+        assert_eq!(first.get("/a.txt", &[]), small());
+        let before = anonymous(&daemon);
+        let mut client = Client::open_with_window(&daemon.address, window);
+        for _ in 0..120 {
+            client.request("GET", "/large.txt", &[]);
+        }
+        let last = client.request("HEAD", "/a.txt", &[]);
+        assert!(matches!(client.answer(last), Answer::Response { status: 200, .. }));
+        let more = anonymous(&daemon).saturating_sub(before);
+        assert!(more < 24 << 20, "{more} bytes for 120 answers with windows of {window}");
+    }
+}
+
+#[test]
+fn all_answers_come_whole_though_more_are_asked_for_than_are_made_at_a_time() {
+    let (_dir, daemon, _) = site();
+    let mut client = Client::open(&daemon.address);
+    let text = "The same line again and again.\n".repeat(300_000);
+    let asked: Vec<u32> = (0..10).map(|_| client.request("GET", "/large.txt", &[])).collect();
+    let part = ("range", "bytes=8000000-8000009");
+    let parts: Vec<u32> = (0..40).map(|_| client.request("GET", "/large.txt", &[part])).collect();
+    for stream in parts {
+        let body = text.as_bytes()[8_000_000..8_000_010].to_vec();
+        assert_eq!(client.answer(stream), Answer::Response { status: 206, body });
+    }
+    for stream in asked {
+        assert!(client.answer(stream) == Answer::Response { status: 200, body: text.clone().into_bytes() });
+    }
+}
+
+#[test]
+fn questions_that_come_faster_than_answers_are_read_are_all_answered() {
+    let (_dir, daemon, _) = site();
+    let mut client = Client::open(&daemon.address);
+    let fields = [(":method", "HEAD"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")];
+    let block = h2::block(&fields);
+    let mut asked = Vec::new();
+    let mut bytes = Vec::new();
+    for _ in 0..3_000 {
+        let stream = client.stream();
+        bytes.extend(h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, stream, &block));
+        asked.push(stream);
+    }
+    client.send_bytes(&bytes).expect("the server reads");
+    for stream in asked {
+        assert_eq!(client.answer(stream), Answer::Response { status: 200, body: Vec::new() });
+    }
+}
+
+#[test]
+fn a_stop_lets_a_download_come_whole_whose_reader_goes_on_saying_how_much_it_takes() {
+    let (_dir, mut daemon, picture) = site();
+    let mut client = Client::open_with_window(&daemon.address, 1 << 20);
+    let large = client.request("GET", "/large.png", &[]);
+    while client.received(large) == 0 {
+        assert!(client.receive());
+    }
+    daemon.signal("TERM");
+    let mut told = 0;
+    while client.received(large) < LARGE {
+        let came = client.received(large) - told;
+        if came > 30_000 {
+            told += came;
+            for stream in [0, large] {
+                client.send(h2::WINDOW_UPDATE, 0, stream, &(came as u32).to_be_bytes()).expect("the server reads");
+            }
+        }
+        assert!(client.receive(), "it ends after {} bytes", client.received(large));
+    }
+    // As browsers do when it has all come.
+    let _ = client.send(h2::WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
+    assert!(client.answer(large) == Answer::Response { status: 200, body: picture });
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(20)), Some(0));
+}
+
+#[test]
+fn a_peer_that_has_each_answer_thrown_away_is_not_answered_for_ever() {
+    let (_dir, daemon, _) = site();
+    let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/large.png"), (":authority", "x")]);
+    // By its own word, and by a mistake that makes us do it.
+    for (kind, payload) in [(h2::RST_STREAM, [0, 0, 0, 8]), (h2::WINDOW_UPDATE, [0; 4])] {
+        let mut client = Client::open_with_window(&daemon.address, 0);
+        for _ in 0..2_000 {
+            let stream = client.stream();
+            let asked = h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, stream, &head);
+            if !client.send_some(&[asked, h2::frame(kind, 0, stream, &payload)].concat()) {
+                break;
+            }
+        }
+        // Whatever of it was answered, the end is one that says why.
+        let mut code = None;
+        while code.is_none() && client.receive() {
+            code = client.goaway();
+        }
+        assert_eq!(code, Some(11), "ENHANCE_YOUR_CALM, after {kind}");
+    }
+}
