@@ -94,9 +94,11 @@ pub(super) fn number(bytes: &[u8]) -> u32 {
 
 /// The head of a frame with so many bytes.
 pub(super) fn head(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD] {
-    let [_, a, b, c] = (len as u32).to_be_bytes();
-    let [d, e, f, g] = stream.to_be_bytes();
-    [a, b, c, kind, flags, d, e, f, g]
+    let mut bytes = [0; HEAD];
+    bytes[..3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+    (bytes[3], bytes[4]) = (kind, flags);
+    bytes[5..].copy_from_slice(&stream.to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]
