@@ -64,6 +64,7 @@ impl AsyncWrite for Pipe {
 }
 
 /// What the client knows of a stream.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 struct Stream {
     window: i64,
     /// Method and target.
@@ -170,10 +171,11 @@ impl Client {
         assert!(payload.len() <= self.most || self.is_wild, "a frame of {} bytes", payload.len());
         match kind {
             0 => {
-                self.window -= payload.len() as i64;
+                let len = i64::try_from(payload.len()).expect("a frame is short");
+                self.window -= len;
                 let stream = self.streams.get_mut(&id).filter(|_| !self.is_wild);
                 let Some(stream) = stream else { return assert!(self.is_wild, "data of nothing") };
-                stream.window -= payload.len() as i64;
+                stream.window -= len;
                 let fits = payload.is_empty() || (stream.window >= 0 && self.window >= 0);
                 assert!(fits, "{} and {} are left of windows", stream.window, self.window);
                 assert!(stream.status.is_some() && !stream.is_over && !stream.is_given_up);

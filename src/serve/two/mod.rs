@@ -62,6 +62,7 @@ thread_local! {
 }
 
 /// A connection of HTTP/2 to a site.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub struct Two {
     site: Arc<Site>,
     peer: Peer,

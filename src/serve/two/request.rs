@@ -142,7 +142,9 @@ mod tests {
 
     fn fields(list: &[(&str, &str)]) -> Fields {
         let (mut block, mut fields) = (Vec::new(), Fields::default());
-        list.iter().for_each(|(name, value)| encode::field(name, value.as_bytes(), &mut block));
+        for (name, value) in list {
+            encode::field(name, value.as_bytes(), &mut block);
+        }
         Decoder::default().decode(&block, &mut fields).unwrap();
         fields
     }

@@ -207,8 +207,9 @@ impl Sending {
         out.lend(bytes, len);
         out.put(back);
         piece.advance(n);
-        self.window -= n as i64;
-        *window -= n as i64;
+        let taken = i64::try_from(n).unwrap_or(i64::MAX);
+        self.window -= taken;
+        *window -= taken;
         if !piece.has_remaining() {
             self.piece = None;
         }

@@ -13,20 +13,20 @@ pub const NOTHING_KEPT: u8 = 0x20;
 /// Puts `:status` behind `out`. It is the first field.
 pub fn status(status: StatusCode, out: &mut Vec<u8>) {
     let text = status.as_str();
-    match STATIC.iter().position(|known| *known == (":status", text)) {
-        Some(at) => out.push(0x80 | (at + 1) as u8),
-        None => field(":status", text.as_bytes(), out),
+    if let Some(at) = STATIC.iter().position(|known| *known == (":status", text)) {
+        out.push(0x80 | (at + 1) as u8);
+    } else {
+        field(":status", text.as_bytes(), out);
     }
 }
 
 /// Puts a field behind `out`.
 pub fn field(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    match STATIC.iter().position(|(known, _)| *known == name) {
-        Some(at) => number(at + 1, 4, 0, out),
-        None => {
-            out.push(0);
-            string(name.as_bytes(), out);
-        }
+    if let Some(at) = STATIC.iter().position(|(known, _)| *known == name) {
+        number(at + 1, 4, 0, out);
+    } else {
+        out.push(0);
+        string(name.as_bytes(), out);
     }
     string(value, out);
 }
@@ -78,7 +78,9 @@ mod tests {
             let code = StatusCode::from_u16(code).unwrap();
             let mut block = vec![NOTHING_KEPT];
             status(code, &mut block);
-            head.iter().for_each(|(name, value)| field(name, value.as_bytes(), &mut block));
+            for (name, value) in head {
+                field(name, value.as_bytes(), &mut block);
+            }
             let mut fields = Fields::default();
             Decoder::default().decode(&block, &mut fields).unwrap();
             let expected = [(":status", code.as_str())].into_iter().chain(head);
