@@ -185,6 +185,10 @@ fn start(all: &[Value]) -> String {
         let _ = write!(out, "| {}, {} files |", title(results), results["site"]["files"]);
         for server in servers() {
             let times = numbers(&results["start"][server]["ms"]);
+            if times.is_empty() {
+                out.push_str(" – |");
+                continue;
+            }
             let [least, most] = [0.0, 1.0].map(|share| short(percentile(&times, share)));
             let _ = write!(out, " {} ({least}–{most}) |", short(median(&times)));
         }
