@@ -21,15 +21,23 @@ pub struct Pulse {
     begun: Instant,
     /// When each loop has beaten last, in microseconds since `begun`.
     loops: Mutex<Vec<Arc<AtomicU64>>>,
+    /// When it was last told of, in the same; 0 for never.
+    told: AtomicU64,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
 impl Pulse {
-    /// Beats every so often, and calls `tell` with each beat after which all loops are known to turn. `tell` is called
-    /// by the loops: it must not block.
+    /// Beats every so often, and calls `tell` as often if all loops are known to turn, however many there are. `tell` is
+    /// called by the loops: it must not block.
     pub fn new(every: Duration, tell: impl Fn() + Send + Sync + 'static) -> Arc<Pulse> {
         let every = every.max(Duration::from_millis(1));
-        Arc::new(Pulse { every, begun: Instant::now(), loops: Mutex::default(), tell: Box::new(tell) })
+        Arc::new(Pulse {
+            every,
+            begun: Instant::now(),
+            loops: Mutex::default(),
+            told: AtomicU64::new(0),
+            tell: Box::new(tell),
+        })
     }
 
     /// Another loop belongs to it from now on, until it drops its heart. Within a runtime.
@@ -48,6 +56,14 @@ impl Pulse {
         let now = self.now();
         let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
         loops.iter().all(|last| now.saturating_sub(last.load(Ordering::Relaxed)) <= late)
+    }
+
+    /// Whether nobody has told for half of its time: there is a loop a core, and one of them is enough. Whoever asks tells.
+    fn is_time(&self, now: u64) -> bool {
+        let half = u64::try_from((self.every / 2).as_micros()).unwrap_or(u64::MAX);
+        let told = self.told.load(Ordering::Relaxed);
+        let is_due = told == 0 || now.saturating_sub(told) >= half;
+        is_due && self.told.compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     fn now(&self) -> u64 {
@@ -72,8 +88,9 @@ pub struct Heart {
 impl Heart {
     /// This loop turns.
     pub fn beat(&self) {
-        self.last.store(self.pulse.now(), Ordering::Relaxed);
-        if self.pulse.is_beating() {
+        let now = self.pulse.now().max(1);
+        self.last.store(now, Ordering::Relaxed);
+        if self.pulse.is_beating() && self.pulse.is_time(now) {
             (self.pulse.tell)();
         }
     }
