@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::live::Live;
@@ -168,10 +168,13 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     announce(&live.addresses);
     notifier.ready();
     let opening_earlier = Opening::begin(&site);
+    let (waits, readers) = oneshot::channel();
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
-        async move { listener::serve_beating(listeners, site, stopped, &pulse).await }
+        async move { listener::serve_beating(listeners, site, stopped, &pulse, Some(waits)).await }
     });
+    // What else is to be done would be in the way of the first readers where there is one core.
+    let _ = readers.await;
     earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));

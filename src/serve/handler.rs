@@ -33,8 +33,6 @@ use super::spare;
 use super::tag::Tag;
 use super::{Site, access};
 
-/// Pages up to this size are inflated whole and kept; larger ones are inflated as they are sent.
-const WHOLE: u64 = 1 << 20;
 /// An identity range of a compressed file beyond this is answered with the whole file (rules B8).
 const RANGE_WHOLE: u64 = 16 << 20;
 
@@ -405,7 +403,7 @@ impl<'a> Answer<'a> {
             (Form::Gzip, _) => Origin::There(framed(self.version, &self.entry)),
             (Form::Dense(_), _) => Origin::There(self.dense.clone().into()),
             (Form::Identity, Coding::Stored) => Origin::There(coded().into()),
-            (Form::Identity, Coding::Deflate) if self.entry.len <= WHOLE => Origin::Page,
+            (Form::Identity, Coding::Deflate) if self.site.inflated.takes(self.entry.len) => Origin::Page,
             (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,
             (Form::Identity, Coding::Deflate) => Origin::Far,
         }
@@ -413,8 +411,8 @@ impl<'a> Answer<'a> {
 
     /// The content of a page that is inflated whole, which is kept for the next who asks.
     fn page(&self) -> Option<Bytes> {
-        let cache = &self.site.inflated;
-        if let Some(page) = cache.get(&self.entry.content) {
+        let pages = &self.site.inflated;
+        if let Some(page) = pages.get(&self.entry.content) {
             return Some(page);
         }
         let page = self.version.content(&self.entry).ok();
@@ -424,7 +422,7 @@ impl<'a> Answer<'a> {
             self.site.doubt();
             return None;
         };
-        cache.insert(self.entry.content, page.clone());
+        pages.keep(self.entry.content, page.clone());
         Some(page)
     }
 

@@ -19,7 +19,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -126,7 +126,7 @@ pub async fn serve<A: Answer>(
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_beating(listeners, answerer, stop, &Pulse::new(EVERY, || {})).await
+    serve_beating(listeners, answerer, stop, &Pulse::new(EVERY, || {}), None).await
 }
 
 /// The same for few: at most so many connections at a time, which take nothing from those who are served for real.
@@ -137,24 +137,27 @@ pub async fn serve_few<A: Answer>(
     most: usize,
 ) -> io::Result<()> {
     let listeners = listeners.into_iter().map(Listener::from).collect();
-    accept_all(listeners, answerer, stop, Pulse::new(EVERY, || {}), most, Crew::here()).await
+    accept_all(listeners, answerer, stop, Pulse::new(EVERY, || {}), most, Crew::here(), None).await
 }
 
-/// The same, for somebody who wants to know whether it still accepts: each listener's loop beats.
+/// The same, for somebody who wants to know whether it still accepts: each listener's loop beats. What is handed to it as
+/// `waits` is dropped when whoever had connected before has been welcomed.
 pub async fn serve_beating<A: Answer>(
     listeners: Vec<Listener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
     pulse: &Arc<Pulse>,
+    waits: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     if listeners.is_empty() {
+        drop(waits);
         // Whoever could say stop has gone: that says it, too.
         let mut stop = stop;
         let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
     let (crew, _hired) = Crew::hire(pulse)?;
-    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), most_connections(), crew.clone());
+    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), most_connections(), crew.clone(), waits);
     crew.first(all).await?
 }
 
@@ -165,6 +168,7 @@ async fn accept_all<A: Answer>(
     pulse: Arc<Pulse>,
     most: usize,
     crew: Crew,
+    waits: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(most));
     let mut acceptors = JoinSet::new();
@@ -176,6 +180,9 @@ async fn accept_all<A: Answer>(
         let (answerer, room, crew) = (Arc::clone(&answerer), Arc::clone(&room), crew.clone());
         acceptors.spawn(accept(socket, tls, answerer, room, crew, stop.clone(), pulse.heart()));
     }
+    // Behind the first turn of each of them.
+    tokio::task::yield_now().await;
+    drop(waits);
     while let Some(ended) = acceptors.join_next().await {
         ended.map_err(io::Error::other)?;
     }

@@ -16,26 +16,121 @@ use super::Site;
 use super::body::{Again, Chunk};
 use super::handler;
 
-/// Heads kept by a thread; a power of two. About half a KiB each.
-const PLACES: usize = 1024;
+/// Heads that share a place; the hash of a question says which that is. What is looked at first fills one cache line.
+const WAYS: usize = 16;
+/// Places that a thread begins with, and has at most; powers of two. A head takes about half a KiB, so that is 2 MiB.
+const FEW: usize = 4;
+const MOST: usize = 256;
+/// Where there is room for no more, one of so many new answers drives out an old one: a site with more pages than that keeps
+/// most of what it knows, and what is asked often gets in soon.
+const SELDOM: usize = 8;
 /// A longer question is not remembered, in bytes.
 const LONGEST: usize = 512;
 /// Nor is a longer head: that of a page with a long policy.
 const LONGEST_HEAD: usize = 2048;
 
 thread_local! {
-    static KNOWN: RefCell<Vec<Option<Known>>> = const { RefCell::new(Vec::new()) };
+    static KNOWN: RefCell<Known> = const { RefCell::new(Known::new()) };
 }
+
+/// All that is known of one state of the site.
+#[derive(Debug)]
+struct Known {
+    state: Option<State>,
+    marks: Vec<Marks>,
+    answers: Vec<[Option<Answer>; WAYS]>,
+    /// Answers that there was no room for.
+    turned_away: usize,
+}
+
+/// What the hashes of the questions in one place are; apart from the answers, so that it lies together.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(align(64))]
+struct Marks([u32; WAYS]);
 
 /// A head and what comes behind it.
 #[derive(Debug)]
-struct Known {
-    state: State,
-    question: Box<[u8]>,
+struct Answer {
+    /// The question and, as it goes over the wire but for its end, the head.
+    text: Box<[u8]>,
+    /// How much of that is the question.
+    asked: u16,
     status: StatusCode,
-    /// As it goes over the wire, but for its end.
-    head: Box<[u8]>,
     again: Again,
+}
+
+impl Known {
+    const fn new() -> Known {
+        Known { state: None, marks: Vec::new(), answers: Vec::new(), turned_away: 0 }
+    }
+
+    /// Nothing, of another state.
+    fn begin(&mut self, state: State) {
+        *self = Known { state: Some(state), ..Known::new() };
+        self.spread(FEW);
+    }
+
+    /// So many places.
+    fn spread(&mut self, places: usize) {
+        self.marks.resize(places, Marks::default());
+        self.answers.resize_with(places, Default::default);
+    }
+
+    fn place(&self, mark: u32) -> usize {
+        mark as usize & (self.marks.len() - 1)
+    }
+
+    fn find(&self, state: State, mark: u32, pieces: &[&[u8]; 5]) -> Option<&Answer> {
+        if self.state != Some(state) {
+            return None;
+        }
+        let place = self.place(mark);
+        let known = self.marks[place].0.iter().zip(&self.answers[place]).filter(|(known, _)| **known == mark);
+        known.filter_map(|(_, answer)| answer.as_ref()).find(|answer| is_same(answer.question(), pieces))
+    }
+
+    /// Where the answer to a question goes, if anywhere.
+    fn room(&mut self, mark: u32, pieces: &[&[u8]; 5]) -> Option<(usize, usize)> {
+        loop {
+            let place = self.place(mark);
+            // Whose body had to be made is answered anew, and known already.
+            let is_free = |known: &Option<Answer>| known.as_ref().is_none_or(|known| is_same(known.question(), pieces));
+            if let Some(way) = self.answers[place].iter().position(is_free) {
+                return Some((place, way));
+            }
+            if self.marks.len() == MOST {
+                self.turned_away += 1;
+                let way = self.turned_away / SELDOM % WAYS;
+                return self.turned_away.is_multiple_of(SELDOM).then_some((place, way));
+            }
+            self.grow();
+        }
+    }
+
+    /// Twice the places. What was in one is spread over two, so that each has room.
+    fn grow(&mut self) {
+        let before = self.marks.len();
+        self.spread(2 * before);
+        for place in 0..before {
+            for way in 0..WAYS {
+                let Some(answer) = self.answers[place][way].take() else { continue };
+                let mark = self.marks[place].0[way];
+                let to = self.place(mark);
+                self.marks[to].0[way] = mark;
+                self.answers[to][way] = Some(answer);
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn question(&self) -> &[u8] {
+        &self.text[..usize::from(self.asked)]
+    }
+
+    fn head(&self) -> &[u8] {
+        &self.text[usize::from(self.asked)..]
+    }
 }
 
 /// How a head is written.
@@ -116,22 +211,27 @@ fn is_same(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
     }) && rest.is_empty()
 }
 
-/// Where a question has its place. Whoever chooses questions that share one drives out but one answer.
-fn place(pieces: &[&[u8]; 5]) -> usize {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What says where a question is looked for. Whoever chooses questions that share a place drives out but a few answers.
+fn mark(pieces: &[&[u8]; 5]) -> u32 {
     let mut hash = 0u64;
     for piece in pieces {
         let mut chunks = piece.chunks_exact(8);
         for chunk in &mut chunks {
             let mut word = [0; 8];
             word.copy_from_slice(chunk);
-            hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(FACTOR);
+            hash = mixed(hash ^ u64::from_le_bytes(word));
         }
         let mut word = [0; 8];
         word[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-        hash = (hash.rotate_left(5) ^ u64::from_le_bytes(word) ^ piece.len() as u64).wrapping_mul(FACTOR);
+        hash = mixed(hash ^ u64::from_le_bytes(word) ^ (piece.len() as u64).rotate_right(8));
     }
-    (hash >> 32) as usize % PLACES
+    hash as u32
+}
+
+/// Both halves of a product, so that each bit of what is given counts in each of what comes back.
+fn mixed(word: u64) -> u64 {
+    let product = u128::from(word ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
+    product as u64 ^ (product >> 64) as u64
 }
 
 /// Puts the head that was the answer to this question behind `out`, and gives its status and the body that comes behind it.
@@ -145,13 +245,10 @@ pub(super) fn recall(
 ) -> Option<(StatusCode, Chunk)> {
     let pieces = question.pieces(shape);
     let (status, again, before) = KNOWN.with_borrow(|known| {
-        let known = known.get(place(&pieces))?.as_ref()?;
-        if known.state != state || !is_same(&known.question, &pieces) {
-            return None;
-        }
+        let answer = known.find(state, mark(&pieces), &pieces)?;
         let before = out.len();
-        out.extend_from_slice(&known.head);
-        Some((known.status, known.again.clone(), before))
+        out.extend_from_slice(answer.head());
+        Some((answer.status, answer.again.clone(), before))
     })?;
     let body = state.body(site, &again);
     if body.is_none() {
@@ -170,16 +267,24 @@ pub(super) fn remember(
     again: Again,
 ) {
     let pieces = question.pieces(shape);
-    let asked = [&pieces.join(&b'\n')[..], b"\n"].concat();
-    if asked.len() > LONGEST || head.len() > LONGEST_HEAD {
+    let asked: usize = pieces.iter().map(|piece| piece.len() + 1).sum();
+    if asked > LONGEST || head.len() > LONGEST_HEAD {
         return;
     }
-    let place = place(&pieces);
     KNOWN.with_borrow_mut(|known| {
-        if known.is_empty() {
-            known.resize_with(PLACES, || None);
+        if known.state != Some(state) {
+            known.begin(state);
         }
-        known[place] = Some(Known { state, question: asked.into(), status, head: head.into(), again });
+        let mark = mark(&pieces);
+        let Some((place, way)) = known.room(mark, &pieces) else { return };
+        let mut text = Vec::with_capacity(asked + head.len());
+        for piece in pieces {
+            text.extend_from_slice(piece);
+            text.push(b'\n');
+        }
+        text.extend_from_slice(head);
+        known.marks[place].0[way] = mark;
+        known.answers[place][way] = Some(Answer { text: text.into(), asked: asked as u16, status, again });
     });
 }
 
@@ -196,6 +301,29 @@ pub(super) fn put<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
 mod tests {
     use super::*;
     use crate::serve::Settings;
+
+    #[test]
+    fn as_many_answers_as_there_is_room_for_are_known_however_they_fall() {
+        let site = Site::new(Settings::default());
+        let state = State { edition: 1, version: None };
+        let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
+        for target in &targets {
+            let ask = Question { target, ..Question::default() };
+            remember(state, &ask, Shape::Lines, StatusCode::OK, target.as_bytes(), Again::Nothing);
+        }
+        let known = targets.iter().filter(|target| {
+            let mut out = Vec::new();
+            let ask = Question { target, ..Question::default() };
+            recall(&site, state, &ask, Shape::Lines, &mut out).is_some_and(|_| out == target.as_bytes())
+        });
+        let known = known.count();
+        assert!(known > 2900, "{known} of 3000");
+        assert_eq!(KNOWN.with_borrow(|known| known.marks.len()), MOST);
+        let (next, ask) = (State { edition: 2, ..state }, Question { target: "/", ..Question::default() });
+        remember(next, &ask, Shape::Lines, StatusCode::OK, b"", Again::Nothing);
+        let kept = KNOWN.with_borrow(|known| known.answers.iter().flatten().flatten().count());
+        assert_eq!(kept, 1, "of what was before nothing is kept");
+    }
 
     #[test]
     fn only_the_same_question_to_the_same_site_is_answered_again() {

@@ -26,6 +26,7 @@ pub mod log;
 mod memo;
 pub mod multipart;
 pub mod negotiate;
+mod pages;
 pub mod pair;
 pub mod peer;
 mod plain;
@@ -42,7 +43,6 @@ pub mod tls;
 pub mod two;
 mod wire;
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -50,11 +50,9 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use quick_cache::sync::{Cache, DefaultLifecycle};
 use tokio::sync::{Notify, watch};
 
 use crate::codec::dense::Dense;
-use crate::model::digest::Digest;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::site::lookup::Slashes;
@@ -68,6 +66,7 @@ use conditional::Dated;
 use dress::{Dress, Protection};
 use log::Log;
 use negotiate::{Accepted, Form};
+use pages::Pages;
 use policy::Ready;
 use retained::Retained;
 
@@ -120,8 +119,8 @@ pub struct Site {
     policies: ArcSwapOption<Ready>,
     /// Denser forms of a version, as soon as they are made.
     codings: ArcSwapOption<Codings>,
-    /// Inflated pages by the digest of their content, so that a version shares what it has in common with the last.
-    pub(crate) inflated: Cache<Digest, Bytes, ByLength, AsItIs>,
+    /// Inflated pages.
+    pub(crate) inflated: Pages,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
@@ -139,47 +138,6 @@ const NEVER: i64 = i64::MIN;
 /// Classes of status codes, as requests are counted.
 pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// Weighs cached pages by their bytes.
-#[derive(Debug, Clone)]
-pub(crate) struct ByLength;
-
-/// Takes a part of a digest for its hash: it is as good as any, and nobody chooses it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AsItIs;
-
-/// See [`AsItIs`].
-#[derive(Debug, Default)]
-pub(crate) struct Part(u64);
-
-impl BuildHasher for AsItIs {
-    type Hasher = Part;
-
-    fn build_hasher(&self) -> Part {
-        Part::default()
-    }
-}
-
-impl Hasher for Part {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk() {
-            self.0 ^= u64::from_le_bytes(*first);
-        }
-    }
-
-    // The length of an array, which is always the same.
-    fn write_usize(&mut self, _: usize) {}
-}
-
-impl quick_cache::Weighter<Digest, Bytes> for ByLength {
-    fn weight(&self, _key: &Digest, page: &Bytes) -> u64 {
-        page.len() as u64 + 128
-    }
-}
-
 impl Site {
     /// Nothing to serve yet: every request is answered with 503.
     pub fn new(settings: Settings) -> Arc<Site> {
@@ -188,8 +146,7 @@ impl Site {
 
     /// The same, where what is answered is written down.
     pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
-        let typical = (settings.identity_cache / 32_768).max(16) as usize;
-        let inflated = Cache::with(typical, settings.identity_cache, ByLength, AsItIs, DefaultLifecycle::default());
+        let inflated = Pages::new(settings.identity_cache);
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
@@ -386,7 +343,7 @@ impl Site {
 
     /// Bytes of inflated pages that are kept, as `server.identityCache` counts them.
     pub fn cached(&self) -> u64 {
-        self.inflated.weight()
+        self.inflated.bytes()
     }
 
     /// Requests answered since the start, by class.
