@@ -209,7 +209,8 @@ fn a_part_of_a_large_page_is_made_without_the_whole() {
 
 #[test]
 fn a_list_about_a_large_page_is_made_in_one_go_or_not_at_all() {
-    let content = text(3 << 20);
+    // Larger than what is inflated whole.
+    let content = text(5 << 20);
     let (_dir, daemon) = site(&[("index.html", "<p>home"), ("big.txt", &content)], &[]);
     let n = content.len();
     let ask =

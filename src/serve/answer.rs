@@ -80,6 +80,7 @@ pub(super) fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<Inst
 }
 
 /// An answer of a site: there at once, but for a moment at a start.
+#[allow(clippy::large_enum_variant)] // nearly all of them are large, and a box would be an allocation for each
 enum Answered {
     Now(Ready<Response<Told>>),
     Later(Pin<Box<dyn Future<Output = Response<Told>> + Send>>),

@@ -13,6 +13,7 @@ use http_body::{Frame, SizeHint};
 use crate::codec::dense::Dense;
 use crate::codec::gzip;
 use crate::codec::inflate::{Inflate, Status};
+use crate::site::room::Lies;
 
 use super::negotiate::Form;
 
@@ -88,18 +89,35 @@ pub struct Chunk {
     back: [u8; gzip::TRAILER],
     /// How much of `back` has been sent, or is not there.
     back_at: usize,
+    /// Where `bytes` lie, if the kernel can send them from there.
+    lies: Option<Lies>,
 }
 
 impl From<Bytes> for Chunk {
     fn from(bytes: Bytes) -> Chunk {
-        Chunk { front: &[], bytes, back: [0; gzip::TRAILER], back_at: gzip::TRAILER }
+        Chunk::lying(bytes, None)
     }
 }
 
 impl Chunk {
     /// These bytes between these others.
     pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER]) -> Chunk {
-        Chunk { front, bytes, back, back_at: 0 }
+        Chunk { front, bytes, back, back_at: 0, lies: None }
+    }
+
+    /// These bytes, which lie there.
+    pub(super) fn lying(bytes: Bytes, lies: Option<Lies>) -> Chunk {
+        Chunk { front: &[], bytes, back: [0; gzip::TRAILER], back_at: gzip::TRAILER, lies }
+    }
+
+    /// Where they lie, if the kernel can send them from there.
+    pub(super) fn lies(&self) -> Option<&Lies> {
+        self.lies.as_ref()
+    }
+
+    /// The kernel cannot, after all.
+    pub(super) fn forget_where(&mut self) {
+        self.lies = None;
     }
 
     /// The first `n` bytes: what is in front, of what lies there so many, and what is behind.
@@ -145,6 +163,9 @@ impl Buf for Chunk {
         self.front = &self.front[front..];
         let bytes = (count - front).min(self.bytes.len());
         self.bytes.advance(bytes);
+        if let Some(lies) = &mut self.lies {
+            lies.at += bytes as u64;
+        }
         let back = count - front - bytes;
         assert!(back <= self.back.len() - self.back_at, "advanced beyond the end");
         self.back_at += back;

@@ -17,7 +17,7 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
@@ -27,6 +27,7 @@ use super::alarm::Alarm;
 use super::crew::Load;
 use super::peer::Peer;
 use super::plain::{Plain, Turn};
+use super::stream::SendFile;
 use super::two::Two;
 use super::wire::Wire;
 
@@ -187,7 +188,7 @@ pub(super) type Sited = Option<(Arc<Site>, Peer)>;
 
 impl<S, V> Connection<S, V>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + SendFile + Unpin + Send + 'static,
     V: HttpService<Incoming> + Unpin,
     V::Future: Send + 'static,
     V::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -409,7 +410,7 @@ where
 
 impl<S, V> Future for Connection<S, V>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: AsyncRead + SendFile + Unpin + Send + 'static,
     V: HttpService<Incoming> + Unpin,
     V::Future: Send + 'static,
     V::Error: Into<Box<dyn Error + Send + Sync>>,

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::stream::Stream;
+use super::stream::{SendFile, Stream};
 
 /// A TCP stream whose writes fail when nothing was taken for a while.
 #[derive(Debug)]
@@ -73,5 +74,23 @@ impl AsyncWrite for Guarded {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl SendFile for Guarded {
+    fn sends_files(&self) -> bool {
+        self.stream.sends_files()
+    }
+
+    fn poll_send_file(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        head: &[u8],
+        file: BorrowedFd<'_>,
+        at: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_send_file(context, head, file, at, len);
+        self.watch(context, sent)
     }
 }

@@ -26,6 +26,7 @@ use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Accepted, Form};
+use super::pages::Page;
 use super::plain::is_plain_host;
 use super::range::{self, Part};
 use super::reply;
@@ -317,7 +318,7 @@ impl<'a> Answer<'a> {
             _ if self.head => Body::empty(),
             Origin::There(chunk) => Body::slice(&chunk.parts(), start, end),
             Origin::Page => match self.page() {
-                Some(page) => Body::slice(&[page], start, end),
+                Some(page) => Body::slice(&[page.bytes], start, end),
                 None => return self.whole(StatusCode::OK),
             },
             Origin::Made => Body::inflating(self.version.coded(&self.entry), [Wanted::Made(start, end)]),
@@ -352,7 +353,7 @@ impl<'a> Answer<'a> {
         let body = match origin {
             _ if self.head => Body::empty(),
             Origin::There(chunk) => multipart.body(&chunk.parts()),
-            Origin::Page => multipart.body(&[self.page()?]),
+            Origin::Page => multipart.body(&[self.page()?.bytes]),
             Origin::Made | Origin::Far => multipart.inflating(self.version.coded(&self.entry)),
         };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
@@ -368,7 +369,7 @@ impl<'a> Answer<'a> {
         let body = match self.origin() {
             _ if self.head => Body::empty(),
             Origin::There(chunk) => self.lasting(chunk.into()),
-            Origin::Page => self.page().map_or_else(inflating, |page| self.lasting(Body::full(page))),
+            Origin::Page => self.page().map_or_else(inflating, |page| self.lasting(Chunk::from(page).into())),
             Origin::Made | Origin::Far => inflating(),
         };
         let mut response = self.response(status, body);
@@ -410,7 +411,7 @@ impl<'a> Answer<'a> {
     }
 
     /// The content of a page that is inflated whole, which is kept for the next who asks.
-    fn page(&self) -> Option<Bytes> {
+    fn page(&self) -> Option<Page> {
         let pages = &self.site.inflated;
         if let Some(page) = pages.get(&self.entry.content) {
             return Some(page);
@@ -422,8 +423,7 @@ impl<'a> Answer<'a> {
             self.site.doubt();
             return None;
         };
-        pages.keep(self.entry.content, page.clone());
-        Some(page)
+        Some(pages.keep(self.entry.content, page))
     }
 
     /// An answer without a body that has the fields of the 200.

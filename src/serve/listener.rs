@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::service::{HttpService, service_fn};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockRef, Socket, Type};
-use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::io::{AsyncRead, Interest};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -31,6 +31,7 @@ use super::crew::Crew;
 use super::guard::Guarded;
 use super::peer::Peer;
 use super::pulse::{EVERY, Heart, Pulse};
+use super::stream::SendFile;
 use super::tls::Tls;
 
 /// A TLS handshake takes a few packets. Its time counts towards the first request's.
@@ -358,7 +359,7 @@ async fn encrypted<A: Answer>(
 }
 
 /// A connection whose requests `answerer` answers.
-fn connection<A: Answer, S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
+fn connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
     speaks: Speaks,
     accepted: Instant,

@@ -18,9 +18,11 @@ use super::handler;
 
 /// Heads that share a place; the hash of a question says which that is. What is looked at first fills one cache line.
 const WAYS: usize = 16;
-/// Places that a thread begins with, and has at most; powers of two. A head takes about half a KiB, so that is 2 MiB.
+/// Places that a thread begins with, and has at most; powers of two.
 const FEW: usize = 4;
 const MOST: usize = 256;
+/// What all questions and heads of a thread may take, in bytes. Both together take about half a KiB.
+const MOST_BYTES: usize = 3 << 20;
 /// Where there is room for no more, one of so many new answers drives out an old one: a site with more pages than that keeps
 /// most of what it knows, and what is asked often gets in soon.
 const SELDOM: usize = 8;
@@ -39,6 +41,8 @@ struct Known {
     state: Option<State>,
     marks: Vec<Marks>,
     answers: Vec<[Option<Answer>; WAYS]>,
+    /// What the texts of the answers take.
+    bytes: usize,
     /// Answers that there was no room for.
     turned_away: usize,
 }
@@ -61,7 +65,7 @@ struct Answer {
 
 impl Known {
     const fn new() -> Known {
-        Known { state: None, marks: Vec::new(), answers: Vec::new(), turned_away: 0 }
+        Known { state: None, marks: Vec::new(), answers: Vec::new(), bytes: 0, turned_away: 0 }
     }
 
     /// Nothing, of another state.
@@ -93,17 +97,32 @@ impl Known {
     fn room(&mut self, mark: u32, pieces: &[&[u8]; 5]) -> Option<(usize, usize)> {
         loop {
             let place = self.place(mark);
+            let answers = &self.answers[place];
             // Whose body had to be made is answered anew, and known already.
-            let is_free = |known: &Option<Answer>| known.as_ref().is_none_or(|known| is_same(known.question(), pieces));
-            if let Some(way) = self.answers[place].iter().position(is_free) {
+            let is_same =
+                |known: &Option<Answer>| known.as_ref().is_some_and(|known| is_same(known.question(), pieces));
+            if let Some(way) = answers.iter().position(is_same) {
                 return Some((place, way));
             }
-            if self.marks.len() == MOST {
+            let is_full = self.bytes >= MOST_BYTES;
+            if !is_full && let Some(way) = answers.iter().position(Option::is_none) {
+                return Some((place, way));
+            }
+            if is_full || self.marks.len() == MOST {
                 self.turned_away += 1;
                 let way = self.turned_away / SELDOM % WAYS;
-                return self.turned_away.is_multiple_of(SELDOM).then_some((place, way));
+                let is_let_in = self.turned_away.is_multiple_of(SELDOM) && answers[way].is_some();
+                return is_let_in.then_some((place, way));
             }
             self.grow();
+        }
+    }
+
+    fn put(&mut self, mark: u32, (place, way): (usize, usize), answer: Answer) {
+        self.bytes += answer.text.len();
+        self.marks[place].0[way] = mark;
+        if let Some(before) = self.answers[place][way].replace(answer) {
+            self.bytes -= before.text.len();
         }
     }
 
@@ -283,8 +302,7 @@ pub(super) fn remember(
             text.push(b'\n');
         }
         text.extend_from_slice(head);
-        known.marks[place].0[way] = mark;
-        known.answers[place][way] = Some(Answer { text: text.into(), asked: asked as u16, status, again });
+        known.put(mark, (place, way), Answer { text: text.into(), asked: asked as u16, status, again });
     });
 }
 
@@ -319,10 +337,32 @@ mod tests {
         let known = known.count();
         assert!(known > 2900, "{known} of 3000");
         assert_eq!(KNOWN.with_borrow(|known| known.marks.len()), MOST);
+        let texts = KNOWN
+            .with_borrow(|known| known.answers.iter().flatten().flatten().map(|known| known.text.len()).sum::<usize>());
+        assert_eq!(KNOWN.with_borrow(|known| known.bytes), texts);
         let (next, ask) = (State { edition: 2, ..state }, Question { target: "/", ..Question::default() });
         remember(next, &ask, Shape::Lines, StatusCode::OK, b"", Again::Nothing);
         let kept = KNOWN.with_borrow(|known| known.answers.iter().flatten().flatten().count());
         assert_eq!(kept, 1, "of what was before nothing is kept");
+    }
+
+    #[test]
+    fn what_is_known_is_bounded_however_long_it_is() {
+        let site = Site::new(Settings::default());
+        let state = State { edition: 1, version: None };
+        let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
+        let known = |target: &str| {
+            let ask = Question { target, ..Question::default() };
+            recall(&site, state, &ask, Shape::Lines, &mut Vec::new()).is_some()
+        };
+        for target in &targets {
+            let ask = Question { target, ..Question::default() };
+            remember(state, &ask, Shape::Lines, StatusCode::OK, &[b'h'; LONGEST_HEAD], Again::Nothing);
+            assert!(KNOWN.with_borrow(|known| known.bytes) < MOST_BYTES + LONGEST + LONGEST_HEAD);
+        }
+        let (early, late) = targets.split_at(2000);
+        assert!(early.iter().filter(|target| known(target)).count() > 500);
+        assert!(late.iter().any(|target| known(target)), "newcomers get in");
     }
 
     #[test]

@@ -1,13 +1,20 @@
-//! Inflated pages, kept for clients that do not accept gzip.
+//! Inflated pages, kept for clients that do not accept gzip. Very large ones lie in a memory file, from which the kernel sends
+//! them without a copy; others on the heap, because their copy costs less than what the kernel does for each page of memory.
 
 use std::hash::{BuildHasher, Hasher};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use quick_cache::OptionsBuilder;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use crate::model::digest::Digest;
+use crate::site::room::{Lies, Room};
 
+use super::body::Chunk;
+
+/// Pages from this length on lie in the memory file, in bytes.
+const LARGE: usize = 512 * 1024;
 /// Pages up to this size are inflated whole wherever they are kept, in bytes.
 const WHOLE: u64 = 1 << 20;
 /// Larger ones are, up to this size, if so many of them can be kept. It takes some milliseconds, once, in which a core serves
@@ -17,10 +24,25 @@ const OF_ROOM: u64 = 16;
 /// What a page is thought to take beside its content, in bytes.
 const BESIDE: u64 = 128;
 
+/// A page, and where it lies if the kernel can send it from there.
+#[derive(Debug, Clone)]
+pub(crate) struct Page {
+    pub(crate) bytes: Bytes,
+    lies: Option<Lies>,
+}
+
+impl From<Page> for Chunk {
+    fn from(page: Page) -> Chunk {
+        Chunk::lying(page.bytes, page.lies)
+    }
+}
+
 /// Pages by the digest of their content, so that a version shares what it has in common with the last.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    cache: Cache<Digest, Bytes, ByLength, AsItIs>,
+    cache: Cache<Digest, Page, ByLength, AsItIs>,
+    /// Made when the first page is put there; none where the system has no such thing.
+    room: OnceLock<Option<Arc<Room>>>,
 }
 
 impl Pages {
@@ -36,7 +58,7 @@ impl Pages {
             Ok(options) => Cache::with_options(options, ByLength, AsItIs, lifecycle),
             Err(_) => Cache::with(typical, bytes, ByLength, AsItIs, lifecycle),
         };
-        Pages { cache }
+        Pages { cache, room: OnceLock::new() }
     }
 
     /// Whether pages of this length are inflated whole and kept; larger ones are inflated as they are sent.
@@ -45,13 +67,26 @@ impl Pages {
     }
 
     /// A page that is kept.
-    pub(crate) fn get(&self, digest: &Digest) -> Option<Bytes> {
+    pub(crate) fn get(&self, digest: &Digest) -> Option<Page> {
         self.cache.get(digest)
     }
 
     /// Keeps a page, if there is room for it.
-    pub(crate) fn keep(&self, digest: Digest, page: Bytes) {
-        self.cache.insert(digest, page);
+    pub(crate) fn keep(&self, digest: Digest, content: Bytes) -> Page {
+        let placed = if content.len() >= LARGE { self.place(&content) } else { None };
+        let page = match placed {
+            Some((bytes, lies)) => Page { bytes, lies: Some(lies) },
+            None => Page { bytes: content, lies: None },
+        };
+        self.cache.insert(digest, page.clone());
+        page
+    }
+
+    fn place(&self, content: &[u8]) -> Option<(Bytes, Lies)> {
+        // Twice the bytes: for what was driven out and is still being read, and for gaps. Addresses cost nothing.
+        let extent = self.cache.capacity().saturating_mul(2);
+        let room = self.room.get_or_init(|| if extent > 0 { Room::new(extent).ok() } else { None });
+        room.as_ref()?.put(content)
     }
 
     /// Bytes that are kept.
@@ -64,9 +99,9 @@ impl Pages {
 #[derive(Debug, Clone)]
 struct ByLength;
 
-impl quick_cache::Weighter<Digest, Bytes> for ByLength {
-    fn weight(&self, _: &Digest, page: &Bytes) -> u64 {
-        page.len() as u64 + BESIDE
+impl quick_cache::Weighter<Digest, Page> for ByLength {
+    fn weight(&self, _: &Digest, page: &Page) -> u64 {
+        page.bytes.len() as u64 + BESIDE
     }
 }
 
@@ -112,10 +147,20 @@ mod tests {
         let all: Vec<_> = lengths.map(|len| Bytes::from(vec![len as u8; len])).collect();
         assert!(all.iter().map(Bytes::len).sum::<usize>() > 3_600_000);
         for page in &all {
-            pages.keep(Digest::of(page), page.clone());
+            assert_eq!(pages.keep(Digest::of(page), page.clone()).bytes, page);
         }
         for page in &all {
-            assert!(pages.get(&Digest::of(page)).is_some_and(|kept| kept == page), "{} bytes", page.len());
+            assert!(pages.get(&Digest::of(page)).is_some_and(|kept| kept.bytes == page), "{} bytes", page.len());
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_driven_out_is_whole_for_whoever_has_it() {
+        let pages = Pages::new(2 << 20);
+        let kept: Vec<_> = (0..20u8).map(|n| pages.keep(Digest::of(&[n]), vec![n; 600_000].into())).collect();
+        assert!(kept.iter().any(|page| page.lies.is_some()));
+        for (n, page) in kept.iter().enumerate() {
+            assert!(page.bytes.iter().all(|&byte| usize::from(byte) == n), "page {n}");
         }
     }
 
@@ -127,7 +172,7 @@ mod tests {
             assert!(pages.bytes() <= 1 << 20);
         }
         let none = Pages::new(0);
-        none.keep(Digest::of(b"x"), vec![1; 50_000].into());
+        assert_eq!(none.keep(Digest::of(b"x"), vec![1; 600_000].into()).bytes.len(), 600_000);
         assert!(none.get(&Digest::of(b"x")).is_none());
     }
 

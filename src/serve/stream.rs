@@ -3,14 +3,52 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::SendFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// What a first read takes; a request's head is mostly smaller.
 const FIRST_READ: usize = 4096;
+
+/// What a head and bytes of a file can be written to without the bytes being read.
+pub(super) trait SendFile: AsyncWrite {
+    /// Whether it is worth asking.
+    fn sends_files(&self) -> bool;
+
+    /// Writes some of `head` and, when that is all, of the `len` bytes of `file` from `at` on; how much of both together.
+    /// An error of the kind [`io::ErrorKind::InvalidInput`], [`io::ErrorKind::Unsupported`] or
+    /// [`io::ErrorKind::PermissionDenied`] says that they have to be written as others are.
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        head: &[u8],
+        file: BorrowedFd<'_>,
+        at: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>>;
+}
+
+/// The same, once. The head waits in the kernel for what comes behind it (`MSG_MORE`, send(2)).
+fn send_file(socket: BorrowedFd<'_>, head: &[u8], file: BorrowedFd<'_>, mut at: u64, len: usize) -> io::Result<usize> {
+    let mut sent = 0;
+    if !head.is_empty() {
+        sent = rustix::net::send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL)?;
+        if sent < head.len() {
+            return Ok(sent);
+        }
+    }
+    match rustix::fs::sendfile(socket, file, Some(&mut at), len) {
+        Ok(0) if sent == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(n) => Ok(sent + n),
+        // Who asks again for the rest is told.
+        Err(_) if sent > 0 => Ok(sent),
+        Err(error) => Err(error.into()),
+    }
+}
 
 /// A connection, known to the runtime or not yet.
 #[derive(Debug)]
@@ -116,6 +154,33 @@ impl AsyncWrite for Stream {
             State::Fresh(socket) => Poll::Ready(socket.shutdown(Shutdown::Write)),
             State::Registered(stream) => Pin::new(stream).poll_shutdown(context),
             State::Lost => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+impl SendFile for Stream {
+    fn sends_files(&self) -> bool {
+        true
+    }
+
+    fn poll_send_file(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        head: &[u8],
+        file: BorrowedFd<'_>,
+        at: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        if let Some(sent) = self.at_once(|socket| send_file(socket.as_fd(), head, file, at, len)) {
+            return Poll::Ready(sent);
+        }
+        let stream = self.registered()?;
+        loop {
+            ready!(stream.poll_write_ready(context))?;
+            match stream.try_io(Interest::WRITABLE, || send_file(stream.as_fd(), head, file, at, len)) {
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                sent => return Poll::Ready(sent),
+            }
         }
     }
 }

@@ -17,6 +17,7 @@ use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 
 use crate::model::version::VersionId;
+use crate::site::room::Lies;
 
 use super::Site;
 use super::body::{Again, Body, Chunk};
@@ -111,6 +112,16 @@ impl Piece {
     /// See [`Chunk::first`].
     pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
         self.chunk.first(n)
+    }
+
+    /// See [`Chunk::lies`].
+    pub(super) fn lies(&self) -> Option<&Lies> {
+        self.chunk.lies()
+    }
+
+    /// See [`Chunk::forget_where`].
+    pub(super) fn forget_where(&mut self) {
+        self.chunk.forget_where();
     }
 
     /// Whether there is nothing to be sent.

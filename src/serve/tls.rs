@@ -1,7 +1,10 @@
 //! TLS on connections that readers open: the pair in force, exchanged without a connection dropped, and the handshake.
 
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -12,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::guard::Guarded;
 use super::pair::{Files, Pair, PairError, Standing};
+use super::stream::SendFile;
 
 /// The type of a TLS record with which a client begins (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
@@ -83,6 +87,24 @@ impl Tls {
         }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.pair.load().config));
         acceptor.accept(Guarded::new(stream.into(), patience)).await.ok()
+    }
+}
+
+/// What is encrypted has to be read.
+impl SendFile for TlsStream<Guarded> {
+    fn sends_files(&self) -> bool {
+        false
+    }
+
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+        _head: &[u8],
+        _file: BorrowedFd<'_>,
+        _at: u64,
+        _len: usize,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once};
 
 use bytes::Bytes;
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 
 use crate::model::version::VersionId;
@@ -102,6 +102,26 @@ fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>, lease: Opti
     let map = unsafe { options.map(file)? };
     let slot = register(map.as_ptr_range(), id);
     Ok(Bytes::from_owner(Mapped { map, slot, _lease: lease }))
+}
+
+/// A memory file that is mapped while it is written to. Nobody reads what is being written: see [`Shared::bytes`].
+#[derive(Debug)]
+pub(super) struct Shared(MmapRaw);
+
+impl Shared {
+    /// Maps all of `file`, for reading.
+    pub(super) fn new(file: &File) -> io::Result<Shared> {
+        MmapOptions::new().map_raw_read_only(file).map(Shared)
+    }
+
+    /// So many bytes from `at` on. The room that gives stretches out writes to one before it lets anybody read it, gives it to
+    /// nobody else while somebody reads it, and the file is never made shorter.
+    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
+        // SAFETY: within the mapping, by the line above; not written meanwhile, by the rule above (`Room::put` has the file
+        // to itself: it is anonymous, and its descriptor leaves this process only for the kernel to read from).
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
+    }
 }
 
 /// Opens and maps the image at `path`.

@@ -12,6 +12,7 @@ pub mod lookup;
 #[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
 pub mod mapping;
 pub mod outside;
+pub mod room;
 pub mod rules;
 pub mod sealed;
 mod table;

@@ -20,7 +20,7 @@ use bytes::{Buf, Bytes};
 use http::header::CONNECTION;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use http_body::Body as _;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use super::Site;
 use super::answer::told;
@@ -28,6 +28,7 @@ use super::connection::HEAD_TIMEOUT;
 use super::memo::{self, Shape, State};
 use super::peer::Peer;
 use super::spare;
+use super::stream::SendFile;
 use super::tally::{Piece, Told};
 
 pub(super) use head::is_plain_host;
@@ -107,7 +108,7 @@ impl Plain {
     }
 
     /// Goes on until it has to wait, or is not the one to go on.
-    pub(super) fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+    pub(super) fn poll<S: AsyncRead + SendFile + Unpin>(
         &mut self,
         stream: &mut S,
         context: &mut Context<'_>,
@@ -251,13 +252,31 @@ fn request(head: &Head<'_>) -> Option<Request<()>> {
     is_good.then_some(request)
 }
 
+/// Sends a head and what lies in a file.
+fn send_lying<S: SendFile>(
+    stream: Pin<&mut S>,
+    context: &mut Context<'_>,
+    head: &[u8],
+    piece: &Piece,
+) -> Poll<io::Result<usize>> {
+    match piece.lies() {
+        Some(lies) => stream.poll_send_file(context, head, lies.file(), lies.at, piece.remaining()),
+        None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
+    }
+}
+
+/// Whether the system does not send from files in this way, or does not let us: see [`SendFile`].
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+}
+
 impl Out {
     fn begin(&mut self, head: Vec<u8>, piece: Option<Piece>, body: Option<Told>) {
         *self = Out { head, at: 0, piece, body };
     }
 
     /// Sends all of it.
-    fn send<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn send<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             if self.piece.is_none()
                 && let Some(body) = &mut self.body
@@ -297,11 +316,20 @@ impl Out {
         }
     }
 
-    fn write<S: AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let stream = Pin::new(stream);
+    fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(stream);
         let head = &self.head[self.at..];
-        let n = match &self.piece {
+        let n = match &mut self.piece {
             None => ready!(stream.poll_write(context, head))?,
+            Some(piece) if stream.sends_files() && piece.lies().is_some() => {
+                match ready!(send_lying(stream.as_mut(), context, head, piece)) {
+                    Err(error) if is_refused(&error) => {
+                        piece.forget_where();
+                        return Poll::Ready(Ok(()));
+                    }
+                    sent => sent?,
+                }
+            }
             Some(piece) => {
                 let mut slices = [IoSlice::new(&[]); 4];
                 let mut count = 0;
@@ -332,6 +360,83 @@ impl Out {
         self.at = 0;
         if head.capacity() > 0 {
             OUT.set(head);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::fs::FileExt;
+    use std::task::Waker;
+
+    use tokio::io::AsyncWrite;
+
+    use super::*;
+    use crate::serve::body::Chunk;
+    use crate::site::room::Room;
+
+    /// Sends so much from a file, and then refuses to.
+    struct Moody {
+        willing: usize,
+        taken: Vec<u8>,
+    }
+
+    impl AsyncWrite for Moody {
+        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let n = bytes.len().min(70_000);
+            self.taken.extend_from_slice(&bytes[..n]);
+            Poll::Ready(Ok(n))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl SendFile for Moody {
+        fn sends_files(&self) -> bool {
+            true
+        }
+
+        fn poll_send_file(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            head: &[u8],
+            file: BorrowedFd<'_>,
+            at: u64,
+            len: usize,
+        ) -> Poll<io::Result<usize>> {
+            if self.willing == 0 {
+                return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
+            }
+            let n = len.min(self.willing);
+            self.willing -= n;
+            self.taken.extend_from_slice(head);
+            let mut bytes = vec![0; n];
+            File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, at)?;
+            self.taken.extend_from_slice(&bytes);
+            Poll::Ready(Ok(head.len() + n))
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
+        let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
+        let room = Room::new(1 << 20).unwrap();
+        for willing in [0, 1, 100_000, 300_000] {
+            let (bytes, lies) = room.put(&content).unwrap();
+            let mut out = Out::default();
+            out.begin(b"head\r\n\r\n".to_vec(), Some(Chunk::lying(bytes, Some(lies)).into()), None);
+            let mut stream = Moody { willing, taken: Vec::new() };
+            let sent = out.send(&mut stream, &mut Context::from_waker(Waker::noop()));
+            assert!(matches!(sent, Poll::Ready(Ok(()))));
+            assert!(stream.taken == [b"head\r\n\r\n", &content[..]].concat(), "after {willing} bytes");
         }
     }
 }
