@@ -1,8 +1,9 @@
-//! The ground floor: errors on one line, durable files, files that others have named, locks, sockets, pauses, runtimes,
-//! secrets.
+//! The ground floor: errors on one line, durable files, files that others have named, locks, sockets, pauses, processors,
+//! runtimes, secrets.
 
 pub mod backoff;
 pub mod chain;
+pub mod cores;
 #[allow(unsafe_code)] // one call; its reason stands there
 pub mod defer;
 pub mod durable;

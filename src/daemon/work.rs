@@ -13,6 +13,7 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::wire::{Import, Reply};
+use crate::base::cores;
 use crate::base::secret::words_of_panic;
 use crate::model::version::{Label, VersionId};
 use crate::site::sealed::Sealed;
@@ -155,7 +156,7 @@ fn act(
 
 /// Threads for what is done beside serving, where `sync.threads` says nothing.
 pub(super) fn half_the_cores() -> usize {
-    thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+    (cores::count() / 2).max(1)
 }
 
 /// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can

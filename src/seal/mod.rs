@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::base::cores;
 use crate::bundle::flavor::Flavor;
 use crate::bundle::folder::Folder;
 use crate::bundle::format::{self, Archive};
@@ -53,8 +54,7 @@ pub struct Effort {
 impl Effort {
     /// All cores, not durable.
     pub fn new(limits: Limits) -> Effort {
-        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Effort { limits, threads, durable: false, level: FASTEST, take: false }
+        Effort { limits, threads: cores::count(), durable: false, level: FASTEST, take: false }
     }
 }
 

@@ -6,12 +6,12 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::{self, available_parallelism};
+use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::base::runtime;
+use crate::base::{cores, runtime};
 
 use super::pulse::Pulse;
 
@@ -56,7 +56,7 @@ impl Crew {
 
     /// A thread for each core that this process may use. Each beats.
     pub(super) fn hire(pulse: &Arc<Pulse>) -> io::Result<(Crew, Hired)> {
-        let count = available_parallelism().map_or(1, usize::from).min(MOST);
+        let count = cores::count().min(MOST);
         let (mut members, mut ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for number in 0..count {
             // As many for work that blocks as one runtime for all would have.

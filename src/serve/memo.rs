@@ -222,26 +222,31 @@ impl<'a> Question<'a> {
 fn is_same(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
     let mut rest = known;
     pieces.iter().all(|piece| {
-        let matches = rest.len() > piece.len() && &rest[..piece.len()] == *piece && rest[piece.len()] == b'\n';
-        if matches {
-            rest = &rest[piece.len() + 1..];
-        }
-        matches
+        let Some((begin, behind)) = rest.split_at_checked(piece.len()) else { return false };
+        let Some((b'\n', behind)) = behind.split_first() else { return false };
+        rest = behind;
+        is_equal(begin, piece)
     }) && rest.is_empty()
+}
+
+/// Whether two texts of one length are the same. In place: pieces are short, mostly empty, and five calls of the C library's
+/// function took an eighth of what a hot answer took of ours (`perf`, 2026-11-22).
+fn is_equal(one: &[u8], other: &[u8]) -> bool {
+    let ((ones, one), (others, other)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    ones.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
+        && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
 /// What says where a question is looked for. Whoever chooses questions that share a place drives out but a few answers.
 fn mark(pieces: &[&[u8]; 5]) -> u32 {
     let mut hash = 0u64;
     for piece in pieces {
-        let mut chunks = piece.chunks_exact(8);
-        for chunk in &mut chunks {
-            let mut word = [0; 8];
-            word.copy_from_slice(chunk);
-            hash = mixed(hash ^ u64::from_le_bytes(word));
+        let (words, end) = piece.as_chunks::<8>();
+        for word in words {
+            hash = mixed(hash ^ u64::from_le_bytes(*word));
         }
         let mut word = [0; 8];
-        word[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
+        word[..end.len()].copy_from_slice(end);
         hash = mixed(hash ^ u64::from_le_bytes(word) ^ (piece.len() as u64).rotate_right(8));
     }
     hash as u32

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::model::units::unix_seconds;
 
@@ -46,6 +47,17 @@ pub(super) fn keep(mut fields: HeaderMap) {
             kept.push(fields);
         }
     });
+}
+
+/// The second, since 1970, that it is now, as `Date` says it. By the clock that is a few milliseconds behind and costs next to
+/// nothing: every answer asks.
+pub(super) fn second() -> u64 {
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
+
+/// A second, since 1970, as `Date` says it (RFC 9110, 5.6.7).
+pub(super) fn written(second: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second))
 }
 
 /// Whether a time, in seconds since 1970, lies in the past.

@@ -29,6 +29,9 @@ const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
 const SHA256: usize = 32;
 const CRC32: usize = 4;
 
+/// Records, or slots of the table, looked at together: few enough to stay in the nearest caches.
+const AT_ONCE: usize = 256;
+
 /// How a file's bytes lie in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
@@ -153,6 +156,21 @@ fn total(parts: &[(usize, usize)]) -> Option<usize> {
     parts.iter().try_fold(0usize, |sum, &(number, size)| sum.checked_add(number.checked_mul(size)?))
 }
 
+/// Whether paths lie among so many bytes of them, and files within their image.
+fn bounds_of_records(records: &[[u8; RECORD]], image_len: u64, names: usize) -> Result<(), IndexFault> {
+    for record in records {
+        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        if at.checked_add(len).is_none_or(|end| end > names) {
+            return Err(IndexFault("a path out of bounds"));
+        }
+        let (offset, coded_len) = (u64_at(record, 12), u64_at(record, 20));
+        if offset.checked_add(coded_len).is_none_or(|end| end > image_len) {
+            return Err(IndexFault("a file out of bounds"));
+        }
+    }
+    Ok(())
+}
+
 /// Reads a record, whatever it holds.
 fn entry(record: &[u8]) -> Entry {
     let number = |n: usize| u64_at(record, 12 + n * 8);
@@ -228,39 +246,45 @@ impl Index {
             return Err(IndexFault("length"));
         }
         let sum_at = bytes.len() - CRC32;
-        if crc32fast::hash(&bytes[..sum_at]) != u32_at(&bytes, sum_at) {
-            return Err(IndexFault("checksum"));
-        }
-        if u64_at(&bytes, 16) != image_len || bytes[24..56] != id.0.0 {
-            return Err(IndexFault("another image"));
-        }
         let table_at = HEADER + count * RECORD;
         let at = [table_at, table_at + slots * 4, table_at + slots * 4 + pairs * 8, sum_at - SHA256];
+        let sum = u32_at(&bytes, sum_at);
         let index = Index { bytes, count, slots, pairs, at };
-        index.check_bounds(image_len, names)?;
-        Ok(index)
+        let (is, bounds) = index.look_through(image_len, names);
+        if is != sum {
+            return Err(IndexFault("checksum"));
+        }
+        if u64_at(&index.bytes, 16) != image_len || index.bytes[24..56] != id.0.0 {
+            return Err(IndexFault("another image"));
+        }
+        bounds.map(|()| index)
     }
 
-    fn check_bounds(&self, image_len: u64, names: usize) -> Result<(), IndexFault> {
-        for record in self.bytes[HEADER..self.at[0]].chunks_exact(RECORD) {
-            let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
-            if at.checked_add(len).is_none_or(|end| end > names) {
-                return Err(IndexFault("a path out of bounds"));
+    /// The CRC-32 of all before it, and whether every bound holds: piece by piece, so that each comes from memory once.
+    fn look_through(&self, image_len: u64, names: usize) -> (u32, Result<(), IndexFault>) {
+        let [records, table, pairs, paths] = [HEADER, self.at[0], self.at[1], self.at[2]];
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&self.bytes[..records]);
+        let mut bounds = Ok(());
+        for piece in self.bytes[records..table].chunks(AT_ONCE * RECORD) {
+            sum.update(piece);
+            bounds = bounds.and_then(|()| bounds_of_records(piece.as_chunks().0, image_len, names));
+        }
+        let is_file = |word: &[u8; 4]| (u32::from_le_bytes(*word) as usize) < self.count;
+        let is_empty = |word: &[u8; 4]| u32::from_le_bytes(*word) == EMPTY;
+        for piece in self.bytes[table..pairs].chunks(AT_ONCE * 4) {
+            sum.update(piece);
+            // All of them, because it is faster without a way out.
+            if !piece.as_chunks().0.iter().fold(true, |holds, word| holds & (is_file(word) | is_empty(word))) {
+                bounds = bounds.and(Err(IndexFault("a slot out of bounds")));
             }
-            let (offset, coded_len) = (u64_at(record, 12), u64_at(record, 20));
-            if offset.checked_add(coded_len).is_none_or(|end| end > image_len) {
-                return Err(IndexFault("a file out of bounds"));
-            }
         }
-        let is_file = |word: &[u8]| (u32_at(word, 0) as usize) < self.count;
-        let is_empty = |word: &[u8]| u32_at(word, 0) == EMPTY;
-        if !self.bytes[self.at[0]..self.at[1]].chunks_exact(4).all(|word| is_file(word) || is_empty(word)) {
-            return Err(IndexFault("a slot out of bounds"));
+        sum.update(&self.bytes[pairs..paths]);
+        if !self.bytes[pairs..paths].as_chunks().0.iter().all(is_file) {
+            bounds = bounds.and(Err(IndexFault("Markdown out of bounds")));
         }
-        if !self.bytes[self.at[1]..self.at[2]].chunks_exact(4).all(is_file) {
-            return Err(IndexFault("Markdown out of bounds"));
-        }
-        Ok(())
+        sum.update(&self.bytes[paths..self.bytes.len() - CRC32]);
+        (sum.finalize(), bounds)
     }
 
     /// Proves that this is the index that was written, and that it was written as it should: its SHA-256, paths in order and

@@ -8,7 +8,7 @@
 mod head;
 mod render;
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,9 +43,9 @@ const COPIED: usize = 2048;
 
 thread_local! {
     /// What has just been read.
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     /// Heads on their way out; a connection that does not have to wait gives its buffer back.
-    static OUT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// How a connection goes on.

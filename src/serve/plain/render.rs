@@ -1,10 +1,11 @@
 //! Heads of answers as they go over the wire (RFC 9112, 4 and 5).
 
 use std::cell::RefCell;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderMap, StatusCode};
+
+use crate::serve::spare;
 
 thread_local! {
     /// A second, since 1970, and how it is written.
@@ -46,12 +47,11 @@ pub(super) fn end(closes: bool, out: &mut Vec<u8>) {
 }
 
 fn date(out: &mut Vec<u8>) {
-    let now = SystemTime::now();
-    let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let second = spare::second();
     NOW.with_borrow_mut(|(known, text)| {
         if *known != second {
             // Only in a year of five digits has it another length.
-            if let Ok(written) = httpdate::fmt_http_date(now).as_bytes().try_into() {
+            if let Ok(written) = spare::written(second).as_bytes().try_into() {
                 (*known, *text) = (second, written);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Response, StatusCode};
@@ -163,12 +163,11 @@ fn head(status: StatusCode, fields: &HeaderMap, len: u64, block: &mut Vec<u8>) {
 }
 
 fn date(block: &mut Vec<u8>) {
-    let now = SystemTime::now();
-    let second = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let second = spare::second();
     NOW.with_borrow_mut(|(known, field)| {
         if *known != second || field.is_empty() {
             field.clear();
-            encode::field(DATE.as_str(), httpdate::fmt_http_date(now).as_bytes(), field);
+            encode::field(DATE.as_str(), spare::written(second).as_bytes(), field);
             *known = second;
         }
         block.extend_from_slice(field);
