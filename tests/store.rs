@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -33,8 +34,16 @@ fn writer(root: &Path) -> Writer {
 fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
-    let arrival =
-        Arrival { path: &path, source: "test", title: "test", label: None, demanded: None, job: None, sent: None };
+    let arrival = Arrival {
+        path: &path,
+        source: "test",
+        title: "test",
+        label: None,
+        demanded: None,
+        job: None,
+        sent: None,
+        ahead: RefCell::default(),
+    };
     let mut record = writer.store().record().unwrap();
     let intent = Intent { effort: effort(), ..Intent::default() };
     bring(writer, &mut record, &intent, &arrival, false, "test", &Meter::default()).unwrap()

@@ -1,5 +1,5 @@
-//! The ground floor: errors on one line, durable files, files that others have named, locks, sockets, pauses, processors,
-//! runtimes, secrets.
+//! The ground floor: errors on one line, durable files, files that others have named or are still writing, locks, sockets,
+//! pauses, processors, runtimes, secrets.
 
 pub mod backoff;
 pub mod chain;
@@ -7,6 +7,7 @@ pub mod cores;
 #[allow(unsafe_code)] // one call; its reason stands there
 pub mod defer;
 pub mod durable;
+pub mod growth;
 pub mod regular;
 pub mod runtime;
 pub mod secret;

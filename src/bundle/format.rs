@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::base::chain::Name;
+use crate::base::growth::Growth;
 use crate::model::limits::Limits;
 
 use super::policy::{Fault, Refusal};
@@ -23,7 +25,14 @@ pub enum Archive {
 
 /// Recognises the archive in `file`, which stands at its start.
 pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
+    open_growing(file, path, limits, &Arc::new(Growth::done()))
+}
+
+/// The same of one that may still grow: waits for as much as it takes to recognise it.
+pub fn open_growing(file: File, path: &Path, limits: &Limits, growth: &Arc<Growth>) -> Result<Archive, ReadError> {
     let mut head = [0u8; 1024];
+    // If it was given up, reading tells.
+    growth.wait_for(head.len() as u64);
     let mut have = 0;
     while have < head.len() {
         match file.read_at(&mut head[have..], have as u64).map_err(ReadError::io(path))? {
@@ -35,7 +44,7 @@ pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadErr
     if is_zip(head) {
         return Ok(Archive::Zip(file));
     }
-    let archive = ArchiveFile::new(file, path.to_owned(), limits);
+    let archive = ArchiveFile::new(file, path.to_owned(), limits, Arc::clone(growth));
     if head.starts_with(&[0x1f, 0x8b]) {
         return open_tar(Kind::TarGz, Box::new(Gunzip::new(archive)), *limits);
     }

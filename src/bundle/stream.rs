@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::base::growth::Growth;
 use crate::codec::gzip::{self, HeaderFault};
 use crate::codec::inflate::{Inflate, Status};
 use crate::model::digest::{Digest, Hasher};
@@ -35,15 +37,23 @@ pub struct ArchiveFile {
     hasher: Hasher,
     read: u64,
     limit: u64,
+    growth: Arc<Growth>,
 }
 
 impl ArchiveFile {
-    /// `file` stands at its start; `path` is for messages.
-    pub fn new(file: File, path: PathBuf, limits: &Limits) -> ArchiveFile {
-        ArchiveFile { file, path, hasher: Hasher::new(), read: 0, limit: limits.archive }
+    /// `file` stands at its start, and may still grow; `path` is for messages.
+    pub fn new(file: File, path: PathBuf, limits: &Limits, growth: Arc<Growth>) -> ArchiveFile {
+        ArchiveFile { file, path, hasher: Hasher::new(), read: 0, limit: limits.archive, growth }
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, ReadError> {
+        let Some(there) = self.growth.wait_for(self.read + 1) else {
+            let source = io::Error::other("the rest of it does not come");
+            return Err(ReadError::Io { path: self.path.clone(), source });
+        };
+        if there <= self.read {
+            return Ok(0);
+        }
         let n = loop {
             match self.file.read(buffer) {
                 Ok(n) => break n,

@@ -12,7 +12,7 @@ use crate::api::wire::{Job, Link};
 use crate::base::backoff;
 use crate::base::chain::OneLine;
 use crate::config::checked::Config;
-use crate::fetch::{Download, Fetched};
+use crate::fetch::{Coming, Download, Fetched};
 use crate::model::units::show_size;
 use crate::model::version::Label;
 use crate::net::retry::{Attempts, Call};
@@ -191,10 +191,14 @@ impl<'a> Jobs<'a> {
         let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
         let limit = self.0.config.intent.effort.limits.archive;
         let mut download = Download::new(self.0.http.clone(), network, progress, space.path(), id, limit, Vec::new());
-        let room = |_, more| match free_bytes(space.path()) {
-            Ok(Some(free)) if free < more => {
-                let what =
-                    format!("no space in {}: {} needed, {} free", parent.display(), show_size(more), show_size(free));
+        let room = |coming: &Coming<'_>| match free_bytes(space.path()) {
+            Ok(Some(free)) if free < coming.more => {
+                let what = format!(
+                    "no space in {}: {} needed, {} free",
+                    parent.display(),
+                    show_size(coming.more),
+                    show_size(free)
+                );
                 Err(Trouble::new(Cause::Disk, what))
             }
             // What cannot be told beforehand is told by writing.

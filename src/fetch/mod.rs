@@ -20,6 +20,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue};
 
 use crate::base::chain::words;
+use crate::base::growth::Growth;
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::net::trouble::{Cause, Trouble};
 use crate::net::{Network, seconds};
@@ -85,9 +86,21 @@ pub struct Arrived {
     pub encoded: bool,
 }
 
-/// Sees to it that there is room for a bundle: how many bytes it has, and how many of them are still to come; 0 where
-/// nobody says.
-pub type Room<'a> = &'a dyn Fn(u64, u64) -> Result<(), Trouble>;
+/// A bundle that is about to arrive.
+#[derive(Debug)]
+pub struct Coming<'a> {
+    /// How many bytes it has.
+    pub whole: u64,
+    /// How many of them are still to come; 0 where nobody says.
+    pub more: u64,
+    /// Where it lies, as soon as there is anything.
+    pub path: PathBuf,
+    /// How far it has come there.
+    pub growth: &'a Arc<Growth>,
+}
+
+/// Sees to it that there is room for what comes.
+pub type Room<'a> = &'a dyn Fn(&Coming<'_>) -> Result<(), Trouble>;
 
 /// One bundle that is wanted.
 #[derive(Debug)]
@@ -261,6 +274,10 @@ impl Download {
         }
     }
 
+    fn coming(&self, whole: u64, more: u64) -> Coming<'_> {
+        Coming { whole, more, path: self.partial.path(), growth: self.partial.growth() }
+    }
+
     fn too_large(&self, length: u64) -> Trouble {
         let what = format!("the bundle has {length} bytes, over the limit of {} (limits.archive)", self.limit);
         Trouble::new(Cause::TooLarge, what)
@@ -273,7 +290,7 @@ impl Download {
         room: Room<'_>,
     ) -> Result<Fetched, Trouble> {
         if let Some(total) = self.partial.total()
-            && let Err(trouble) = room(total, total.saturating_sub(self.partial.len()))
+            && let Err(trouble) = room(&self.coming(total, total.saturating_sub(self.partial.len())))
         {
             if self.partial.resumable().is_none() {
                 self.partial.discard();
@@ -300,7 +317,7 @@ impl Download {
             self.partial.grow(chunk.len() as u64);
             if self.partial.total().is_none() && self.partial.len() - asked >= UNANNOUNCED {
                 asked = self.partial.len();
-                room(asked, 0)?;
+                room(&self.coming(asked, 0))?;
             }
             self.furthest = self.furthest.max(self.partial.len());
         }

@@ -3,8 +3,11 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::base::growth::Growth;
 
 use super::{Arrived, Known};
 
@@ -34,6 +37,8 @@ pub(super) struct Partial {
     note: Note,
     len: u64,
     resumed: bool,
+    /// Told how far it has come; given up with these bytes.
+    growth: Arc<Growth>,
 }
 
 impl Partial {
@@ -41,7 +46,8 @@ impl Partial {
     pub(super) fn open(dir: &Path, source: &str) -> Partial {
         // Made from the part, and made again from it.
         let _ = std::fs::remove_file(dir.join(INNER));
-        let mut partial = Partial { dir: dir.to_owned(), note: Note::default(), len: 0, resumed: false };
+        let growth = Arc::new(Growth::begun(0));
+        let mut partial = Partial { dir: dir.to_owned(), note: Note::default(), len: 0, resumed: false, growth };
         let note = std::fs::read(dir.join(NOTE)).ok().and_then(|text| serde_json::from_slice::<Note>(&text).ok());
         let len = std::fs::metadata(dir.join(PART)).map_or(0, |metadata| metadata.len());
         match note {
@@ -58,6 +64,7 @@ impl Partial {
             }
             _ => partial.discard(),
         }
+        partial.growth.reach(partial.len);
         partial
     }
 
@@ -112,6 +119,17 @@ impl Partial {
 
     pub(super) fn grow(&mut self, bytes: u64) {
         self.len += bytes;
+        self.growth.reach(self.len);
+    }
+
+    /// The received bytes.
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.join(PART)
+    }
+
+    /// How far these bytes have come.
+    pub(super) fn growth(&self) -> &Arc<Growth> {
+        &self.growth
     }
 
     /// Forgets all of it.
@@ -123,12 +141,15 @@ impl Partial {
         self.note = Note::default();
         self.len = 0;
         self.resumed = false;
+        self.growth.give_up();
+        self.growth = Arc::new(Growth::begun(0));
     }
 
     /// It is whole.
     pub(super) fn finish(&mut self) -> Arrived {
+        self.growth.end();
         let size = self.len;
         let known = self.note.validator.clone().map(|validator| Known { validator, size });
-        Arrived { path: self.dir.join(PART), known, resumed: self.resumed, encoded: self.note.encoded }
+        Arrived { path: self.path(), known, resumed: self.resumed, encoded: self.note.encoded }
     }
 }

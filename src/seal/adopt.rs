@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::base::growth::Growth;
 use crate::bundle::ReadError;
 use crate::bundle::zip::{Member, Method, Zip};
 use crate::bundle::zip_member::{MemberReader, Proof};
@@ -13,8 +14,7 @@ use crate::model::digest::{Digest, Hasher};
 use crate::site::index::{Coding, Entry};
 use crate::site::types::is_text;
 
-use super::copying::Copying;
-use super::{Effort, Gathered, Meter};
+use super::{Effort, Gathered, Meter, copying};
 
 /// Text below this size may lie uncompressed.
 const SMALL_TEXT: u64 = 1024;
@@ -62,18 +62,18 @@ pub(super) fn prove(
     let next = AtomicUsize::new(0);
     // The first fault by position, so that the verdict does not depend on which thread is faster.
     let fault: Mutex<Option<(usize, ReadError)>> = Mutex::new(None);
-    let copying = if received.is_some() { Copying::begun() } else { Copying::done() };
+    let growth = if received.is_some() { Growth::begun(0) } else { Growth::done() };
     let (proofs, archive, copied) = std::thread::scope(|scope| {
         let copy = received.map(|received| {
-            let copying = &copying;
+            let growth = &growth;
             scope.spawn(move || {
-                copying.copy(received.from, received.to, received.end)?;
+                copying::all(received.from, received.to, received.end, growth)?;
                 if effort.durable { received.to.sync_all() } else { Ok(()) }
             })
         });
-        let archive = scope.spawn(|| digest(zip.file(), &copying));
+        let archive = scope.spawn(|| digest(zip.file(), &growth));
         let workers: Vec<_> =
-            (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &copying, &next, &fault, meter))).collect();
+            (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &growth, &next, &fault, meter))).collect();
         let mut proofs: Vec<(usize, Proof)> = Vec::with_capacity(zip.members.len());
         for worker in workers {
             proofs.extend(join(worker));
@@ -130,7 +130,7 @@ fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
 
 fn work(
     zip: &Zip,
-    copying: &Copying,
+    growth: &Growth,
     next: &AtomicUsize,
     fault: &Mutex<Option<(usize, ReadError)>>,
     meter: &Meter,
@@ -142,7 +142,7 @@ fn work(
         let Some(member) = zip.members.get(at) else {
             return proofs;
         };
-        if !copying.wait_for(zip.room_of(at)) {
+        if growth.wait_for(zip.room_of(at)).is_none() {
             return proofs; // the copy failed, and that is the error
         }
         match reader.prove(zip, member, &mut |_| Ok(())) {
@@ -181,12 +181,12 @@ fn entry(member: &Member, proof: &Proof) -> Entry {
 }
 
 /// SHA-256 and length of a whole file.
-pub(super) fn digest(file: &File, copying: &Copying) -> io::Result<(Digest, u64)> {
+pub(super) fn digest(file: &File, growth: &Growth) -> io::Result<(Digest, u64)> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut at = 0;
     loop {
-        if !copying.wait_for(at + buffer.len() as u64) {
+        if growth.wait_for(at + buffer.len() as u64).is_none() {
             return Err(io::Error::other("it could not be copied"));
         }
         let n = file.read_at(&mut buffer, at)?;

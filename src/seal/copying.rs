@@ -3,57 +3,27 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::base::growth::Growth;
 
 /// Bytes copied between two announcements.
 const STEP: u64 = 4 * 1024 * 1024;
 
-/// How far a copy has come.
-#[derive(Debug)]
-pub(super) struct Copying {
-    /// Bytes from the start that are there; `None` after a failure.
-    grown: Mutex<Option<u64>>,
-    news: Condvar,
-}
-
-impl Copying {
-    /// Nothing is there yet.
-    pub(super) fn begun() -> Copying {
-        Copying { grown: Mutex::new(Some(0)), news: Condvar::new() }
-    }
-
-    /// Everything is there.
-    pub(super) fn done() -> Copying {
-        Copying { grown: Mutex::new(Some(u64::MAX)), news: Condvar::new() }
-    }
-
-    /// Waits until the first `to` bytes are there; `false` if they never will be.
-    pub(super) fn wait_for(&self, to: u64) -> bool {
-        let grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
-        let grown = self.news.wait_while(grown, |grown| grown.is_some_and(|there| there < to));
-        grown.unwrap_or_else(PoisonError::into_inner).is_some()
-    }
-
-    fn announce(&self, grown: Option<u64>) {
-        *self.grown.lock().unwrap_or_else(PoisonError::into_inner) = grown;
-        self.news.notify_all();
-    }
-
-    /// Copies the first `end` bytes and says so as it goes on.
-    pub(super) fn copy(&self, from: &File, to: &File, end: u64) -> io::Result<()> {
-        let mut at = 0;
-        while at < end {
-            let step = (at + STEP).min(end);
-            if let Err(error) = range(from, to, at, step) {
-                self.announce(None);
-                return Err(error);
-            }
-            at = step;
-            self.announce(Some(at));
+/// Copies the first `end` bytes and tells as it goes on.
+pub(super) fn all(from: &File, to: &File, end: u64, growth: &Growth) -> io::Result<()> {
+    let mut at = 0;
+    while at < end {
+        let step = (at + STEP).min(end);
+        if let Err(error) = range(from, to, at, step) {
+            growth.give_up();
+            return Err(error);
         }
-        self.announce(Some(u64::MAX));
-        Ok(())
+        at = step;
+        growth.reach(at);
     }
+    // What lies behind was there before.
+    growth.reach(u64::MAX);
+    Ok(())
 }
 
 /// Copies the bytes from `start` up to, not including, `end` to the same place: shared extents or in the kernel where

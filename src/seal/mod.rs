@@ -14,13 +14,16 @@ pub mod unpack;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::cores;
+use crate::base::growth::Growth;
 use crate::bundle::flavor::Flavor;
 use crate::bundle::folder::Folder;
 use crate::bundle::format::{self, Archive};
 use crate::bundle::policy::{Fault, Refusal, check_tree};
+use crate::bundle::tar::Tar;
 use crate::bundle::zip::Zip;
 use crate::bundle::zip_member::ZipStream;
 use crate::bundle::{Entries, Kind, ReadError};
@@ -30,8 +33,6 @@ use crate::model::site_path::SitePath;
 use crate::model::version::{Manifest, VersionId};
 use crate::site::image::ImageWriter;
 use crate::site::index::{self, Entry};
-
-use copying::Copying;
 
 /// An image is made once and mostly sent to browsers on the same site: little effort is enough.
 const FASTEST: u32 = 1;
@@ -244,9 +245,34 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
     }
     match open(path, &effort.limits).map_err(lift)? {
         Archive::Tar(kind, tar) => {
-            write_anew(*tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
+            let archive = |tar: Tar| Some(tar.into_source().receipt());
+            write_anew(*tar, kind, archive, path, space, effort, meter)
         }
         Archive::Zip(received) => seal_zip(&received, path, space, effort, meter),
+    }
+}
+
+/// The same for a bundle that is still arriving at `path`, if it is one that is read from its begin to its end. None for
+/// others: nothing can be said of them before they are whole.
+pub fn seal_arriving(
+    path: &Path,
+    growth: &Arc<Growth>,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Option<Sealing>, SealError> {
+    // The file is made with its first byte.
+    if growth.wait_for(1).is_none_or(|there| there == 0) {
+        return Ok(None);
+    }
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    match format::open_growing(file, path, &effort.limits, growth).map_err(lift)? {
+        Archive::Tar(kind, tar) => {
+            let archive = |tar: Tar| Some(tar.into_source().receipt());
+            write_anew(*tar, kind, archive, path, space, effort, meter).map(Some)
+        }
+        Archive::Zip(_) => Ok(None),
     }
 }
 
@@ -283,7 +309,7 @@ fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter:
         (proved.archive, zip)
     } else {
         copying::range(received, &image, 0, start).map_err(write)?;
-        (adopt::digest(&image, &Copying::done()).map_err(write)?, zip)
+        (adopt::digest(&image, &Growth::done()).map_err(write)?, zip)
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
@@ -311,7 +337,7 @@ fn take_zip(path: &Path, dir: &Path, space: &Space, effort: &Effort, meter: &Met
     }
     let archive = match archive {
         Some(archive) => archive,
-        None => adopt::digest(&image, &Copying::done()).map_err(write)?,
+        None => adopt::digest(&image, &Growth::done()).map_err(write)?,
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }

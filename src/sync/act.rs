@@ -3,7 +3,7 @@
 //! A sync runs on a thread of its own and waits there; sockets and timers belong to the runtime it is lent. Whoever has
 //! started it may call it off at any wait, and at each page that the gate reads.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::api::wire::{Job, Link};
 use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
 use crate::base::secret::{SafeUrl, Scrubber};
-use crate::fetch::{self, Arrived, Download, Fetched, Known, Progress};
+use crate::fetch::{self, Arrived, Coming, Download, Fetched, Known, Progress};
 use crate::model::digest::{Digest, Hasher};
 use crate::model::units::unix_seconds;
 use crate::model::version::{Label, VersionId};
@@ -32,6 +32,7 @@ use crate::store::record::{Probe, Record};
 use crate::store::space::Wanted;
 use crate::store::writer::Writer;
 
+use super::ahead::Ahead;
 use super::bring::{Arrival, Brought, bring};
 use super::decide::Asker;
 use super::known::known;
@@ -105,7 +106,8 @@ pub struct Means {
 /// One sync on the real world.
 pub fn sync(writer: &Writer, intent: &Intent, trigger: Trigger, means: &Means) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
-    let mut act = Act { writer, intent, means, http: None, api: None, download: None, began: Instant::now() };
+    let began = Instant::now();
+    let mut act = Act { writer, intent, means, http: None, api: None, download: None, ahead: None, began };
     run::sync(&mut act, &mut record, intent, trigger)
 }
 
@@ -116,6 +118,7 @@ struct Act<'a> {
     http: Option<reqwest::Client>,
     api: Option<Api>,
     download: Option<Download>,
+    ahead: Option<Ahead>,
     began: Instant,
 }
 
@@ -294,16 +297,20 @@ impl World for Act<'_> {
 
     fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched> {
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
-        let lacking = Cell::new(None);
-        let room = |whole, more| {
-            let made = room::make(self.writer, record, self.intent, Wanted { whole, more }, &self.means.who);
-            made.map_err(|error| {
+        let (lacking, ahead) = (Cell::new(None), Cell::new(self.ahead.take()));
+        let room = |coming: &Coming<'_>| {
+            let wanted = Wanted { whole: coming.whole, more: coming.more };
+            room::make(self.writer, record, self.intent, wanted, &self.means.who).map_err(|error| {
                 let trouble = Trouble::new(Cause::Disk, Chain(&error).to_string());
                 lacking.set(Some(error));
                 trouble
-            })
+            })?;
+            let begun = ahead.take().filter(|ahead| ahead.is_of(coming));
+            ahead.set(begun.or_else(|| Ahead::begin(self.writer, &self.intent.effort, coming)));
+            Ok(())
         };
         let result = self.means.wait_for(download.attempt(url, &room))?;
+        self.ahead = ahead.into_inner();
         match lacking.into_inner() {
             Some(error) => Err(error.into()),
             None => Ok(result),
@@ -326,6 +333,7 @@ impl World for Act<'_> {
     }
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
+        let arrival = &Arrival { ahead: RefCell::new(self.ahead.take()), ..*arrival };
         bring(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
     }
 

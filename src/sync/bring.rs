@@ -1,5 +1,6 @@
 //! From a bundle to a version in the store: prove, seal, commit, receipt, record, history.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
 use crate::store::{IMAGE, Receipt, StoreError};
 
+use super::ahead::Ahead;
 use super::workshop::{Proved, Workshop};
 use super::{Intent, SyncError, open, room};
 
@@ -34,6 +36,8 @@ pub struct Arrival<'a> {
     pub job: Option<&'a str>,
     /// What the server named it with, and its size as it was sent.
     pub sent: Option<&'a Known>,
+    /// What was done of it while it arrived.
+    pub ahead: RefCell<Option<Ahead>>,
 }
 
 /// A bundle that has become a version.

@@ -1,14 +1,15 @@
 //! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
 //!
 //! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`bring`] proves, seals and commits,
-//! and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`ahead`] seals what is still arriving.
+//! [`bring`] proves, seals and commits, and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
 //! [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready
 //! to be served. What wakes a sync:
 //! [`schedule`], [`watch`], [`inbox`].
 
 pub mod act;
 pub mod agenda;
+pub mod ahead;
 pub mod bring;
 pub mod decide;
 mod downloading;

@@ -1,5 +1,6 @@
 //! One sync, from looking to activating. It acts on the world through [`World`] alone.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -248,7 +249,8 @@ impl<W: World> Sync<'_, W> {
         let export = self.intent.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
         let title = export.as_deref().unwrap_or(source);
-        let arrival = Arrival { path, source, title, label, demanded: self.intent.sha256, job, sent };
+        let arrival =
+            Arrival { path, source, title, label, demanded: self.intent.sha256, job, sent, ahead: RefCell::default() };
         self.world.bring(self.record, &arrival, ours)
     }
 

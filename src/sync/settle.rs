@@ -1,6 +1,7 @@
 //! What is due is activated; what is not needed is pruned. And the ways into the store besides a sync: `import`, the
 //! record that was lost.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
@@ -179,7 +180,8 @@ pub fn import<W: Workshop>(
     let Handed { path, source, label, who, force } = handed;
     let mut record = read_record(shop)?;
     let intent = &in_force();
-    let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None };
+    let ahead = RefCell::default();
+    let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None, ahead };
     let brought = match bring(shop, &mut record, intent, &arrival, false, who, meter) {
         Ok(brought) => brought,
         Err(error) => {

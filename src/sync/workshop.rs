@@ -73,6 +73,24 @@ pub struct Made {
     leases: Vec<File>,
 }
 
+/// Proves and seals a bundle that is all there.
+fn seal_whole(
+    writer: &Writer,
+    arrival: &Arrival<'_>,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<(Stage, Sealing), SyncError> {
+    let stage = writer.stage()?;
+    let effort = Effort { durable: true, ..*effort };
+    let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
+    let sealing = sealing.map_err(|error| match error {
+        // People know the bundle by where it comes from, not by where it lies while it is judged.
+        SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
+        other => other,
+    })?;
+    Ok((stage, sealing))
+}
+
 impl Workshop for Writer {
     type Opened = Sealed;
     type Stage = Made;
@@ -82,14 +100,11 @@ impl Workshop for Writer {
     }
 
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Made), SyncError> {
-        let stage = self.stage()?;
-        let effort = Effort { durable: true, ..*effort };
-        let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
-        let sealing = sealing.map_err(|error| match error {
-            // People know the bundle by where it comes from, not by where it lies while it is judged.
-            SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
-            other => other,
-        })?;
+        let done = arrival.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
+        let (stage, sealing) = match done {
+            Some(done) => done,
+            None => seal_whole(self, arrival, effort, meter)?,
+        };
         let proven = &sealing.proven;
         let proved = Proved {
             id: proven.id,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::upstream::{DOMAIN, KEY, Upstream};
 use super::zip::{deflated, stored, zip};
-use super::{Daemon, Ended, docwharf, folder, http};
+use super::{Daemon, Ended, docwharf, folder, http, tar};
 
 /// A small bundle whose front page says `text`.
 pub fn bundle(text: &str) -> Vec<u8> {
@@ -22,8 +22,8 @@ pub fn bundle(text: &str) -> Vec<u8> {
     ])
 }
 
-/// A bundle of about so many bytes that does not compress.
-pub fn large_bundle(text: &str, bytes: usize) -> Vec<u8> {
+/// So many bytes that do not compress, or a few more.
+fn noise(bytes: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut noise = Vec::with_capacity(bytes + 8);
     while noise.len() < bytes {
@@ -32,9 +32,23 @@ pub fn large_bundle(text: &str, bytes: usize) -> Vec<u8> {
         state ^= state << 17;
         noise.extend_from_slice(&state.to_le_bytes());
     }
+    noise
+}
+
+/// A bundle of about so many bytes that does not compress.
+pub fn large_bundle(text: &str, bytes: usize) -> Vec<u8> {
     let page = deflated("index.html", &format!("<title>{text}</title>"));
-    let picture = super::zip::Member { name: b"noise.png".to_vec(), content: noise, deflate: false };
+    let picture = super::zip::Member { name: b"noise.png".to_vec(), content: noise(bytes), deflate: false };
     zip(&[page, picture])
+}
+
+/// The same as a tar, in many pictures.
+pub fn large_tar(text: &str, bytes: usize) -> Vec<u8> {
+    let page = tar::file("index.html", &format!("<title>{text}</title>"));
+    let all = noise(bytes);
+    let pictures = all.chunks(200_000).enumerate();
+    let pictures = pictures.map(|(n, noise)| tar::entry(&format!("noise-{n}.png"), b'0', noise));
+    tar::tar(&[page].into_iter().chain(pictures).collect::<Vec<_>>())
 }
 
 /// What a front page says.
