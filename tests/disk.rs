@@ -7,7 +7,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::json;
-use support::client::{Host, bundle, front, large_bundle, text};
+use support::client::{Host, bundle, front, large_bundle, large_tar, text};
 use support::disk::Disk;
 use support::tar::{file, gzip, tar, zstd};
 use support::upstream::{Call, Upstream, honest};
@@ -225,6 +225,32 @@ fn min_free_is_left_free_and_what_nothing_protects_goes_for_it() {
 }
 
 #[test]
+fn nothing_goes_for_what_is_sealed_ahead() {
+    const LEN: usize = 1 << 20;
+    let arrives = |text: &str| gzip(&large_tar(text, LEN));
+    // Room for the bundle and its image beside what must stay free, and less or more than that.
+    for (spare, attempts) in [(LEN * 5 / 2, 1), (LEN * 9 / 2, 1), (LEN * 9 / 2, 2)] {
+        let upstream = Upstream::new(arrives("one"));
+        let disk = Disk::new("size=32m");
+        let mut host = on(&disk, Host::new(&upstream)).set("sync.keep", "9");
+        for text in ["one", "two", "three"] {
+            upstream.publish(arrives(text));
+            host.sync();
+        }
+        let min_free = (disk.free() - spare as u64) >> 10;
+        host.change("store.minFree", text(&format!("{min_free}KiB")));
+        upstream.publish(arrives("four"));
+        if attempts > 1 {
+            upstream.on(Call::Download).times(attempts - 1).gives(honest().cut(LEN / 2));
+        }
+        assert_eq!(host.sync(), "activated", "{spare}");
+        assert_eq!(names(&disk.path("store/versions")).len(), 4, "{spare}");
+        let history = host.ok(&["history"]).stdout;
+        assert!(!history.contains("to make room"), "{spare}: {history}");
+    }
+}
+
+#[test]
 fn max_bytes_takes_the_oldest_and_none_that_must_stay() {
     let mut host = Host::bare().set("sync.keep", "9");
     let import = |host: &Host, name: &str, more: &[&str]| {
@@ -282,7 +308,7 @@ fn run_serves_beside_a_full_disk_and_recovers_by_itself() {
     let daemon = host.run();
     assert_eq!(front(&daemon), "old");
     let asked = upstream.count(Call::Download);
-    disk.leave(0);
+    disk.fill();
     upstream.publish(kinds()[2].1.clone());
     until("it has tried", || upstream.count(Call::Download) > asked + 1);
     assert_eq!(front(&daemon), "old");

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::client::{Host, at_once, finish, large_tar, text};
-use support::upstream::{Call, Coding, Upstream, honest, raw};
+use support::upstream::{Call, Coding, Upstream, expired, honest, raw};
 use support::{docwharf, tar};
 
 /// Above what a connection buffers, and what is worth sealing ahead.
@@ -156,6 +156,21 @@ fn only_the_demanded_archive_is_accepted_however_early_it_was_sealed() {
     host.change("staticExport.sha256", text(&right));
     assert_eq!(host.sync(), "activated");
     assert_brought(&host, &bytes);
+}
+
+#[test]
+fn what_was_begun_of_another_bundle_is_waited_for_by_nobody() {
+    // The link's bundle is never whole; the one of the API does not say how long it is.
+    let [begun, _, _] = containers("from the link");
+    let bucket = Upstream::new(begun);
+    bucket.on(Call::Download).times(1).gives(honest().cut(MOST_OF_IT));
+    bucket.on(Call::Download).gives(expired());
+    let small = tar::gzip(&tar::tar(&[tar::file("index.html", "<title>from the API</title>")]));
+    let upstream = Upstream::new(small.clone());
+    upstream.on(Call::Download).gives(honest().without("Content-Length"));
+    let host = Host::new(&upstream).set("staticExport.bundleUrl", text(&bucket.link()));
+    assert_eq!(host.sync(), "activated");
+    assert_brought(&host, &small);
 }
 
 #[test]

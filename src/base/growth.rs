@@ -56,6 +56,11 @@ impl Growth {
         self.say(|_| State::GivenUp);
     }
 
+    /// Whether all of it is there.
+    pub fn is_whole(&self) -> bool {
+        matches!(*self.state(), State::Whole(_))
+    }
+
     /// Waits until the first `to` bytes are there, or all that there will be: how many are. None if it was given up.
     pub fn wait_for(&self, to: u64) -> Option<u64> {
         let is_early = |state: &mut State| matches!(state, State::Growing(there) if *there < to);
@@ -85,7 +90,7 @@ mod tests {
             assert_eq!(waiting.join().unwrap(), Some(7), "that was all");
         });
         growth.reach(200);
-        assert_eq!(growth.wait_for(100), Some(7), "an end is an end");
+        assert_eq!((growth.wait_for(100), growth.is_whole()), (Some(7), true), "an end is an end");
         let growth = Growth::begun(0);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| growth.wait_for(1));
@@ -94,7 +99,7 @@ mod tests {
         });
         growth.reach(1);
         growth.end();
-        assert_eq!(growth.wait_for(1), None);
+        assert_eq!((growth.wait_for(1), growth.is_whole()), (None, false));
         assert_eq!(Growth::done().wait_for(u64::MAX), Some(u64::MAX));
     }
 }

@@ -89,7 +89,7 @@ pub struct Arrived {
 /// A bundle that is about to arrive.
 #[derive(Debug)]
 pub struct Coming<'a> {
-    /// How many bytes it has.
+    /// How many bytes it has; how many have come, where nobody says.
     pub whole: u64,
     /// How many of them are still to come; 0 where nobody says.
     pub more: u64,

@@ -41,6 +41,13 @@ pub(super) struct Partial {
     growth: Arc<Growth>,
 }
 
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Nobody brings any more of it.
+        self.growth.give_up();
+    }
+}
+
 impl Partial {
     /// Takes up what an earlier process has left for the same source, or begins with nothing.
     pub(super) fn open(dir: &Path, source: &str) -> Partial {

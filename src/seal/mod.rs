@@ -244,10 +244,7 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
         return Ok(sealing);
     }
     match open(path, &effort.limits).map_err(lift)? {
-        Archive::Tar(kind, tar) => {
-            let archive = |tar: Tar| Some(tar.into_source().receipt());
-            write_anew(*tar, kind, archive, path, space, effort, meter)
-        }
+        Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter),
         Archive::Zip(received) => seal_zip(&received, path, space, effort, meter),
     }
 }
@@ -268,12 +265,20 @@ pub fn seal_arriving(
     let lift = |error: ReadError| SealError::from_read(error, path, space.path());
     let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     match format::open_growing(file, path, &effort.limits, growth).map_err(lift)? {
-        Archive::Tar(kind, tar) => {
-            let archive = |tar: Tar| Some(tar.into_source().receipt());
-            write_anew(*tar, kind, archive, path, space, effort, meter).map(Some)
-        }
+        Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter).map(Some),
         Archive::Zip(_) => Ok(None),
     }
+}
+
+fn seal_tar(
+    tar: Tar,
+    kind: Kind,
+    path: &Path,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Sealing, SealError> {
+    write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
 }
 
 /// Copies, then adopts or writes anew.

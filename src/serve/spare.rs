@@ -2,12 +2,10 @@
 //! that have been read or sent, and dates as they are written.
 
 use std::cell::RefCell;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::model::units::unix_seconds;
 
 /// Maps kept. A connection has one request at a time in HTTP/1; those of HTTP/2 come in bursts.
 const MAPS: usize = 32;
@@ -62,7 +60,7 @@ pub(super) fn written(second: u64) -> String {
 
 /// Whether a time, in seconds since 1970, lies in the past.
 pub(super) fn is_over(modified: i64) -> bool {
-    modified <= unix_seconds(SystemTime::now())
+    modified <= i64::try_from(second()).unwrap_or(i64::MAX)
 }
 
 /// A time, in seconds since 1970, as Last-Modified says it. Files may come from the future; what is said of them may not
@@ -70,17 +68,18 @@ pub(super) fn is_over(modified: i64) -> bool {
 pub(super) fn date(modified: i64) -> Option<HeaderValue> {
     let seconds = u64::try_from(modified).ok()?;
     let place = (seconds ^ (seconds >> 6) ^ (seconds >> 12)) as usize % DATES;
-    WRITTEN.with_borrow_mut(|written| {
-        if let Some(Some((known, value))) = written.get(place)
+    WRITTEN.with_borrow_mut(|dates| {
+        if let Some(Some((known, value))) = dates.get(place)
             && *known == modified
         {
             return Some(value.clone());
         }
-        let (time, now) = (UNIX_EPOCH + Duration::from_secs(seconds), SystemTime::now());
-        let value = HeaderValue::try_from(httpdate::fmt_http_date(time.min(now))).ok()?;
-        if time <= now {
-            written.resize(DATES, None);
-            written[place] = Some((modified, value.clone()));
+        // Never behind the `Date` beside it.
+        let now = second();
+        let value = HeaderValue::try_from(written(seconds.min(now))).ok()?;
+        if seconds <= now {
+            dates.resize(DATES, None);
+            dates[place] = Some((modified, value.clone()));
         }
         Some(value)
     })

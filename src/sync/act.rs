@@ -285,6 +285,8 @@ impl World for Act<'_> {
         let progress = Arc::clone(&self.means.doing.fetching);
         let limit = self.intent.effort.limits.archive;
         let network = self.intent.network.clone();
+        // It reads what the next line may take away.
+        self.ahead = None;
         self.download = Some(Download::new(self.http()?, network, progress, &dir, source, limit, known));
         Ok(())
     }
@@ -292,6 +294,7 @@ impl World for Act<'_> {
     fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError> {
         let here = self.download.as_ref().map_or(0, Download::received);
         let wanted = Wanted { whole: size, more: size.saturating_sub(here) };
+        self.ahead = self.ahead.take().and_then(|ahead| ahead.gives_way(self.writer, self.intent, wanted.more));
         Ok(room::make(self.writer, record, self.intent, wanted, &self.means.who)?)
     }
 
@@ -299,18 +302,18 @@ impl World for Act<'_> {
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
         let (lacking, ahead) = (Cell::new(None), Cell::new(self.ahead.take()));
         let room = |coming: &Coming<'_>| {
+            ahead.set(ahead.take().and_then(|ahead| ahead.goes_on(self.writer, self.intent, coming)));
             let wanted = Wanted { whole: coming.whole, more: coming.more };
             room::make(self.writer, record, self.intent, wanted, &self.means.who).map_err(|error| {
                 let trouble = Trouble::new(Cause::Disk, Chain(&error).to_string());
                 lacking.set(Some(error));
                 trouble
             })?;
-            let begun = ahead.take().filter(|ahead| ahead.is_of(coming));
-            ahead.set(begun.or_else(|| Ahead::begin(self.writer, &self.intent.effort, coming)));
+            ahead.set(ahead.take().or_else(|| Ahead::begin(self.writer, self.intent, coming)));
             Ok(())
         };
         let result = self.means.wait_for(download.attempt(url, &room))?;
-        self.ahead = ahead.into_inner();
+        self.ahead = ahead.into_inner().filter(|_| !matches!(result, Ok(Fetched::Unchanged(_))));
         match lacking.into_inner() {
             Some(error) => Err(error.into()),
             None => Ok(result),
@@ -322,6 +325,7 @@ impl World for Act<'_> {
     }
 
     fn discard(&mut self) {
+        self.ahead = None;
         if let Some(download) = &mut self.download {
             download.restart();
         }
@@ -333,7 +337,8 @@ impl World for Act<'_> {
     }
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
-        let arrival = &Arrival { ahead: RefCell::new(self.ahead.take()), ..*arrival };
+        let done = self.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
+        let arrival = &Arrival { ahead: RefCell::new(done), ..*arrival };
         bring(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
     }
 

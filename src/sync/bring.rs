@@ -15,7 +15,7 @@ use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
 use crate::store::{IMAGE, Receipt, StoreError};
 
-use super::ahead::Ahead;
+use super::ahead::Done;
 use super::workshop::{Proved, Workshop};
 use super::{Intent, SyncError, open, room};
 
@@ -36,8 +36,8 @@ pub struct Arrival<'a> {
     pub job: Option<&'a str>,
     /// What the server named it with, and its size as it was sent.
     pub sent: Option<&'a Known>,
-    /// What was done of it while it arrived.
-    pub ahead: RefCell<Option<Ahead>>,
+    /// What was sealed of it while it arrived, if that was all of it.
+    pub ahead: RefCell<Option<Done>>,
 }
 
 /// A bundle that has become a version.
@@ -68,7 +68,12 @@ pub fn bring<W: Workshop>(
     who: &str,
     meter: &Meter,
 ) -> Result<Brought, SyncError> {
-    room::make(shop, record, intent, shop.wanted(arrival.path, ours), who)?;
+    let mut wanted = shop.wanted(arrival.path, ours);
+    if arrival.ahead.borrow().is_some() {
+        // It is there.
+        wanted.more = 0;
+    }
+    room::make(shop, record, intent, wanted, who)?;
     let effort = Effort { take: ours, ..intent.effort };
     let (proved, mut stage) = shop.seal(arrival, &effort, meter)?;
     if let (Some(demanded), Some((found, _))) = (arrival.demanded, proved.archive)

@@ -18,6 +18,7 @@ use crate::store::space::Wanted;
 use crate::store::writer::{Committed, Stage, Writer};
 use crate::store::{IMAGE, StoreError};
 
+use super::ahead::Done;
 use super::bring::{Arrival, date_files, is_whole};
 use super::{Intent, SyncError, open, room};
 
@@ -74,12 +75,7 @@ pub struct Made {
 }
 
 /// Proves and seals a bundle that is all there.
-fn seal_whole(
-    writer: &Writer,
-    arrival: &Arrival<'_>,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<(Stage, Sealing), SyncError> {
+fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<Done, SyncError> {
     let stage = writer.stage()?;
     let effort = Effort { durable: true, ..*effort };
     let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
@@ -88,7 +84,7 @@ fn seal_whole(
         SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
         other => other,
     })?;
-    Ok((stage, sealing))
+    Ok(Done { stage, sealing })
 }
 
 impl Workshop for Writer {
@@ -100,8 +96,7 @@ impl Workshop for Writer {
     }
 
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Made), SyncError> {
-        let done = arrival.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
-        let (stage, sealing) = match done {
+        let Done { stage, sealing } = match arrival.ahead.take() {
             Some(done) => done,
             None => seal_whole(self, arrival, effort, meter)?,
         };

@@ -70,6 +70,19 @@ impl Disk {
         assert_eq!(self.free(), bytes);
     }
 
+    /// Fills it to its last byte beside somebody who writes, too.
+    pub fn fill(&self) {
+        self.empty();
+        let mut file = File::create(self.path("filler")).expect("there is room for a name");
+        let zeros = vec![0; 1 << 16];
+        let full = loop {
+            if let Err(error) = file.write_all(&zeros) {
+                break error;
+            }
+        };
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    }
+
     /// Makes files until so many more can be made.
     pub fn leave_inodes(&self, inodes: u64) {
         self.empty();

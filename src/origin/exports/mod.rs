@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rusqlite::Transaction;
+
 use crate::base::chain::Chain;
 use crate::base::durable;
 use crate::model::digest::{Digest, hex};
@@ -91,6 +93,14 @@ pub(super) struct Keep {
     pub(super) bytes: Option<u64>,
     /// For how long after its end, and after the end of its last link, a job stays whatever else there is.
     pub(super) young: Duration,
+}
+
+impl Keep {
+    /// Forgets jobs that are beyond it at this time, in milliseconds since 1970; the files that may go.
+    fn forget(self, transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<String>> {
+        let young = now.saturating_sub(i64::try_from(self.young.as_millis()).unwrap_or(i64::MAX));
+        rows::forget(transaction, self.jobs, self.bytes, young, now)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -334,46 +344,55 @@ impl Exports {
             (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
         });
         // Until it is written down: a disk that is full now will not be so for ever, and somebody waits for the end.
-        while let Err(error) = self.write_end(id, made.clone(), reached) {
-            tracing::error!("cannot write down how job {id} ended: {}", Chain(&error));
+        let gone = loop {
+            match self.write_end(id, made.clone(), reached) {
+                Ok(gone) => break gone,
+                Err(error) => tracing::error!("cannot write down how job {id} ended: {}", Chain(&error)),
+            }
             let queue = self.queue();
             let wait = |queue: &mut Queue| !queue.is_closed;
             let waited = self.wake.wait_timeout_while(queue, AGAIN, wait).unwrap_or_else(PoisonError::into_inner);
             if waited.0.is_closed {
-                break;
+                break Vec::new();
             }
-        }
+        };
         self.live().remove(id);
-        self.forget();
+        self.remove(gone);
     }
 
+    /// In one commit with what is forgotten for it, so that whoever sees that this job has ended sees that, too. The files that
+    /// may go.
     fn write_end(
         &self,
         id: &str,
         made: Result<(rows::Made, u64), String>,
         reached: (u64, u64),
-    ) -> Result<(), DatabaseError> {
-        let (now, job) = (millis(SystemTime::now()), id.to_owned());
-        self.db.write(move |transaction| match made {
-            Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now),
-            Err(why) => rows::fail(transaction, &job, &why, reached, now),
+    ) -> Result<Vec<String>, DatabaseError> {
+        let (keep, now, job) = (self.keep, millis(SystemTime::now()), id.to_owned());
+        self.db.write(move |transaction| {
+            match made {
+                Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now)?,
+                Err(why) => rows::fail(transaction, &job, &why, reached, now)?,
+            }
+            keep.forget(transaction, now)
         })
     }
 
     /// Forgets what is beyond what is kept.
     pub(super) fn forget(&self) {
         let (keep, now) = (self.keep, millis(SystemTime::now()));
-        let young = now.saturating_sub(i64::try_from(keep.young.as_millis()).unwrap_or(i64::MAX));
-        match self.db.write(move |transaction| rows::forget(transaction, keep.jobs, keep.bytes, young, now)) {
-            // A download that has begun still ends well: it holds the open file.
-            Ok(names) => {
-                for name in names {
-                    if let Err(error) = std::fs::remove_file(self.bundles.join(&name)) {
-                        tracing::warn!("cannot remove the bundle {name}: {error}");
-                    }
-                }
-            }
+        match self.db.write(move |transaction| keep.forget(transaction, now)) {
+            Ok(gone) => self.remove(gone),
             Err(error) => tracing::error!("cannot forget old jobs: {}", Chain(&error)),
+        }
+    }
+
+    /// Removes bundles of jobs that are forgotten. A download that has begun still ends well: it holds the open file.
+    fn remove(&self, names: Vec<String>) {
+        for name in names {
+            if let Err(error) = std::fs::remove_file(self.bundles.join(&name)) {
+                tracing::warn!("cannot remove the bundle {name}: {error}");
+            }
         }
     }
 
