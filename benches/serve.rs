@@ -83,7 +83,7 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
     results["machine"] = machine::describe(pinned);
     results["date"] = json!(machine::today());
     merge(&mut results, "versions", Value::Object(versions));
-    // First: a port at which many connections were closed a moment ago takes the kernel long to bind once more.
+    // First: at a port where many connections were closed a moment ago all of them start later (BENCHMARKS.md).
     if options.parts.contains(&"start") {
         results["start"] = start::start(options, site, &field)?;
         save(&path, &results)?;
