@@ -1,6 +1,8 @@
 //! `origin.toml`: what an origin serves, and to whom. Mistakes of form are told one at a time, with their line; those of
 //! meaning all at once.
 
+mod limits;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,13 +17,14 @@ use crate::model::limits::Limits;
 use crate::model::units::{parse_duration, parse_size};
 use crate::origin::source::{Crawl, Git, Source, git};
 use crate::origin::{
-    Domain, LONGEST_LINK, Organization, PreviewSettings, Project, PublicUrl, SHORTEST_LINK, Settings, State,
+    Domain, LONGEST_LINK, Organization, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK, Settings, State,
 };
 use crate::seal::Effort;
 use crate::serve::pair::Files;
 
 use super::values::parse_listen;
 use super::{Place, Problem};
+use limits::Alias;
 
 /// No such file is larger, in bytes.
 const LARGEST: u64 = 4 << 20;
@@ -58,6 +61,8 @@ struct Written {
     previews: Previews,
     #[serde(default)]
     analytics: Analytics,
+    #[serde(default)]
+    limits: limits::Limits,
     #[serde(default)]
     organization: Vec<WrittenOrganization>,
 }
@@ -213,8 +218,8 @@ impl Checker<'_> {
     fn config(&mut self, written: Written, limits: Limits) -> OriginConfig {
         let listen = self.addresses("server.listen", &written.server.listen);
         let admin = self.addresses("admin.listen", &written.admin.listen);
-        let tls = written.tls.map(|tls| {
-            let files = Files { certificate: self.base.join(tls.cert_file), key: self.base.join(tls.key_file) };
+        let tls = written.tls.as_ref().map(|tls| {
+            let files = Files { certificate: self.base.join(&tls.cert_file), key: self.base.join(&tls.key_file) };
             (self.addresses("tls.listen", &tls.listen), files)
         });
         if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && self.problems.is_empty() {
@@ -224,12 +229,12 @@ impl Checker<'_> {
         let mut settings = Settings::new(Effort::new(limits));
         if let Some(store) = &written.store {
             settings.state = State::Folder(self.base.join(&store.path));
-            settings.max_bytes = self.read("store.maxBytes", store.max_bytes.as_ref(), parse_size);
         } else {
             let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
             self.problems.push(Problem { place: Place::Missing, what });
         }
-        settings.workers = self.positive("exports.workers", written.exports.workers.as_ref(), settings.workers);
+        let aliases = self.aliases(&written);
+        settings.limits = self.limits(&written.limits, &aliases);
         settings.keep = self.positive("exports.keep", written.exports.keep.as_ref(), settings.keep);
         let life = |text: &str| {
             let life = parse_duration(text)?;
@@ -247,11 +252,30 @@ impl Checker<'_> {
         OriginConfig { settings, listen, tls, admin }
     }
 
+    /// Keys that were there before `[limits.total]`.
+    fn aliases(&mut self, written: &Written) -> Vec<Alias> {
+        let numbers = [
+            ("exports.workers", Resource::Workers, &written.exports.workers),
+            ("previews.workers", Resource::PreviewBuilds, &written.previews.workers),
+        ];
+        let mut aliases = Vec::new();
+        for (key, resource, written) in numbers {
+            let Some(at) = written else { continue };
+            let value = self.positive(key, Some(at), 1) as u64;
+            aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
+        }
+        let most = written.store.as_ref().and_then(|store| store.max_bytes.as_ref());
+        let (key, resource) = ("store.maxBytes", Resource::BundleBytes);
+        if let Some((at, value)) = most.zip(self.read(key, most, parse_size)) {
+            aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
+        }
+        aliases
+    }
+
     fn previews(&mut self, written: &Previews) -> PreviewSettings {
         let mut settings = PreviewSettings::default();
         let domain = |text: &str| Domain::parse(text).map_err(str::to_owned);
         settings.host = self.read("previews.host", written.host.as_ref(), domain);
-        settings.workers = self.positive("previews.workers", written.workers.as_ref(), settings.workers);
         let every = |text: &str| {
             let every = parse_duration(text)?;
             if every >= Duration::from_secs(1) { Ok(every) } else { Err("at least 1s is needed".to_owned()) }

@@ -19,6 +19,7 @@ mod domain;
 mod exports;
 mod key;
 pub mod keys;
+pub mod limits;
 mod links;
 mod management;
 mod openapi;
@@ -28,6 +29,7 @@ mod production;
 mod requests;
 mod routes;
 mod settings;
+pub mod shares;
 mod sitemap;
 pub mod source;
 mod survey;
@@ -62,11 +64,13 @@ use exports::{Exports, Keep};
 use key::KeyFile;
 use links::Signer;
 use previews::{PreviewError, Previews};
+use shares::Shares;
 use source::Source;
 
 pub use body::Body;
 pub use domain::{Domain, PublicUrl};
 pub use key::KeyError;
+pub use limits::{OriginLimits, Resource, ResourceLimits, Unit};
 pub use ops::Ops;
 pub use settings::{LONGEST_LINK, Organization, PreviewSettings, Project, SHORTEST_LINK, Settings, State};
 
@@ -185,6 +189,7 @@ impl Origin {
         };
         let lock = lock(&folder)?;
         let db = Arc::new(Database::open(&folder.join(DATABASE))?);
+        let shares = Shares::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
         let (mut projects, mut owners) = (BTreeMap::new(), BTreeMap::new());
         for organization in organizations {
@@ -200,9 +205,9 @@ impl Origin {
         let heads = heads.collect();
         // Whoever keeps nothing keeps no promise to those who come late, either.
         let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
-        let keep = Keep { jobs: settings.keep, bytes: settings.max_bytes, young };
-        let exports = Arc::new(Exports::open(Arc::clone(&db), by_domain, effort, keep, &folder)?);
-        for n in 0..settings.workers.max(1) {
+        let keep = Keep { jobs: settings.keep, bytes: Some(settings.limits.total[Resource::BundleBytes]), young };
+        let exports = Arc::new(Exports::open(Arc::clone(&db), Arc::clone(&shares), by_domain, effort, keep, &folder)?);
+        for n in 0..settings.limits.total.count(Resource::Workers) {
             let exports = Arc::clone(&exports);
             std::thread::Builder::new()
                 .name(format!("packing-{n}"))
@@ -344,7 +349,7 @@ fn open_previews(
         folder: folder.join("previews"),
         projects: of_git.collect(),
         effort,
-        workers: settings.workers,
+        workers: exports.shares().limits.total.count(Resource::PreviewBuilds),
         every: settings.every,
         place,
         production: production::production(Arc::clone(exports), folder.to_owned(), effort),

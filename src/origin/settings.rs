@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::seal::Effort;
 
+use super::limits::OriginLimits;
 use super::source::Source;
 use super::{Domain, PublicUrl};
 
@@ -51,15 +52,13 @@ pub enum State {
 pub struct PreviewSettings {
     /// `<branch-slug>.<this>` is the host of a preview; without it previews lie below `/preview/` of this server.
     pub host: Option<Domain>,
-    /// How many are built at a time.
-    pub workers: usize,
     /// How often repositories are asked whether branches are gone.
     pub every: Duration,
 }
 
 impl Default for PreviewSettings {
     fn default() -> Self {
-        PreviewSettings { host: None, workers: 1, every: Duration::from_mins(1) }
+        PreviewSettings { host: None, every: Duration::from_mins(1) }
     }
 }
 
@@ -78,13 +77,11 @@ pub struct Settings {
     pub public_url: Option<PublicUrl>,
     /// What packing and proving may cost.
     pub effort: Effort,
-    /// Jobs done at a time.
-    pub workers: usize,
+    /// What organizations may take of what they share.
+    pub limits: OriginLimits,
     /// Bundles kept for each project, the newest, and as many failures; those that have ended, or have a link that works, a
     /// link's life ago at most stay all the same.
     pub keep: usize,
-    /// Bytes that all bundles together may take; the oldest go first, but each project keeps its newest.
-    pub max_bytes: Option<u64>,
     /// Previews.
     pub previews: PreviewSettings,
     /// How long events of searches are kept.
@@ -101,9 +98,8 @@ impl Settings {
             link_lifetime: Duration::from_mins(15),
             public_url: None,
             effort,
-            workers: 1,
+            limits: OriginLimits::default(),
             keep: 5,
-            max_bytes: None,
             previews: PreviewSettings::default(),
             searches: Duration::from_hours(24 * 400),
         }

@@ -28,6 +28,7 @@ use crate::seal::Effort;
 
 use super::db::{Database, DatabaseError};
 use super::settings::Project;
+use super::shares::Shares;
 use super::source::Watch;
 use super::types::Job as Shown;
 use super::{Domain, OriginError, millis, random};
@@ -114,6 +115,7 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct Exports {
     db: Arc<Database>,
+    shares: Arc<Shares>,
     projects: BTreeMap<Domain, Project>,
     effort: Effort,
     keep: Keep,
@@ -140,6 +142,7 @@ impl Exports {
     /// What is in the database goes on in `state`, a folder of ours.
     pub(super) fn open(
         db: Arc<Database>,
+        shares: Arc<Shares>,
         projects: BTreeMap<Domain, Project>,
         effort: Effort,
         keep: Keep,
@@ -169,6 +172,7 @@ impl Exports {
         let queue = Mutex::new(Queue { is_fresh: true, is_closed: false });
         Ok(Exports {
             db,
+            shares,
             projects,
             effort,
             keep,
@@ -179,6 +183,11 @@ impl Exports {
             live: Mutex::default(),
             is_stopping: AtomicBool::new(false),
         })
+    }
+
+    /// What organizations hold of what they share.
+    pub(super) fn shares(&self) -> &Arc<Shares> {
+        &self.shares
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {

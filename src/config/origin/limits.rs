@@ -1,0 +1,88 @@
+//! `[limits.organization]` and `[limits.total]`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::Checker;
+use crate::model::units::{parse_duration, parse_size};
+use crate::origin::{OriginLimits, Resource, Unit};
+
+/// The values of a table by their keys.
+type Table = BTreeMap<String, Spanned<Value>>;
+
+/// Both tables as they are written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(super) struct Limits {
+    organization: Table,
+    total: Table,
+}
+
+/// A key elsewhere that says what one of `[limits.total]` says.
+#[derive(Debug)]
+pub(super) struct Alias {
+    pub(super) key: &'static str,
+    pub(super) resource: Resource,
+    pub(super) value: Spanned<u64>,
+}
+
+impl Checker<'_> {
+    /// The limits as they are written, with what other keys say of them.
+    pub(super) fn limits(&mut self, written: &Limits, aliases: &[Alias]) -> OriginLimits {
+        let organization = self.table("limits.organization", &written.organization);
+        let mut total = self.table("limits.total", &written.total);
+        for Alias { key, resource, value: at } in aliases {
+            let value = *at.get_ref();
+            if *total.entry(*resource).or_insert(value) != value {
+                let what = format!("{key}: limits.total.{} says another number; leave one of them out", resource.key());
+                self.problem(at, what);
+            }
+        }
+        let limits =
+            OriginLimits::of(|resource| organization.get(&resource).copied(), |resource| total.get(&resource).copied());
+        let wrong = match limits {
+            Ok(limits) => return limits,
+            Err(wrong) => wrong,
+        };
+        for resource in wrong {
+            let key = resource.key();
+            let Some(at) = written.organization.get(key) else { continue };
+            let what = format!("limits.organization.{key}: it is more than all together may have (limits.total.{key})");
+            self.problem(at, what);
+        }
+        OriginLimits::default()
+    }
+
+    fn table(&mut self, name: &str, table: &Table) -> BTreeMap<Resource, u64> {
+        let mut values = BTreeMap::new();
+        for (key, written) in table {
+            let Some(resource) = Resource::ALL.into_iter().find(|resource| resource.key() == key) else {
+                let keys: Vec<_> = Resource::ALL.into_iter().map(Resource::key).collect();
+                self.problem(written, format!("{name}.{key}: there is no such limit; there are {}", keys.join(", ")));
+                continue;
+            };
+            match value(written.get_ref(), resource.unit()) {
+                Ok(value) => drop(values.insert(resource, value)),
+                Err(why) => self.problem(written, format!("{name}.{key}: {why}")),
+            }
+        }
+        values
+    }
+}
+
+fn value(written: &Value, unit: Unit) -> Result<u64, String> {
+    let value = match (unit, written) {
+        (Unit::Count, Value::Integer(number)) => u64::try_from(*number).unwrap_or(0),
+        (Unit::Bytes, Value::String(text)) => parse_size(text)?,
+        (Unit::Time, Value::String(text)) => {
+            u64::try_from(parse_duration(text)?.as_millis()).map_err(|_| format!("{text:?} is too long"))?
+        }
+        (Unit::Count, _) => return Err("write a number, like 1000".to_owned()),
+        (Unit::Bytes, _) => return Err("write a size, like \"4GiB\"".to_owned()),
+        (Unit::Time, _) => return Err("write a time, like \"1h\"".to_owned()),
+    };
+    // SQLite counts with 63 bits.
+    if (1..=i64::MAX.cast_unsigned()).contains(&value) { Ok(value) } else { Err("at least 1 is needed".to_owned()) }
+}

@@ -1,0 +1,291 @@
+//! What each organization holds at the moment of what all of them share, and all together. In memory; pure.
+//!
+//! A [`Share`] is given back when it is dropped, so that no way out of a request or a job keeps one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::limits::{OriginLimits, Resource};
+
+/// Why an organization does not get more at the moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoShare {
+    /// It would hold more than an organization may.
+    #[error("the organization has as much of it as it may have")]
+    Organization,
+    /// All together would hold more than there is, or this one would take the last place that is free.
+    #[error("all organizations together have as much of it as there is")]
+    Total,
+}
+
+/// One resource that organizations share.
+#[derive(Debug)]
+pub struct SharedPool {
+    organization: u64,
+    total: u64,
+    /// What stays free for organizations that hold nothing.
+    reserve: u64,
+    held: Mutex<Held>,
+    /// Told of whatever is given back.
+    given_back: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    all: u64,
+    /// Nobody is here who holds nothing.
+    each: HashMap<Arc<str>, u64>,
+    /// How often somebody did not get a share.
+    refused: u64,
+}
+
+impl SharedPool {
+    /// A pool of `total`, of which each organization may hold `organization`, and of which those that hold something
+    /// leave `reserve` to those that hold nothing.
+    pub fn new(organization: u64, total: u64, reserve: u64) -> Arc<SharedPool> {
+        Arc::new(SharedPool { organization, total, reserve, held: Mutex::default(), given_back: Condvar::new() })
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Nothing in here panics half-way through a change.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes `amount` for an organization.
+    pub fn take(self: &Arc<Self>, organization: &str, amount: u64) -> Result<Share, NoShare> {
+        let mut held = self.held();
+        self.taken(&mut held, organization, amount).inspect_err(|_| held.refused += 1)
+    }
+
+    /// The same, but waits until `patience` is over for others to give something back.
+    pub fn take_within(
+        self: &Arc<Self>,
+        organization: &str,
+        amount: u64,
+        patience: Duration,
+    ) -> Result<Share, NoShare> {
+        let deadline = Instant::now() + patience;
+        let mut held = self.held();
+        loop {
+            let refused = match self.taken(&mut held, organization, amount) {
+                Ok(share) => return Ok(share),
+                Err(refused) => refused,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                held.refused += 1;
+                return Err(refused);
+            }
+            held = self.given_back.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Takes as much as there is, up to `most`, if that is anything at all.
+    pub fn take_up_to(self: &Arc<Self>, organization: &str, most: u64) -> Result<Share, NoShare> {
+        let mut held = self.held();
+        let amount = most.min(self.free(&held, organization).1);
+        if amount == 0 {
+            held.refused += 1;
+            return Err(self.free(&held, organization).0);
+        }
+        self.taken(&mut held, organization, amount)
+    }
+
+    /// What an organization can take, and why it cannot take more.
+    fn free(&self, held: &Held, organization: &str) -> (NoShare, u64) {
+        let own = held.each.get(organization).copied().unwrap_or(0);
+        let reserve = if own > 0 { self.reserve } else { 0 };
+        let of_all = self.total.saturating_sub(held.all).saturating_sub(reserve);
+        let of_own = self.organization.saturating_sub(own);
+        if of_own <= of_all { (NoShare::Organization, of_own) } else { (NoShare::Total, of_all) }
+    }
+
+    fn taken(self: &Arc<Self>, held: &mut Held, organization: &str, amount: u64) -> Result<Share, NoShare> {
+        let (why, free) = self.free(held, organization);
+        if amount > free {
+            return Err(why);
+        }
+        let organization =
+            held.each.get_key_value(organization).map_or_else(|| Arc::from(organization), |(name, _)| Arc::clone(name));
+        if amount > 0 {
+            held.all += amount;
+            *held.each.entry(Arc::clone(&organization)).or_default() += amount;
+        }
+        Ok(Share { pool: Arc::clone(self), organization, amount })
+    }
+
+    fn give_back(&self, organization: &Arc<str>, amount: u64) {
+        if amount == 0 {
+            return;
+        }
+        let mut held = self.held();
+        held.all = held.all.saturating_sub(amount);
+        if let Some(own) = held.each.get_mut(organization) {
+            *own = own.saturating_sub(amount);
+            if *own == 0 {
+                held.each.remove(organization);
+            }
+        }
+        drop(held);
+        self.given_back.notify_all();
+    }
+
+    /// What all hold at the moment.
+    pub fn in_use(&self) -> u64 {
+        self.held().all
+    }
+
+    /// How often somebody did not get a share.
+    pub fn refused(&self) -> u64 {
+        self.held().refused
+    }
+}
+
+/// A part of a pool that an organization holds until this is dropped.
+#[derive(Debug)]
+#[must_use = "it is given back when it is dropped"]
+pub struct Share {
+    pool: Arc<SharedPool>,
+    organization: Arc<str>,
+    amount: u64,
+}
+
+impl Share {
+    /// How much it is.
+    pub fn amount(&self) -> u64 {
+        self.amount
+    }
+
+    /// Takes more of the same.
+    pub fn grow(&mut self, more: u64) -> Result<(), NoShare> {
+        let mut more = self.pool.take(&self.organization, more)?;
+        self.amount += std::mem::take(&mut more.amount);
+        Ok(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.give_back(&self.organization, self.amount);
+    }
+}
+
+/// A pool for each resource. Those that are counted elsewhere (what the database has, what an hour has seen) stay unused
+/// but for their bounds.
+#[derive(Debug)]
+pub struct Shares {
+    /// The bounds.
+    pub limits: OriginLimits,
+    pools: [Arc<SharedPool>; Resource::ALL.len()],
+}
+
+impl Shares {
+    /// Pools for so many organizations. One that is alone need not leave anything to others.
+    pub fn new(limits: OriginLimits, organizations: usize) -> Arc<Shares> {
+        let pools = Resource::ALL.map(|resource| {
+            let (own, all) = (limits.organization[resource], limits.total[resource]);
+            // Where all together have a single place, nothing would be left to anybody.
+            let reserve = if organizations > 1 && all > resource.place() { resource.place() } else { 0 };
+            SharedPool::new(own, all, reserve)
+        });
+        Arc::new(Shares { limits, pools })
+    }
+
+    /// The pool of a resource.
+    pub fn pool(&self, resource: Resource) -> &Arc<SharedPool> {
+        &self.pools[resource as usize]
+    }
+
+    /// See [`SharedPool::take`].
+    pub fn take(&self, organization: &str, resource: Resource, amount: u64) -> Result<Share, NoShare> {
+        self.pool(resource).take(organization, amount)
+    }
+
+    /// See [`SharedPool::take_up_to`].
+    pub fn take_up_to(&self, organization: &str, resource: Resource, most: u64) -> Result<Share, NoShare> {
+        self.pool(resource).take_up_to(organization, most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_organization_that_holds_something_does_not_get_the_last_place() {
+        let pool = SharedPool::new(9, 3, 1);
+        let first = pool.take("a", 1).unwrap();
+        let second = pool.take("a", 1).unwrap();
+        assert_eq!(pool.take("a", 1).unwrap_err(), NoShare::Total);
+        let other = pool.take("b", 1).unwrap();
+        assert_eq!(pool.take("b", 1).unwrap_err(), NoShare::Total);
+        assert_eq!((pool.in_use(), pool.refused()), (3, 2));
+        drop((first, second, other));
+        assert_eq!(pool.in_use(), 0);
+        assert!(pool.held().each.is_empty());
+    }
+
+    #[test]
+    fn with_two_places_an_organization_has_one_of_them_and_all_if_it_is_alone() {
+        let limits = OriginLimits::default();
+        let many = Shares::new(limits, 2);
+        let one = many.take("a", Resource::Workers, 1).unwrap();
+        assert_eq!(many.take("a", Resource::Workers, 1).unwrap_err(), NoShare::Total);
+        drop(one);
+        let alone = Shares::new(limits, 1);
+        let both = [(); 2].map(|()| alone.take("a", Resource::Workers, 1).unwrap());
+        assert_eq!(alone.take("a", Resource::Workers, 1).unwrap_err(), NoShare::Organization);
+        drop(both);
+        let one = OriginLimits::of(|_| None, |resource| (resource == Resource::Workers).then_some(1)).unwrap();
+        assert!(Shares::new(one, 5).take("a", Resource::Workers, 1).is_ok());
+    }
+
+    #[test]
+    fn a_share_grows_within_the_bounds_and_goes_back_whole() {
+        let pool = SharedPool::new(10, 100, 10);
+        let mut share = pool.take("a", 4).unwrap();
+        share.grow(6).unwrap();
+        assert_eq!(share.grow(1), Err(NoShare::Organization));
+        assert_eq!((share.amount(), pool.in_use()), (10, 10));
+        assert_eq!(pool.take_up_to("a", 5).unwrap_err(), NoShare::Organization);
+        drop(share);
+        assert_eq!(pool.take_up_to("a", 50).unwrap().amount(), 10);
+        assert_eq!(pool.in_use(), 0);
+        assert_eq!(pool.take("a", 11).unwrap_err(), NoShare::Organization);
+        assert_eq!(pool.take("a", 0).unwrap().amount(), 0);
+    }
+
+    #[test]
+    fn who_waits_gets_what_another_gives_back_and_nobody_waits_for_ever() {
+        let pool = SharedPool::new(1, 1, 0);
+        let share = pool.take("a", 1).unwrap();
+        assert_eq!(pool.take_within("b", 1, Duration::from_millis(1)).unwrap_err(), NoShare::Total);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| pool.take_within("b", 1, Duration::from_mins(1)).map(|share| share.amount()));
+            drop(share);
+            assert_eq!(waits.join().unwrap(), Ok(1));
+        });
+        assert_eq!(pool.in_use(), 0);
+    }
+
+    #[test]
+    fn whatever_is_taken_in_whatever_order_the_bounds_hold_and_all_of_it_comes_back() {
+        let pool = SharedPool::new(6, 16, 2);
+        let (mut shares, mut state) = (Vec::new(), 7_u64);
+        for _ in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let dice = state >> 33;
+            if dice % 3 == 0 && !shares.is_empty() {
+                drop(shares.swap_remove(dice as usize % shares.len()));
+            } else if let Ok(share) = pool.take(["a", "b", "c", "d"][dice as usize % 4], dice % 5) {
+                shares.push(share);
+            }
+            let held = pool.held();
+            assert!(held.all <= 16 && held.each.values().all(|own| (1..=6).contains(own)));
+            assert_eq!(held.all, held.each.values().sum::<u64>());
+        }
+        shares.clear();
+        assert_eq!(pool.in_use(), 0);
+    }
+}
