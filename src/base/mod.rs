@@ -1,4 +1,4 @@
-//! The ground floor: errors on one line, durable files, files that others have named or are still writing, locks, sockets,
+//! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are still writing, locks, sockets,
 //! pauses, processors, runtimes, secrets.
 
 pub mod backoff;
@@ -6,6 +6,7 @@ pub mod chain;
 pub mod cores;
 #[allow(unsafe_code)] // one call; its reason stands there
 pub mod defer;
+pub mod directory;
 pub mod durable;
 pub mod growth;
 pub mod regular;

@@ -1,24 +1,38 @@
 //! Files that somebody has named to us: read whole, up to a bound, and never waited for. A named pipe that nobody writes to
 //! would hold a start up for ever, and an endless device would take all memory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Opens a regular file for reading; a link to one will do. Anything else is an error that says what it is.
 pub fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        // What `open(2)` says of a socket: no such device or address.
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err(std::fs::metadata(path).map_or(error, |metadata| kind_error(metadata.file_type())));
+        }
+        opened => opened?,
+    };
     let kind = file.metadata()?.file_type();
+    if kind.is_file() { Ok(file) } else { Err(kind_error(kind)) }
+}
+
+/// Says what is there instead of a regular file.
+pub fn kind_error(kind: FileType) -> io::Error {
     let what = match () {
-        () if kind.is_file() => return Ok(file),
         () if kind.is_dir() => "a folder",
         () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () if kind.is_symlink() => "a symbolic link",
         () => "a device",
     };
-    Err(io::Error::other(format!("it is {what}, and a regular file is needed")))
+    io::Error::other(format!("it is {what}, and a regular file is needed"))
 }
 
 /// Reads a regular file of at most `most` bytes.

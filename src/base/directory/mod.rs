@@ -1,0 +1,462 @@
+//! Files reached through the descriptor of a directory, so that another user who may write there leads no call elsewhere.
+//!
+//! A path is resolved anew by each call, and a user who may write to any directory on the way can exchange a name
+//! between two calls: what was checked is then not what is opened. A [`Directory`] is opened once. Whatever is opened,
+//! created, renamed or removed below it starts at its descriptor, never leaves it and follows no symbolic link
+//! (`openat2(2)` with `RESOLVE_BENEATH`; component by component with `O_NOFOLLOW` where the kernel or a filter of system
+//! calls refuses that). What is opened is checked by its own descriptor, and a named pipe is never waited for.
+//!
+//! Source directories may hold links that stay inside: [`Directory::resolve`] says where they lead, as a path without
+//! links, which is then opened like any other.
+
+mod removal;
+mod resolve;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+
+use super::regular::kind_error;
+
+pub use resolve::LinkError;
+
+/// How often a resolution that a rename has disturbed is repeated before it is done component by component.
+const KERNEL_ATTEMPTS: usize = 8;
+
+/// An open directory. Clones share the descriptor.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    descriptor: Arc<OwnedFd>,
+    /// Where it was when it was opened: for messages, and for links that name it absolutely.
+    path: PathBuf,
+    resolution: Resolution,
+}
+
+/// How paths of several components are resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Resolution {
+    /// By `openat2(2)`; where that is refused as [`Resolution::Components`].
+    #[default]
+    Kernel,
+    /// One component after another, each with `O_NOFOLLOW`.
+    Components,
+}
+
+/// What an existing file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reading.
+    Read,
+    /// Reading and writing, from its beginning.
+    ReadWrite,
+    /// Writing at its end; it is created, with this mode, if there is none.
+    Append(u32),
+}
+
+/// What a file must be besides regular.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Demands {
+    /// The user who must own it.
+    pub owner: Option<u32>,
+    /// Whether it must have no second name: a hard link may lead to any file of the file system.
+    pub single_name: bool,
+}
+
+impl Demands {
+    /// A file without a second name.
+    pub const SINGLE_NAME: Demands = Demands { owner: None, single_name: true };
+}
+
+/// The kind of a directory entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Link,
+    /// A named pipe, a socket or a device.
+    Other,
+}
+
+/// One entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: OsString,
+    /// What it was when it was listed.
+    pub kind: EntryKind,
+}
+
+/// Device and inode number: what a file is, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileId(u64, u64);
+
+impl FileId {
+    /// Of a file or directory.
+    pub fn of(metadata: &Metadata) -> FileId {
+        FileId(metadata.dev(), metadata.ino())
+    }
+}
+
+impl Directory {
+    /// Opens the directory at `path`, following links: for paths that the operator has written.
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        Directory::open_with(path, Resolution::Kernel)
+    }
+
+    /// As [`Directory::open`], with the way in which paths below it are resolved.
+    pub fn open_with(path: &Path, resolution: Resolution) -> io::Result<Directory> {
+        let descriptor = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
+        Ok(Directory { descriptor: Arc::new(descriptor), path: path.to_owned(), resolution })
+    }
+
+    /// Opens the directory at `path`, whose last component must not be a link.
+    pub fn open_unlinked(path: &Path) -> io::Result<Directory> {
+        let descriptor = rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+        let descriptor = Arc::new(descriptor.map_err(link_error)?);
+        Ok(Directory { descriptor, path: path.to_owned(), resolution: Resolution::Kernel })
+    }
+
+    /// Where it was when it was opened; only for messages and comparisons.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path to the same directory for calls that take nothing else. It holds as long as this descriptor is open.
+    pub fn path_of_descriptor(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+    }
+
+    /// What the directory itself is.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.descriptor.try_clone()?).metadata()
+    }
+
+    /// Makes the names in it durable: without this, a rename may not survive a power cut.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&*self.descriptor)?)
+    }
+
+    /// Sets its permissions, whatever the umask is.
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(&*self.descriptor, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Gives it to a user and a group.
+    pub fn set_owner(&self, user: u32, group: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchown(&*self.descriptor, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
+    }
+
+    /// Opens a directory below this one.
+    pub fn directory(&self, path: impl AsRef<Path>) -> io::Result<Directory> {
+        let path = path.as_ref();
+        if path.as_os_str().is_empty() {
+            return Ok(self.clone());
+        }
+        let descriptor = Arc::new(self.open_below(path, DIRECTORY, Mode::empty())?);
+        Ok(Directory { descriptor, path: self.path.join(path), resolution: self.resolution })
+    }
+
+    /// Creates a directory in this one and opens it; it is an error if the name is taken.
+    pub fn create_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
+        let name = single(name.as_ref())?;
+        rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode))?;
+        self.directory(name)
+    }
+
+    /// Opens a directory in this one, and creates it if there is none.
+    pub fn ensure_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
+        let name = single(name.as_ref())?;
+        match rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode)) {
+            // A disk that is full or read-only refuses before it looks whether there is one.
+            Err(error) => self.directory(name).map_err(|opening| match opening.kind() {
+                io::ErrorKind::NotFound => error.into(),
+                _ => opening,
+            }),
+            Ok(()) => self.directory(name),
+        }
+    }
+
+    /// Opens a regular file below this directory for reading.
+    pub fn file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        self.open_file(path, Access::Read, Demands::default())
+    }
+
+    /// Opens a file below this directory; anything but a regular file that meets the `demands` is an error, at once.
+    pub fn open_file(&self, path: impl AsRef<Path>, access: Access, demands: Demands) -> io::Result<File> {
+        let path = path.as_ref();
+        let (flags, mode) = match access {
+            Access::Read => (OFlags::RDONLY, 0),
+            Access::ReadWrite => (OFlags::RDWR, 0),
+            Access::Append(mode) => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode),
+        };
+        // NONBLOCK: opening a named pipe would wait for its other end.
+        let opened = self.open_below(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::from_raw_mode(mode));
+        let file = match opened {
+            Ok(descriptor) => File::from(descriptor),
+            // A socket, or a pipe without a reader that was to be written to.
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                return Err(self.metadata_of(path).map_or(error, |metadata| kind_error(metadata.file_type())));
+            }
+            Err(error) => return Err(error),
+        };
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
+            return Err(kind_error(metadata.file_type()));
+        }
+        if demands.single_name && metadata.nlink() > 1 {
+            return Err(io::Error::other("it has a second name (a hard link); remove it"));
+        }
+        if demands.owner.is_some_and(|owner| owner != metadata.uid()) {
+            return Err(io::Error::other(format!("it belongs to user {}; remove it", metadata.uid())));
+        }
+        Ok(file)
+    }
+
+    /// Reads a regular file of at most `most` bytes.
+    pub fn read(&self, path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.file(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > most {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {most} bytes")));
+        }
+        Ok(bytes)
+    }
+
+    /// Creates a file in this directory for reading and writing; it is an error if the name is taken, by a link as well.
+    pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        self.open_below(Path::new(single(name.as_ref())?), flags, Mode::from_raw_mode(mode)).map(File::from)
+    }
+
+    /// Has a file that `fill` writes take the place of `name`: after a crash it is all of the old or all of the new one.
+    /// Nothing is left of it after a failure.
+    pub fn replace_file(
+        &self,
+        name: impl AsRef<OsStr>,
+        mode: u32,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let name = single(name.as_ref())?;
+        let temporary = [b".", name.as_bytes(), b".new"].concat();
+        let temporary = OsStr::from_bytes(&temporary);
+        // What a crash has left, or somebody has put there.
+        self.remove_file_if_there(temporary)?;
+        let written = self.create_file(temporary, mode).and_then(|file| {
+            fill(&file)?;
+            file.sync_all()
+        });
+        if let Err(error) = written.and_then(|()| self.rename(temporary, self, name)) {
+            // Half a file on a full disk takes the room that the next attempt needs.
+            let _ = self.remove_file(temporary);
+            return Err(error);
+        }
+        self.sync()
+    }
+
+    /// What a path below this directory leads to; of a link, the link itself.
+    pub fn metadata_of(&self, path: impl AsRef<Path>) -> io::Result<Metadata> {
+        if path.as_ref().as_os_str().is_empty() {
+            return self.metadata();
+        }
+        File::from(self.open_below(path.as_ref(), OFlags::PATH, Mode::empty())?).metadata()
+    }
+
+    /// Whether a path below this directory is taken, by whatever.
+    pub fn has(&self, path: impl AsRef<Path>) -> bool {
+        self.metadata_of(path).is_ok()
+    }
+
+    /// Where a symbolic link below this directory leads; `InvalidInput` for anything else.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
+        let link = self.open_below(path.as_ref(), OFlags::PATH, Mode::empty())?;
+        let link = File::from(link);
+        if !link.metadata()?.is_symlink() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no symbolic link"));
+        }
+        let target = rustix::fs::readlinkat(&link, c"", Vec::new())?;
+        Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
+    /// Creates a symbolic link to `target` in this directory.
+    pub fn create_link(&self, target: impl AsRef<Path>, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(target.as_ref(), &*self.descriptor, single(name.as_ref())?)?)
+    }
+
+    /// Renames `name` to `new_name` in the directory `to`, replacing what is there.
+    pub fn rename(&self, name: impl AsRef<OsStr>, to: &Directory, new_name: impl AsRef<OsStr>) -> io::Result<()> {
+        let (name, new_name) = (single(name.as_ref())?, single(new_name.as_ref())?);
+        Ok(rustix::fs::renameat(&*self.descriptor, name, &*to.descriptor, new_name)?)
+    }
+
+    /// As [`Directory::rename`], but it is an error (`AlreadyExists`) if the new name is taken.
+    pub fn rename_to_free(&self, name: impl AsRef<OsStr>, to: &Directory, new: impl AsRef<OsStr>) -> io::Result<()> {
+        let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
+        match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new, RenameFlags::NOREPLACE) {
+            // Not every file system can; whoever may write there may then replace files of his own.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.has(new) => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename(name, to, new),
+            done => Ok(done?),
+        }
+    }
+
+    /// Exchanges two names in one step; not every file system can.
+    pub fn exchange(&self, name: impl AsRef<OsStr>, to: &Directory, other: impl AsRef<OsStr>) -> io::Result<()> {
+        let (name, other) = (single(name.as_ref())?, single(other.as_ref())?);
+        let done = rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, other, RenameFlags::EXCHANGE);
+        Ok(done?)
+    }
+
+    /// Removes a name that is no directory; a link goes, not what it leads to.
+    pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::empty())?)
+    }
+
+    /// The same, and whether there was any.
+    pub fn remove_file_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+        match self.remove_file(name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Lists the directory, in no order.
+    pub fn entries(&self) -> io::Result<Entries> {
+        Ok(Entries { listing: Dir::read_from(&*self.descriptor)?, directory: self.clone() })
+    }
+
+    /// Opens what lies at `path`. The last component is not followed if it is a link, nor is any other.
+    fn open_below(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let names = components(path)?;
+        if names.len() > 1 && self.resolution == Resolution::Kernel {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            for _ in 0..KERNEL_ATTEMPTS {
+                match rustix::fs::openat2(&*self.descriptor, path, flags, mode, resolve) {
+                    // Something was renamed meanwhile.
+                    Err(Errno::AGAIN) => {}
+                    // An old kernel; a filter of system calls. If it was about the file, the other way says so as well.
+                    Err(Errno::NOSYS | Errno::PERM) => break,
+                    opened => return opened.map_err(link_error),
+                }
+            }
+        }
+        let (last, above) = names.split_last().ok_or_else(outside)?;
+        let mut reached: Option<OwnedFd> = None;
+        for name in above {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            reached = Some(rustix::fs::openat(self.or(reached.as_ref()), *name, flags, Mode::empty())?);
+        }
+        rustix::fs::openat(self.or(reached.as_ref()), *last, flags, mode).map_err(link_error)
+    }
+
+    fn or<'a>(&'a self, reached: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
+        reached.map_or_else(|| self.descriptor.as_fd(), AsFd::as_fd)
+    }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// The entries of a directory, without `.` and `..`.
+#[derive(Debug)]
+pub struct Entries {
+    listing: Dir,
+    directory: Directory,
+}
+
+impl Iterator for Entries {
+    type Item = io::Result<Entry>;
+
+    fn next(&mut self) -> Option<io::Result<Entry>> {
+        loop {
+            let entry = match self.listing.read()? {
+                Ok(entry) => entry,
+                Err(errno) => return Some(Err(errno.into())),
+            };
+            if matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            let kind = match entry.file_type() {
+                rustix::fs::FileType::RegularFile => EntryKind::File,
+                rustix::fs::FileType::Directory => EntryKind::Directory,
+                rustix::fs::FileType::Symlink => EntryKind::Link,
+                // Not every file system says it in its listing.
+                rustix::fs::FileType::Unknown => match self.directory.metadata_of(&name) {
+                    Ok(metadata) => EntryKind::of(&metadata),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(error) => return Some(Err(error)),
+                },
+                _ => EntryKind::Other,
+            };
+            return Some(Ok(Entry { name, kind }));
+        }
+    }
+}
+
+impl EntryKind {
+    /// Of what lies there.
+    pub fn of(metadata: &Metadata) -> EntryKind {
+        match metadata.file_type() {
+            kind if kind.is_file() => EntryKind::File,
+            kind if kind.is_dir() => EntryKind::Directory,
+            kind if kind.is_symlink() => EntryKind::Link,
+            _ => EntryKind::Other,
+        }
+    }
+}
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The components of a path that stays below: no `..`, and not absolute.
+fn components(path: &Path) -> io::Result<Vec<&OsStr>> {
+    let names: Option<Vec<&OsStr>> = path
+        .components()
+        .filter(|component| *component != Component::CurDir)
+        .map(|component| match component {
+            Component::Normal(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    names.filter(|names| !names.is_empty()).ok_or_else(outside)
+}
+
+/// A name in a directory: one component, neither `.` nor `..`.
+fn single(name: &OsStr) -> io::Result<&OsStr> {
+    let is_single = !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/');
+    if is_single { Ok(name) } else { Err(outside()) }
+}
+
+fn outside() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its directory")
+}
+
+/// "Too many levels of symbolic links" would send people to look for a loop.
+fn link_error(errno: Errno) -> io::Error {
+    match errno {
+        Errno::LOOP => io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed here"),
+        other => other.into(),
+    }
+}

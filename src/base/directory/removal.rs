@@ -1,0 +1,80 @@
+//! Removing a whole tree by descriptors.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+
+use rustix::io::Errno;
+
+use super::{Directory, EntryKind, single};
+
+/// Directories held open at a time. What lies deeper is moved up before it is removed.
+const MAX_DEPTH: usize = 64;
+/// How often a directory is listed again because listing and removing at once may miss entries, or others add some.
+const PASSES: usize = 8;
+/// The same for the directory to which what lies too deep is moved.
+const TOP_PASSES: usize = 1 << 17;
+
+impl Directory {
+    /// Removes `name` and everything below it. Links go, not what they lead to.
+    pub fn remove_all(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
+        let name = single(name.as_ref())?;
+        let refused = match self.remove_file(name) {
+            Err(error) if is_directory(&error) => error,
+            done => return done,
+        };
+        let top = match self.directory(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(refused),
+            opened => opened?,
+        };
+        let mut removal = Removal { top: &top, moved: 0 };
+        removal.empty(&top, 0)?;
+        self.remove_directory(name)
+    }
+}
+
+/// What unlinking says of a directory: Linux the one, POSIX the other.
+fn is_directory(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    code == Some(Errno::ISDIR.raw_os_error()) || code == Some(Errno::PERM.raw_os_error())
+}
+
+struct Removal<'a> {
+    top: &'a Directory,
+    /// How many directories have been moved up.
+    moved: u64,
+}
+
+impl Removal<'_> {
+    fn empty(&mut self, directory: &Directory, depth: usize) -> io::Result<()> {
+        for _ in 0..if depth == 0 { TOP_PASSES } else { PASSES } {
+            let mut is_empty = true;
+            for entry in directory.entries()? {
+                let entry = entry?;
+                is_empty = false;
+                if entry.kind != EntryKind::Directory {
+                    directory.remove_file_if_there(&entry.name)?;
+                } else if depth < MAX_DEPTH {
+                    self.empty(&directory.directory(&entry.name)?, depth + 1)?;
+                    directory.remove_directory(&entry.name)?;
+                } else {
+                    self.move_up(directory, &entry.name)?;
+                }
+            }
+            if is_empty {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn move_up(&mut self, directory: &Directory, name: &OsStr) -> io::Result<()> {
+        loop {
+            self.moved += 1;
+            let new = OsString::from(format!(".removing-{}", self.moved));
+            match directory.rename_to_free(name, self.top, &new) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                done => return done,
+            }
+        }
+    }
+}
