@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use support::h2::{self, Answer, Client};
 use support::{Daemon, folder, write_site};
 
@@ -138,7 +140,7 @@ fn a_stop_lets_a_download_come_whole_whose_reader_goes_on_saying_how_much_it_tak
     // As browsers do when it has all come.
     let _ = client.send(h2::WINDOW_UPDATE, 0, 0, &1_000_000_u32.to_be_bytes());
     assert!(client.answer(large) == Answer::Response { status: 200, body: picture });
-    assert_eq!(daemon.wait(std::time::Duration::from_secs(20)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
 #[test]
@@ -148,18 +150,129 @@ fn a_peer_that_has_each_answer_thrown_away_is_not_answered_for_ever() {
     // By its own word, and by a mistake that makes us do it.
     for (kind, payload) in [(h2::RST_STREAM, [0, 0, 0, 8]), (h2::WINDOW_UPDATE, [0; 4])] {
         let mut client = Client::open_with_window(&daemon.address, 0);
-        for _ in 0..2_000 {
-            let stream = client.stream();
-            let asked = h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, stream, &head);
-            if !client.send_some(&[asked, h2::frame(kind, 0, stream, &payload)].concat()) {
+        let mut code = None;
+        for batch in 1..=100 {
+            let streams: Vec<u32> = (0..200).map(|_| client.stream()).collect();
+            let asked = |id| h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, id, &head);
+            let pairs = streams.iter().flat_map(|&id| [asked(id), h2::frame(kind, 0, id, &payload)].concat());
+            let bytes: Vec<u8> = pairs.chain(h2::frame(h2::PING, 0, 0, b"the next")).collect();
+            client.send_some(&bytes);
+            // It is read each time: a GOAWAY that lies unread is lost when the connection is closed under what is sent.
+            while code.is_none() && client.pongs() < batch && client.receive() {
+                code = client.goaway();
+            }
+            if client.pongs() < batch {
                 break;
             }
         }
-        // Whatever of it was answered, the end is one that says why.
+        assert_eq!(code, Some(11), "ENHANCE_YOUR_CALM, after {kind}");
+    }
+}
+
+#[test]
+fn a_thousand_answers_left_before_they_have_come_do_not_end_a_connection() {
+    let (_dir, daemon, _) = site();
+    let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/large.png"), (":authority", "x")]);
+    let mut client = Client::open_with_window(&daemon.address, 0);
+    // Ten pages of 100 resources each: nghttp2 allows as many at once.
+    for _ in 0..10 {
+        let streams: Vec<u32> = (0..100).map(|_| client.stream()).collect();
+        let asked = streams.iter().map(|id| h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, *id, &head));
+        let left = streams.iter().map(|id| h2::frame(h2::RST_STREAM, 0, *id, &[0, 0, 0, 8]));
+        let bytes: Vec<u8> = asked.chain(left).flatten().collect();
+        client.send_bytes(&bytes).expect("the server reads");
+    }
+    let next = client.request("GET", "/a.txt", &[]);
+    client.send(h2::WINDOW_UPDATE, 0, next, &100_u32.to_be_bytes()).expect("the server reads");
+    assert_eq!(client.answer(next), small());
+    assert_eq!(client.goaway(), None);
+}
+
+#[test]
+fn a_ping_that_is_always_under_way_does_not_end_a_download() {
+    let (_dir, daemon, picture) = site();
+    let mut client = Client::open_with_window(&daemon.address, 0);
+    let large = client.request("GET", "/large.png", &[]);
+    for count in 1..=12_000 {
+        if count % 10 == 0 {
+            client.send(h2::WINDOW_UPDATE, 0, large, &5_u32.to_be_bytes()).expect("the server reads");
+        }
+        client.send(h2::PING, 0, 0, b"bdpprobe").expect("the server reads");
+        while client.pongs() < count {
+            assert!(client.receive(), "it ends after {count} PINGs with {:?}", client.goaway());
+        }
+    }
+    assert!(client.received(large) >= 5_000);
+    for stream in [0, large] {
+        client.send(h2::WINDOW_UPDATE, 0, stream, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
+    }
+    assert!(client.answer(large) == Answer::Response { status: 200, body: picture });
+}
+
+#[test]
+fn floods_of_frames_that_ask_for_nothing_end_their_connection_and_say_why() {
+    let (_dir, daemon, _) = site();
+    let floods: [(&str, Vec<u8>); 8] = [
+        ("PING", h2::frame(h2::PING, 0, 0, &[7; 8])),
+        ("answers to PING", h2::frame(h2::PING, h2::ACK, 0, &[7; 8])),
+        ("SETTINGS", h2::frame(h2::SETTINGS, 0, 0, &[])),
+        ("answers to SETTINGS", h2::frame(h2::SETTINGS, h2::ACK, 0, &[])),
+        ("WINDOW_UPDATE", h2::frame(h2::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])),
+        ("GOAWAY", h2::frame(h2::GOAWAY, 0, 0, &[0; 8])),
+        ("PRIORITY", h2::frame(2, 0, 9, &[0, 0, 0, 3, 16])),
+        ("unknown frames", h2::frame(0x7f, 0, 9, &[])),
+    ];
+    for (what, frame) in floods {
+        // While an answer waits for its window, so that nothing else ends the connection.
+        let mut client = Client::open_with_window(&daemon.address, 0);
+        client.request("GET", "/large.png", &[]);
+        let frames = frame.repeat(1_000);
+        let is_cut = (0..30).any(|_| !client.send_some(&frames));
         let mut code = None;
         while code.is_none() && client.receive() {
             code = client.goaway();
         }
-        assert_eq!(code, Some(11), "ENHANCE_YOUR_CALM, after {kind}");
+        assert!(code == Some(11) || (is_cut && code.is_none()), "{code:?} after {what}");
     }
+}
+
+/// A minute, because that is what a reader has; beside each other one that takes nothing and one that takes little.
+#[test]
+fn a_reader_that_takes_nothing_is_ended_whatever_it_sends_and_a_slow_one_is_not() {
+    let (_dir, daemon, _) = site();
+    let begun = Instant::now();
+    let mut slow = Client::open_with_window(&daemon.address, 1_000);
+    let large = slow.request("GET", "/large.png", &[]);
+    let mut stalled = Client::open_with_window(&daemon.address, 0);
+    for _ in 0..3 {
+        stalled.request("GET", "/large.png", &[]);
+    }
+    let mut pongs = 0;
+    loop {
+        pongs += 1;
+        let frames = [
+            h2::frame(h2::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]),
+            h2::frame(h2::SETTINGS, 0, 0, &[]),
+            h2::frame(2, 0, 9, &[0, 0, 0, 3, 16]),
+            h2::frame(h2::PING, 0, 0, &[7; 8]),
+        ];
+        let is_open = stalled.send_some(&frames.concat());
+        while is_open && stalled.pongs() < pongs && stalled.goaway().is_none() && stalled.receive() {}
+        if stalled.pongs() < pongs {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "it is not ended");
+        let before = slow.received(large);
+        slow.send(h2::WINDOW_UPDATE, 0, large, &1_000_u32.to_be_bytes()).expect("the server reads");
+        slow.send(h2::WINDOW_UPDATE, 0, 0, &1_000_u32.to_be_bytes()).expect("the server reads");
+        while slow.received(large) < before + 1_000 {
+            assert!(slow.receive(), "a reader that takes 1 KB a second is ended after {:?}", begun.elapsed());
+        }
+        // A second of the readers' life, not a wait for something to happen.
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    while stalled.goaway().is_none() && stalled.receive() {}
+    assert_eq!(stalled.goaway(), Some(11));
+    assert!(begun.elapsed() > Duration::from_secs(50), "it has a minute");
+    assert_eq!(slow.get("/a.txt", &[]), small());
 }

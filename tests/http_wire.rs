@@ -928,6 +928,13 @@ fn malformed_requests_over_http_2_are_refused() {
         &[method, scheme, (":path", "/a\u{1}b"), authority],
         &[method, scheme, path, authority, ("content-length", "x")],
         &[method, scheme, path, authority, ("content-length", "5")],
+        &[method, scheme, path, authority, ("x-a", " b")],
+        &[method, scheme, path, authority, ("x-a", "b\t")],
+        &[method, scheme, (":path", "/a.txt#b"), authority],
+        &[method, scheme, path, authority, ("host", "y")],
+        &[method, scheme, path, (":authority", "x:port")],
+        &[method, scheme, path, (":authority", "a@x")],
+        &[method, scheme, path, (":authority", "x/y")],
     ];
     for fields in cases {
         let mut client = Client::open(&daemon.address);
@@ -937,6 +944,42 @@ fn malformed_requests_over_http_2_are_refused() {
             Answer::Reset(_) | Answer::Ended(_) => {}
         }
         is_served(&daemon.address);
+    }
+}
+
+#[test]
+fn malformed_trailers_over_http_2_end_their_stream() {
+    let (_dir, daemon) = site(&SMALL);
+    let asked = |more: &[(&str, &str)]| {
+        let usual = [(":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")];
+        h2::block(&[&usual[..], more].concat())
+    };
+    let long = ("content-length", "5");
+    for (more, trailer, expected) in [
+        (None, ("x-checksum", "abc"), None),
+        (None, (":path", "/b.txt"), Some(1)),
+        (None, ("X-Checksum", "abc"), Some(1)),
+        (None, ("x-checksum", "abc "), Some(1)),
+        (None, ("connection", "close"), Some(1)),
+        (Some(long), ("x-checksum", "abc"), Some(1)),
+    ] {
+        // Its window lets nothing through before the trailers have been looked at.
+        let mut client = Client::open_with_window(&daemon.address, 0);
+        let stream = client.stream();
+        let frames = [
+            h2::frame(h2::HEADERS, h2::END_HEADERS, stream, &asked(more.as_slice())),
+            h2::frame(h2::DATA, 0, stream, b"abcd"),
+            h2::frame(h2::HEADERS, h2::END_HEADERS | h2::END_STREAM, stream, &h2::block(&[trailer])),
+            h2::frame(h2::WINDOW_UPDATE, 0, stream, &100_u32.to_be_bytes()),
+        ];
+        client.send_bytes(&frames.concat()).expect("the server reads");
+        let expected = match expected {
+            None => Answer::Response { status: 200, body: b"content of a".to_vec() },
+            Some(code) => Answer::Reset(code),
+        };
+        assert_eq!(client.answer(stream), expected, "{more:?} {trailer:?}");
+        client.send(h2::SETTINGS, 0, 0, &[0, 4, 0, 0, 0xff, 0xff]).expect("the server reads");
+        assert!(matches!(client.get("/b.txt", &[]), Answer::Response { status: 200, .. }), "{more:?} {trailer:?}");
     }
 }
 

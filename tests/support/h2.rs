@@ -51,6 +51,7 @@ pub struct Client {
     answers: HashMap<u32, Partial>,
     next: u32,
     goaway: Option<u32>,
+    pongs: usize,
 }
 
 impl Client {
@@ -74,7 +75,7 @@ impl Client {
 
     /// Begins on a connection that is there, and whose socket this is.
     pub fn over(stream: Box<dyn Wire>, socket: TcpStream, window: u32) -> Client {
-        let mut client = Client { stream, socket, answers: HashMap::new(), next: 1, goaway: None };
+        let mut client = Client { stream, socket, answers: HashMap::new(), next: 1, goaway: None, pongs: 0 };
         client.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").expect("the server reads");
         let mut settings = Vec::new();
         // No dynamic table for what comes back, no pushes.
@@ -163,6 +164,11 @@ impl Client {
         self.goaway
     }
 
+    /// Answers to PING that have come.
+    pub fn pongs(&self) -> usize {
+        self.pongs
+    }
+
     /// Bytes of a body that have come so far.
     pub fn received(&self, stream: u32) -> usize {
         self.answers.get(&stream).map_or(0, |partial| partial.body.len())
@@ -201,6 +207,7 @@ impl Client {
             PING if flags & ACK == 0 => {
                 let _ = self.send(PING, ACK, 0, &payload);
             }
+            PING => self.pongs += 1,
             GOAWAY => self.goaway = Some(code(4)),
             RST_STREAM => {
                 let code = code(0);

@@ -140,7 +140,7 @@ impl Two {
         if piece.is_some() || body.is_some() {
             return self.streams.begin(id, piece, body, is_fed);
         }
-        self.streams.done += 1;
+        self.streams.served.answers += 1;
         if is_fed {
             // RFC 9113, 8.1: an answer that does not depend on the rest of the request.
             self.out.frame(frame::RST_STREAM, 0, id, &(Code::None as u32).to_be_bytes());

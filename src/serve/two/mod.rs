@@ -7,8 +7,11 @@
 //!
 //! What a peer can make us keep is bounded: what was read once; half a block of fields; a table of 4 KiB; [`MOST_STREAMS`]
 //! answers on their way, which are places in the image but for a few that are being made; and heads and replies, because
-//! nothing more is taken while much waits to be sent. What it can make us do in vain is bounded by [`Calm`] and [`uploads`].
+//! nothing more is taken while much waits to be sent. What it can make us do in vain is bounded by [`budget`] and [`uploads`],
+//! and how long it can make us wait by [`deadlines`].
 
+mod budget;
+mod deadlines;
 mod frame;
 mod give;
 pub mod hpack;
@@ -22,17 +25,19 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Site;
-use super::connection::{HEAD_TIMEOUT, LAST_REQUEST, PREFACE};
+use super::connection::{LAST_REQUEST, PREFACE};
 use super::peer::Peer;
 use super::tally::Told;
 
+use budget::PeerBudget;
+use deadlines::{Deadlines, Overdue, Waiting};
 use frame::Code;
 use hpack::Decoder;
 use out::Out;
@@ -47,11 +52,8 @@ const AT_ONCE: usize = 16;
 const READ: usize = 32 * 1024;
 /// What a stop asks, to know when it is known.
 const SIGN: &[u8; 8] = b"docwharf";
-/// What a peer is asked of which nothing is heard, and for how long it may answer if much is on its way to it.
+/// What a peer is asked of which nothing is heard.
 const STILL_THERE: &[u8; 8] = b"anybody?";
-const SLOW: Duration = Duration::from_mins(3);
-/// So often in a row it may say no more than that it is there.
-const MOST_QUIET: u32 = 10;
 /// How long, and for how many bytes, a peer is listened to that is to go.
 const LINGER: Duration = Duration::from_secs(1);
 const MOST_THROWN_AWAY: usize = 1 << 20;
@@ -87,15 +89,11 @@ pub struct Two {
     out: Out,
     /// Whether the peer knows that we keep no table.
     has_told_of_table: bool,
-    calm: Calm,
+    budget: PeerBudget,
     end: End,
     /// Whether nothing more comes from the peer.
     is_deaf: bool,
-    /// By when what has begun to come must be whole.
-    whole_by: Option<Instant>,
-    /// When it is time to ask whether the peer is still there; or to go, if it was asked.
-    quiet_until: Option<Instant>,
-    was_asked: bool,
+    deadlines: Deadlines,
     /// By when it is gone, once all has been said.
     gone_by: Option<Instant>,
     thrown_away: usize,
@@ -121,15 +119,14 @@ struct Block {
     frames: usize,
 }
 
-/// What a peer does that nobody needs.
-#[derive(Default)]
-struct Calm {
-    /// Answers that were not wanted any more before they had been sent.
-    resets: u64,
-    /// Frames since the last request that ask for nothing of the site.
-    noise: u32,
-    /// How often since then it was asked whether it is still there.
-    quiet: u32,
+/// How a turn ended.
+enum Turn {
+    /// So did the connection.
+    Ended,
+    /// The peer, the socket or what is being made has to go on.
+    Waits,
+    /// Others have theirs now; there is more to be done.
+    Yields,
 }
 
 /// How far the connection has come to its end.
@@ -165,12 +162,10 @@ impl Two {
             later: Vec::new(),
             out: Out::default(),
             has_told_of_table: false,
-            calm: Calm::default(),
+            budget: PeerBudget::new(Instant::now()),
             end: End::Open,
             is_deaf: false,
-            whole_by: None,
-            quiet_until: None,
-            was_asked: false,
+            deadlines: Deadlines::default(),
             gone_by: None,
             thrown_away: 0,
             last_told: 0x7fff_ffff,
@@ -197,25 +192,22 @@ impl Two {
     /// By when the peer has to have done something.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let asked = if let End::Asked(until) = self.end { Some(until) } else { None };
-        self.whole_by.into_iter().chain(self.quiet_until).chain(self.gone_by).chain(asked).min()
+        self.deadlines.next().into_iter().chain(self.gone_by).chain(asked).min()
     }
 
     /// Such a moment may have come; whether the connection has to go.
     pub(super) fn run_out(&mut self) -> bool {
         let now = Instant::now();
-        let is_over = |until: Option<Instant>| until.is_some_and(|until| now >= until);
-        if is_over(self.whole_by) || is_over(self.gone_by) || (is_over(self.quiet_until) && self.was_asked) {
+        if self.gone_by.is_some_and(|until| now >= until) {
             return true;
         }
-        if is_over(self.quiet_until) {
-            self.was_asked = true;
-            // The question is behind all that was sent: whoever reads slowly hears it late.
-            self.quiet_until = Some(now + if self.out.has_sent { SLOW } else { HEAD_TIMEOUT });
-            self.out.frame(frame::PING, 0, 0, STILL_THERE);
-            self.calm.quiet += 1;
-            if self.calm.quiet > MOST_QUIET && self.streams.len() == 0 {
-                self.finish();
-            }
+        match self.deadlines.check(now, self.out.has_sent) {
+            Overdue::Nothing => {}
+            Overdue::Silent => self.out.frame(frame::PING, 0, 0, STILL_THERE),
+            Overdue::Idle => self.finish(),
+            // What waits for the socket stands before whatever could still be said.
+            Overdue::Stalled if self.out.is_empty() => self.give_up(Code::Calm),
+            Overdue::Stalled | Overdue::Lost => return true,
         }
         if let End::Asked(until) = self.end
             && now >= until
@@ -249,15 +241,43 @@ impl Two {
 
     /// Goes on until it has to wait; ready when the connection has ended.
     pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
+        match self.turn(stream, context) {
+            Turn::Ended => return Poll::Ready(()),
+            Turn::Yields => context.waker().wake_by_ref(),
+            Turn::Waits => {
+                let waiting = self.waiting();
+                if self.gone_by.is_none() && self.end != End::Failed {
+                    self.deadlines.wait(Instant::now(), &waiting);
+                }
+                debug_assert!(waiting.is_busy || self.deadline().is_some(), "a state that waits for ever");
+            }
+        }
+        Poll::Pending
+    }
+
+    /// What is waited for, where nothing more can be done now.
+    fn waiting(&self) -> Waiting {
+        let answers = self.streams.len();
+        Waiting {
+            is_partial: !self.rest.is_empty() || self.block.is_some() || !self.is_settled,
+            needs_window: answers > 0,
+            sends_data: self.out.holds_data(),
+            is_busy: !self.out.is_empty() || self.streams.is_making || self.is_behind,
+            is_idle: answers == 0 && self.later.is_empty() && !self.out.holds_data() && self.end == End::Open,
+            data_frames: self.streams.served.data_frames,
+            newest: self.highest,
+        }
+    }
+
+    fn turn<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Turn {
         for _ in 0..AT_ONCE {
             let is_there_more = self.fill(context);
             let is_stuck = match self.out.send(stream, context) {
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Ready(Err(_)) => return Turn::Ended,
                 sent => sent.is_pending(),
             };
             if !is_stuck && !is_there_more && self.is_over() {
-                ready!(self.leave(stream, context));
-                return Poll::Ready(());
+                return if self.leave(stream, context).is_ready() { Turn::Ended } else { Turn::Waits };
             }
             if self.is_behind && !self.out.is_full() {
                 self.take(&[]);
@@ -265,34 +285,36 @@ impl Two {
             }
             // What comes is read also while something waits to be sent: another request, or the end of the one before.
             let can_read = !self.is_deaf && !self.is_behind && self.end != End::Failed;
-            let came = if can_read { self.read(stream, context, is_stuck || is_there_more) } else { Poll::Pending };
+            let came = if can_read { self.read(stream, context) } else { Poll::Pending };
             match came {
-                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Ready(None) => return Turn::Ended,
                 Poll::Ready(Some(())) if !is_stuck && !self.streams.is_making => {}
                 Poll::Ready(Some(())) => break,
                 // Bodies that are being made have woken this.
-                Poll::Pending if is_stuck || self.streams.is_making => return Poll::Pending,
+                Poll::Pending if is_stuck || self.streams.is_making => return Turn::Waits,
                 Poll::Pending if is_there_more => {}
                 Poll::Pending if self.is_deaf && self.later.is_empty() => {
                     // Who says nothing more has listened; and nobody can make a window wider.
-                    return Pin::new(stream).poll_shutdown(context).map(drop);
+                    let is_shut = Pin::new(stream).poll_shutdown(context).is_ready();
+                    return if is_shut { Turn::Ended } else { Turn::Waits };
                 }
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => return Turn::Waits,
             }
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
+        Turn::Yields
     }
 
     /// Says that nothing more comes, and reads on for a moment: a socket that is closed with bytes unread takes back what the
     /// peer has not read yet.
     fn leave<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
         if self.gone_by.is_none() {
-            if ready!(Pin::new(&mut *stream).poll_shutdown(context)).is_err() {
-                return Poll::Ready(());
+            match Pin::new(&mut *stream).poll_shutdown(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Ready(Ok(())) => {}
             }
             self.gone_by = Some(Instant::now() + LINGER);
-            (self.whole_by, self.quiet_until) = (None, None);
+            self.deadlines.clear();
         }
         let mut buffer = BUFFER.take();
         buffer.resize(READ, 0);
@@ -340,50 +362,25 @@ impl Two {
         }
     }
 
-    /// Reads and takes what has come; none when the connection is broken. `is_busy`: it is not the peer that is waited for.
-    fn read<S: AsyncRead + Unpin>(
-        &mut self,
-        stream: &mut S,
-        context: &mut Context<'_>,
-        is_busy: bool,
-    ) -> Poll<Option<()>> {
+    /// Reads and takes what has come; none when the connection is broken.
+    fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Option<()>> {
         let mut buffer = BUFFER.take();
         buffer.resize(READ, 0);
         let mut room = ReadBuf::new(&mut buffer);
         let read = Pin::new(stream).poll_read(context, &mut room);
         let filled = room.filled().len();
         let came = match read {
-            Poll::Pending => {
-                self.wait(is_busy);
-                Poll::Pending
-            }
+            Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Ready(Ok(())) => {
                 self.is_deaf = filled == 0;
-                (self.quiet_until, self.was_asked, self.out.has_sent) = (None, false, false);
+                self.deadlines.is_heard();
+                self.out.has_sent = false;
                 self.take(&buffer[..filled]);
                 Poll::Ready(Some(()))
             }
         };
         BUFFER.set(buffer);
         came
-    }
-
-    /// From now on the peer is waited for.
-    fn wait(&mut self, is_busy: bool) {
-        let is_part = !self.rest.is_empty() || self.block.is_some() || !self.is_settled;
-        if is_busy {
-            // Whether it reads is looked at below us.
-            self.quiet_until = None;
-        }
-        if (self.quiet_until.is_none() && !is_busy) || (is_part && self.whole_by.is_none()) {
-            let until = Instant::now() + HEAD_TIMEOUT;
-            if !is_busy {
-                self.quiet_until.get_or_insert(until);
-            }
-            if is_part {
-                self.whole_by.get_or_insert(until);
-            }
-        }
     }
 }

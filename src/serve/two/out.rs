@@ -36,6 +36,10 @@ pub(super) struct Out {
     large: VecDeque<(usize, Bytes)>,
     /// Bytes of all of them that are still to be sent.
     left: usize,
+    /// Bytes that have been sent since the connection began.
+    sent: u64,
+    /// How many have been when the last frame of DATA that was put in has gone.
+    data_end: u64,
     /// Whether what was taken may not have been sent: what is encrypted.
     is_held: bool,
     /// Whether anything was sent since somebody last set this.
@@ -46,6 +50,21 @@ impl Out {
     /// Whether it is time to send.
     pub(super) fn is_full(&self) -> bool {
         self.left >= MUCH
+    }
+
+    /// Whether all that was put in has been sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// What was put in last is DATA.
+    pub(super) fn ends_with_data(&mut self) {
+        self.data_end = self.sent + self.left as u64;
+    }
+
+    /// Whether DATA waits to be sent.
+    pub(super) fn holds_data(&self) -> bool {
+        self.sent < self.data_end
     }
 
     /// Puts in what `write` writes behind what is there.
@@ -132,6 +151,7 @@ impl Out {
 
     fn go(&mut self, mut n: usize) {
         self.left -= n;
+        self.sent += n as u64;
         (self.is_held, self.has_sent) = (true, true);
         while let Some((before, bytes)) = self.large.front_mut() {
             let small = n.min(*before - self.at);

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
+use crate::serve::handler::is_host;
 use crate::serve::memo::{Question, put};
 use crate::serve::plain::is_plain_host;
 use crate::serve::spare;
@@ -28,9 +29,9 @@ pub(super) struct Asked<'a> {
 pub(super) fn judge(fields: &Fields) -> Option<Asked<'_>> {
     let mut asked = Asked::default();
     let mut question = Question::default();
-    let (mut is_whole, mut is_past_pseudo) = (true, false);
+    let (mut is_whole, mut is_past_pseudo, mut host) = (true, false, None);
     for (name, value) in fields.iter() {
-        if !value.iter().all(|&byte| is_in_value(byte)) {
+        if !is_value(value) {
             return None;
         }
         if name.first() == Some(&b':') {
@@ -49,16 +50,15 @@ pub(super) fn judge(fields: &Fields) -> Option<Asked<'_>> {
             continue;
         }
         is_past_pseudo = true;
-        if name.is_empty() || !name.iter().all(|&byte| is_in_name(byte)) {
+        if !is_name(name) || is_of_a_connection(name, value) {
             return None;
         }
         match name {
             b"accept-encoding" => is_whole &= put(&mut question.encodings, value),
             b"accept" => is_whole &= put(&mut question.types, value),
             b"if-none-match" => is_whole &= put(&mut question.tags, value),
-            b"host" | b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => {
-                is_whole = false;
-            }
+            b"host" => (host, is_whole) = (Some(value), false),
+            b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => is_whole = false,
             b"content-length" => {
                 let length = std::str::from_utf8(value).ok()?.parse().ok().filter(|_| value[0].is_ascii_digit())?;
                 if asked.length.is_some_and(|other| other != length) {
@@ -66,26 +66,40 @@ pub(super) fn judge(fields: &Fields) -> Option<Asked<'_>> {
                 }
                 asked.length = Some(length);
             }
-            // They are about a connection of HTTP/1 (RFC 9113, 8.2.2).
-            b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => return None,
-            b"te" if !value.eq_ignore_ascii_case(b"trailers") => return None,
             _ => {}
         }
     }
-    if !has_what_it_must(&asked) {
+    if !has_what_it_must(&asked) || host.is_some_and(|host| !is_same_host(&asked, host)) {
         return None;
     }
     question.is_head = asked.method == b"HEAD";
     question.target = std::str::from_utf8(asked.target).ok()?;
     is_whole &= question.is_head || asked.method == b"GET";
     is_whole &= matches!(asked.scheme, b"http" | b"https");
-    is_whole &= asked.authority.is_empty() || is_plain_host(asked.authority);
     asked.question = is_whole.then_some(question);
     Some(asked)
 }
 
-/// Whether the fields are there that its method takes (RFC 9113, 8.3.1 and 8.5).
+/// Whether these fields may come behind the body of a request: no pseudo-header fields, and none that is malformed (RFC 9113, 8.1).
+pub(super) fn are_trailers(fields: &Fields) -> bool {
+    fields.iter().all(|(name, value)| is_name(name) && is_value(value) && !is_of_a_connection(name, value))
+}
+
+/// Whether a field is about a connection of HTTP/1 (RFC 9113, 8.2.2).
+fn is_of_a_connection(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => true,
+        b"te" => !value.eq_ignore_ascii_case(b"trailers"),
+        _ => false,
+    }
+}
+
+/// Whether the pseudo-header fields are there that its method takes, and what they must be (RFC 9113, 8.3.1 and 8.5).
 fn has_what_it_must(asked: &Asked<'_>) -> bool {
+    // Where a target has a fragment, it is not sent (RFC 9110, 7.1).
+    if asked.target.contains(&b'#') || !(asked.authority.is_empty() || is_authority(asked.authority)) {
+        return false;
+    }
     match asked.method {
         b"" => false,
         b"CONNECT" => asked.target.is_empty() && asked.scheme.is_empty() && !asked.authority.is_empty(),
@@ -94,14 +108,31 @@ fn has_what_it_must(asked: &Asked<'_>) -> bool {
     }
 }
 
-/// RFC 9113, 8.2.1, and RFC 9110, 5.5.
-fn is_in_value(byte: u8) -> bool {
-    (byte >= 0x20 && byte != 0x7f) || byte == b'\t'
+/// A host and perhaps a port, as the field `host` has them (RFC 9113, 8.3.1, and RFC 9110, 7.2): no names of users.
+fn is_authority(text: &[u8]) -> bool {
+    is_plain_host(text) || HeaderValue::from_bytes(text).is_ok_and(|value| is_host(&value))
 }
 
-/// A token (RFC 9110, 5.6.2) without capitals.
-fn is_in_name(byte: u8) -> bool {
-    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(&byte)
+/// Whether the field `host` names the same as `:authority`, if that is there (RFC 9113, 8.3.1). The port of the scheme need not
+/// be said.
+fn is_same_host(asked: &Asked<'_>, host: &[u8]) -> bool {
+    let port: &[u8] = if asked.scheme == b"https" { b":443" } else { b":80" };
+    let bare = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
+    asked.authority.is_empty() || bare(asked.authority).eq_ignore_ascii_case(bare(host))
+}
+
+/// RFC 9113, 8.2.1, and RFC 9110, 5.5: no blanks at its ends.
+fn is_value(text: &[u8]) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_in_value = |&byte: &u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
+    text.iter().all(is_in_value) && !is_blank(text.first()) && !is_blank(text.last())
+}
+
+/// A token (RFC 9110, 5.6.2) without capitals (RFC 9113, 8.2.1).
+fn is_name(text: &[u8]) -> bool {
+    let is_in_name =
+        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !text.is_empty() && text.iter().all(is_in_name)
 }
 
 /// The same for whoever answers all others; none if it is not as good as it looks.
@@ -161,14 +192,93 @@ mod tests {
         assert_eq!(asked.question, Some(question));
         let request = request(&asked, &list).unwrap();
         assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));
-        for field in [("range", "bytes=0-1"), ("host", "x"), ("accept", ""), ("if-modified-since", "x")] {
+        for field in [("range", "bytes=0-1"), ("host", "docs.example"), ("accept", ""), ("if-modified-since", "x")] {
             let list = fields(&[&USUAL[..], &[field]].concat());
             assert_eq!(judge(&list).unwrap().question, None, "{field:?}");
         }
-        for (at, field) in [(0, (":method", "POST")), (3, (":authority", "[::1]"))] {
-            let mut list = USUAL;
-            list[at] = field;
-            assert_eq!(judge(&fields(&list)).unwrap().question, None, "{field:?}");
+        let mut list = USUAL;
+        list[0] = (":method", "POST");
+        assert_eq!(judge(&fields(&list)).unwrap().question, None);
+    }
+
+    #[test]
+    fn a_malformed_value_path_or_authority_makes_a_request_malformed() {
+        let is_good = |at: usize, field: (&str, &str)| {
+            let mut list = USUAL.to_vec();
+            if at < list.len() {
+                list[at] = field;
+            } else {
+                list.push(field);
+            }
+            judge(&fields(&list)).is_some()
+        };
+        for (value, expected) in
+            [("a b", true), ("a\tb", true), ("", true), (" a", false), ("a ", false), ("\ta", false), ("a\t", false)]
+        {
+            assert_eq!(is_good(4, ("x-a", value)), expected, "{value:?}");
+        }
+        for (path, expected) in [("/a?b", true), ("/a%23b", true), ("/a#b", false), ("/a?b#c", false), ("/ ", false)] {
+            assert_eq!(is_good(2, (":path", path)), expected, "{path:?}");
+        }
+        for (authority, expected) in [
+            ("docs.example:8443", true),
+            ("DOCS.example", true),
+            ("under_score.example", true),
+            ("[::1]:80", true),
+            ("127.0.0.1", true),
+            ("docs.example:", true),
+            ("host:port", false),
+            ("docs.example:80:80", false),
+            ("a@docs.example", false),
+            ("a:b@docs.example", false),
+            ("docs.example/a", false),
+            ("[::1", false),
+            (":80", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_good(3, (":authority", authority)), expected, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_the_authority_or_there_is_none() {
+        for (scheme, authority, host, expected) in [
+            ("https", "docs.example", "docs.example", true),
+            ("https", "docs.example", "Docs.Example", true),
+            ("https", "docs.example:443", "docs.example", true),
+            ("http", "docs.example", "docs.example:80", true),
+            ("https", "docs.example", "docs.example:80", false),
+            ("https", "docs.example:8443", "docs.example", false),
+            ("https", "docs.example", "other.example", false),
+            ("https", "docs.example", "", false),
+        ] {
+            let list = fields(&[
+                (":method", "GET"),
+                (":scheme", scheme),
+                (":path", "/"),
+                (":authority", authority),
+                ("host", host),
+            ]);
+            assert_eq!(judge(&list).is_some(), expected, "{scheme} {authority} {host}");
+        }
+        let list = fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), ("host", "any.example")]);
+        assert!(judge(&list).is_some());
+    }
+
+    #[test]
+    fn trailers_are_fields_and_nothing_else() {
+        for (field, expected) in [
+            (("x-checksum", "abc"), true),
+            (("te", "trailers"), true),
+            ((":path", "/"), false),
+            ((":status", "200"), false),
+            (("X-Checksum", "abc"), false),
+            (("x-a", " b"), false),
+            (("x-a", "b\0"), false),
+            (("", "b"), false),
+            (("connection", "close"), false),
+        ] {
+            assert_eq!(are_trailers(&fields(&[("x-first", "a"), field])), expected, "{field:?}");
         }
     }
 

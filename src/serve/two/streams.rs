@@ -10,6 +10,7 @@ use http_body::Body as _;
 
 use crate::serve::tally::{Piece, Told};
 
+use super::budget::Served;
 use super::frame::{self, Code, Fault};
 use super::out::Out;
 
@@ -46,8 +47,8 @@ pub(super) struct Streams {
     initial: i64,
     /// Bytes of a frame that the peer takes.
     most: usize,
-    /// Streams whose answers have been put out whole.
-    pub(super) done: u64,
+    /// Answers that have been put out whole, and DATA that has been put out.
+    pub(super) served: Served,
     /// Whether one waits for bytes that are being made, not for the peer.
     pub(super) is_making: bool,
 }
@@ -55,7 +56,14 @@ pub(super) struct Streams {
 impl Default for Streams {
     fn default() -> Streams {
         let most = frame::LONGEST;
-        Streams { ring: VecDeque::new(), window: INITIAL, initial: INITIAL, most, done: 0, is_making: false }
+        Streams {
+            ring: VecDeque::new(),
+            window: INITIAL,
+            initial: INITIAL,
+            most,
+            served: Served::default(),
+            is_making: false,
+        }
     }
 }
 
@@ -73,6 +81,12 @@ impl Streams {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.ring.len()
+    }
+
+    /// Nothing more of any is sent.
+    pub(super) fn clear(&mut self) {
+        self.ring.clear();
+        self.is_making = false;
     }
 
     /// One more, of which something is to be sent.
@@ -138,8 +152,12 @@ impl Streams {
             let Some(mut one) = self.ring.pop_front() else { break };
             let may_make = steps < MOST_STEPS && (one.is_made || made < MOST_MADE);
             let was_made = one.is_made;
+            let window = self.window;
             let step = one.step(&mut self.window, self.most, may_make, out, context);
             made += usize::from(one.is_made && !was_made);
+            let taken = (window - self.window).unsigned_abs();
+            self.served.data_bytes += taken;
+            self.served.data_frames += u64::from(taken > 0);
             match step {
                 Step::Sent => waiting = 0,
                 Step::Waits => waiting += 1,
@@ -149,7 +167,7 @@ impl Streams {
                 Step::Done => {
                     // Its place may be what another waits for.
                     (waiting, made) = (0, made - usize::from(one.is_made));
-                    self.done += 1;
+                    self.served.answers += 1;
                     continue;
                 }
             }
@@ -206,6 +224,7 @@ impl Sending {
         out.put(front);
         out.lend(bytes, len);
         out.put(back);
+        out.ends_with_data();
         piece.advance(n);
         let taken = i64::try_from(n).unwrap_or(i64::MAX);
         self.window -= taken;
@@ -277,7 +296,7 @@ mod tests {
         assert_eq!(turn(&mut streams), []);
         streams.widen(1, 1_000_000).unwrap();
         assert_eq!(turn(&mut streams).last(), Some(&(1, 100_000 - 65_542 - 16_384 * 2, true)));
-        assert_eq!((streams.len(), streams.done), (0, 3));
+        assert_eq!((streams.len(), streams.served.answers), (0, 3));
     }
 
     #[test]

@@ -2,19 +2,17 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::frame::{self, Code, Fault, Frame, number};
 use super::hpack::Fields;
+use super::request::are_trailers;
 use super::{Block, End, MOST_STREAMS, SIGN, Two};
 
 /// Bytes of a block of fields; what they expand to is bounded besides.
 const LONGEST_BLOCK: usize = 128 * 1024;
 /// Frames of a block of fields, some of which may be empty.
 const MOST_FRAMES: usize = 64;
-/// Answers that may be given up beyond those that were taken.
-const MOST_RESETS: u64 = 256;
-/// Frames that ask for nothing, between two requests.
-const MOST_NOISE: u32 = 10_000;
 
 thread_local! {
     /// The fields of the block that is looked at.
@@ -48,6 +46,7 @@ impl Two {
         }
         self.preface = &self.preface[at..];
         self.is_behind = false;
+        self.budget.earn(self.streams.served);
         while self.end != End::Failed {
             if self.out.is_full() {
                 self.is_behind = true;
@@ -59,7 +58,7 @@ impl Two {
                     at += frame::HEAD + frame.len;
                     let fault = self.frame(frame, payload).err();
                     if self.block.is_none() {
-                        self.whole_by = None;
+                        self.deadlines.is_whole();
                     }
                     fault
                 }
@@ -80,9 +79,17 @@ impl Two {
 
     /// Ends the connection; nothing more of `bytes` counts.
     fn fail(&mut self, code: Code, bytes: &[u8]) -> usize {
+        self.give_up(code);
+        bytes.len()
+    }
+
+    /// Says why the connection ends. Nothing more of any answer is sent, and nothing of it is held any longer.
+    pub(super) fn give_up(&mut self, code: Code) {
         self.say_goodbye(self.highest, code);
         self.end = End::Failed;
-        bytes.len()
+        self.streams.clear();
+        self.later.clear();
+        self.deadlines.clear();
     }
 
     /// Ends a stream.
@@ -96,13 +103,11 @@ impl Two {
     fn forget(&mut self, id: u32) -> Result<(), Fault> {
         let waiting = self.later.len();
         self.later.retain(|later| later.stream != id);
-        if self.streams.remove(id) || self.later.len() < waiting {
-            self.calm.resets += 1;
-        }
-        if self.calm.resets > MOST_RESETS + self.streams.done {
+        let is_in_vain = self.streams.remove(id) || self.later.len() < waiting;
+        if is_in_vain && !self.budget.reset(Instant::now) {
             return Err(Fault::Connection(Code::Calm));
         }
-        self.noise()
+        self.control_frame()
     }
 
     fn frame(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
@@ -129,16 +134,16 @@ impl Two {
             frame::GOAWAY if frame.len < 8 => Err(Fault::Connection(Code::FrameSize)),
             frame::GOAWAY => {
                 self.end = End::Left;
-                Ok(())
+                self.control_frame()
             }
             // Priorities, and what we do not know (RFC 9113, 5.5).
-            _ => self.noise(),
+            _ => self.control_frame(),
         }
     }
 
-    fn noise(&mut self) -> Result<(), Fault> {
-        self.calm.noise += 1;
-        if self.calm.noise > MOST_NOISE { Err(Fault::Connection(Code::Calm)) } else { Ok(()) }
+    /// A frame that asks for nothing of the site.
+    fn control_frame(&mut self) -> Result<(), Fault> {
+        if self.budget.control_frame(Instant::now) { Ok(()) } else { Err(Fault::Connection(Code::Calm)) }
     }
 
     /// Whether this is a stream that has begun: others can be neither reset nor widened, and have no data.
@@ -152,9 +157,9 @@ impl Two {
         let content = frame.content(payload)?;
         let is_last = frame.has(frame::END_STREAM);
         if content.is_empty() && !is_last {
-            self.noise()?;
+            self.control_frame()?;
         }
-        let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last, self.streams.done)?;
+        let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last, self.streams.served.answers)?;
         if more > 0 {
             self.out.frame(frame::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
@@ -212,7 +217,7 @@ impl Two {
     /// A request, or what comes behind the body of one.
     fn asked(&mut self, id: u32, is_last: bool, fields: &Fields) -> Result<(), Fault> {
         if id <= self.highest {
-            return self.trailers(id, is_last);
+            return self.trailers(id, is_last && are_trailers(fields));
         }
         self.highest = id;
         if self.end == End::Told {
@@ -222,7 +227,6 @@ impl Two {
             }
             return Ok(());
         }
-        (self.calm.noise, self.calm.quiet) = (0, 0);
         self.begun.store(true, Ordering::Relaxed);
         if self.streams.len() + self.later.len() >= MOST_STREAMS {
             if !is_last {
@@ -233,12 +237,11 @@ impl Two {
         self.answer(id, is_last, fields)
     }
 
-    fn trailers(&mut self, id: u32, is_last: bool) -> Result<(), Fault> {
-        if !self.uploads.end(id) {
-            return Err(Fault::Connection(Code::StreamClosed));
-        }
+    /// What comes behind the body of a request; malformed unless it `is_good` (RFC 9113, 8.1).
+    fn trailers(&mut self, id: u32, is_good: bool) -> Result<(), Fault> {
+        let is_whole = self.uploads.conclude(id).ok_or(Fault::Connection(Code::StreamClosed))?;
         self.is_said(id);
-        if is_last { Ok(()) } else { Err(Fault::Stream(id, Code::Protocol)) }
+        if is_good && is_whole { Ok(()) } else { Err(Fault::Stream(id, Code::Protocol)) }
     }
 
     fn rst_stream(&mut self, frame: Frame) -> Result<(), Fault> {
@@ -272,7 +275,7 @@ impl Two {
         if !is_reply {
             self.out.frame(frame::SETTINGS, frame::ACK, 0, &[]);
         }
-        self.noise()
+        self.control_frame()
     }
 
     fn ping(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
@@ -282,12 +285,16 @@ impl Two {
         if frame.len != 8 {
             return Err(Fault::Connection(Code::FrameSize));
         }
-        if !frame.has(frame::ACK) {
-            self.out.frame(frame::PING, frame::ACK, 0, payload);
-        } else if payload == SIGN && matches!(self.end, End::Asked(_)) {
-            self.tell_last();
+        if frame.has(frame::ACK) {
+            if payload == SIGN && matches!(self.end, End::Asked(_)) {
+                self.tell_last();
+            }
+            return self.control_frame();
         }
-        self.noise()
+        // One at a time while an answer is on its way measures the round trip: it ends when the answer does.
+        let measures = self.out.is_empty() && self.streams.len() > 0;
+        self.out.frame(frame::PING, frame::ACK, 0, payload);
+        if measures { Ok(()) } else { self.control_frame() }
     }
 
     fn window_update(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Fault> {
@@ -297,6 +304,7 @@ impl Two {
         if frame.stream != 0 {
             self.known(frame.stream)?;
         }
+        self.control_frame()?;
         match (number(payload) & 0x7fff_ffff, frame.stream) {
             (0, 0) => Err(Fault::Connection(Code::Protocol)),
             (0, id) => Err(Fault::Stream(id, Code::Protocol)),

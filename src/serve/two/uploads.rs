@@ -52,6 +52,13 @@ impl Uploads {
         at.and_then(|at| self.list.remove(at)).is_some()
     }
 
+    /// Trailers have ended a request: whether its body is as long as it said (RFC 9113, 8.1.1); none if it had ended before.
+    pub(super) fn conclude(&mut self, id: u32) -> Option<bool> {
+        let at = self.list.iter().position(|upload| upload.id == id)?;
+        let upload = self.list.remove(at)?;
+        Some(upload.length.is_none_or(|length| length == upload.came as u64))
+    }
+
     /// A frame has come that takes `len` bytes of a window, `content` of them for a body that perhaps ends with them. By how
     /// much the connection's window is to be widened, 0 for not yet. `answered` requests have had their answers.
     pub(super) fn come(
@@ -128,6 +135,12 @@ mod tests {
             uploads.end(3);
         }
         assert!(!uploads.end(3));
+        for (length, expected) in [(None, true), (Some(5), true), (Some(6), false)] {
+            uploads.begin(5, length);
+            assert_eq!(uploads.come(5, 5, 5, false, 0), Ok(0));
+            assert_eq!(uploads.conclude(5), Some(expected), "{length:?} before trailers");
+            assert_eq!(uploads.conclude(5), None);
+        }
     }
 
     #[test]
