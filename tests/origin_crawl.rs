@@ -1,5 +1,7 @@
 //! A running site, made into a folder that stands without it.
 
+#[path = "crawl/hostile.rs"]
+mod hostile;
 mod support;
 
 use std::collections::BTreeMap;
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use docwharf::origin::source::Watch;
 use docwharf::origin::source::crawl::{Crawl, CrawlError, Crawled, crawl};
@@ -116,7 +119,7 @@ fn missing() -> Page {
 }
 
 fn of(url: &str) -> Crawl {
-    Crawl { start: url.parse().expect("a URL"), parallel: 4, robots: true, most: 1000 }
+    Crawl { start: url.parse().expect("a URL"), parallel: 4, robots: true, most: 1000, time: Duration::from_mins(2) }
 }
 
 fn crawled(url: &str, into: &Path) -> Crawled {

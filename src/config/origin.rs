@@ -411,9 +411,18 @@ impl Checker<'_> {
         };
         let start = self.read(&key("crawl"), written.crawl.as_ref(), url)?;
         let parallel = self.positive(&key("parallel"), written.parallel.as_ref(), 8);
-        Some(Crawl { start, parallel, robots: written.robots.unwrap_or(true), most: written.most.unwrap_or(50_000) })
+        Some(Crawl {
+            start,
+            parallel,
+            robots: written.robots.unwrap_or(true),
+            most: written.most.unwrap_or(50_000),
+            time: CRAWL_TIME,
+        })
     }
 }
+
+/// How long a crawl may take.
+const CRAWL_TIME: Duration = Duration::from_mins(30);
 
 const NAME: &str = "a name has 1 to 64 letters, digits, - and _";
 

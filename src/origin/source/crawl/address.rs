@@ -36,6 +36,11 @@ impl Address {
         Address { path: normal(url.path()), query }
     }
 
+    /// Bytes of the path and the query.
+    pub(super) fn len(&self) -> usize {
+        self.path.len() + self.query.as_ref().map_or(0, String::len)
+    }
+
     /// The bytes that the path stands for, with its leading slash.
     pub(super) fn decoded(&self) -> Vec<u8> {
         percent_encoding::percent_decode_str(&self.path).collect()
@@ -74,7 +79,7 @@ pub(super) fn leads(start: &Url, base: &Url, text: &str) -> Leads {
         return Leads::Elsewhere(url);
     }
     let address = Address::of(&url);
-    if address.path.len() + address.query.as_ref().map_or(0, String::len) > LONGEST {
+    if address.len() > LONGEST {
         return Leads::Nowhere;
     }
     // What is neither a path nor a query has named a scheme or a host. A backslash is a slash to browsers.

@@ -15,22 +15,31 @@ use crate::site::rules::{Draft, Rules};
 use crate::site::tree::Tree;
 
 use super::address::{Address, Leads};
+use super::deadline::CrawlDeadline;
 use super::documents::{Sort, Use, manifest, style};
 use super::found::{Ask, Body, Found, Met, NOWHERE};
 use super::names::assign;
 use super::read::Resolver;
-use super::{Crawl, CrawlError, Crawled, Watch, html, script};
+use super::{Crawl, CrawlError, Crawled, html, script};
 
 /// What a path is written with in links and rules: nothing that HTML, CSS or a rule could take for its own.
 const IN_LINK: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'@').remove(b'$');
 /// Redirects that are followed one after the other.
 const HOPS: usize = 20;
+/// Bytes of links that are put into one body in the place of others. A short link can stand for a long one, so a body
+/// full of them would grow a hundred times.
+const LONGER: usize = 64 << 20;
 /// The most warnings of one crawl.
 const WARNINGS: usize = 200;
 
 /// Writes the copy into an empty folder.
-pub(super) fn write(crawl: &Crawl, found: &Found, into: &Path, watch: &Watch) -> Result<Crawled, CrawlError> {
+pub(super) fn write(
+    crawl: &Crawl,
+    found: &Found,
+    into: &Path,
+    deadline: CrawlDeadline<'_>,
+) -> Result<Crawled, CrawlError> {
     let failed = |source| CrawlError::Write { path: into.to_owned(), source };
     let copy = Copy::new(crawl, found);
     let mut crawled = Crawled::default();
@@ -45,9 +54,7 @@ pub(super) fn write(crawl: &Crawl, found: &Found, into: &Path, watch: &Watch) ->
         Ok(())
     };
     for (name, (ask, body)) in &copy.files {
-        if watch.is_over() {
-            return Err(CrawlError::Stopped);
-        }
+        deadline.check()?;
         let content = found.spool.get(body.place).map_err(failed)?;
         put(name, &copy.rewritten(ask, body, content, &mut warnings)).map_err(failed)?;
     }
@@ -58,16 +65,35 @@ pub(super) fn write(crawl: &Crawl, found: &Found, into: &Path, watch: &Watch) ->
     if !redirects.is_empty() {
         put(REDIRECTS.as_bytes(), redirects.as_bytes()).map_err(failed)?;
     }
-    if warnings.len() > WARNINGS {
-        let more = warnings.len() - WARNINGS;
-        warnings.truncate(WARNINGS);
-        warnings.push(format!("and {more} more"));
+    crawled.warnings = warnings.into_lines();
+    for line in &crawled.warnings {
+        deadline.watch.say(line.clone());
     }
-    for line in &warnings {
-        watch.say(line.clone());
-    }
-    crawled.warnings = warnings;
     Ok(crawled)
+}
+
+/// What a person should know: the first [`WARNINGS`], and how many more there are.
+#[derive(Default)]
+struct Warnings {
+    lines: Vec<String>,
+    more: u64,
+}
+
+impl Warnings {
+    fn push(&mut self, line: String) {
+        if self.lines.len() < WARNINGS {
+            self.lines.push(line);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_lines(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("and {} more", self.more));
+        }
+        self.lines
+    }
 }
 
 struct Copy<'a> {
@@ -177,7 +203,7 @@ impl<'a> Copy<'a> {
     }
 
     /// A body as it goes into its file.
-    fn rewritten(&self, ask: &Ask, body: &Body, content: Vec<u8>, warnings: &mut Vec<String>) -> Vec<u8> {
+    fn rewritten(&self, ask: &Ask, body: &Body, content: Vec<u8>, warnings: &mut Warnings) -> Vec<u8> {
         let is_page = body.sort == Sort::Page;
         if !body.is_text {
             if is_page {
@@ -190,7 +216,14 @@ impl<'a> Copy<'a> {
         let base = if is_anywhere { "/" } else { &ask.address.path };
         let Ok(base) = self.crawl.start.join(base) else { return content };
         let mut resolver = Resolver::new(&self.crawl.start, base);
-        let mut meet = |how: Use, text: &str| self.instead(resolver.leads(how, text), is_anywhere);
+        let (mut room, mut is_full) = (LONGER, false);
+        let mut meet = |how: Use, text: &str| {
+            let new = self.instead(resolver.leads(how, text), is_anywhere)?;
+            let left = room.checked_sub(new.len());
+            is_full |= left.is_none();
+            room = left?;
+            Some(new)
+        };
         let text = String::from_utf8_lossy(&content);
         let new = match body.sort {
             Sort::Page => html::page(&content, &mut meet),
@@ -199,6 +232,9 @@ impl<'a> Copy<'a> {
             Sort::Script => script::without_optimizer(&text).map(String::into_bytes),
             Sort::Payload | Sort::Xml | Sort::Other => None,
         };
+        if is_full {
+            warnings.push(format!("{} has more links than can be rewritten: some are as they were", ask.address));
+        }
         if is_page && new.is_none() {
             warnings
                 .push(format!("{} is nested too deep to be read to its end: its links are as they were", ask.address));
@@ -207,7 +243,7 @@ impl<'a> Copy<'a> {
     }
 
     /// The lines of `_redirects`, in the order of their addresses.
-    fn redirects(&self, warnings: &mut Vec<String>) -> String {
+    fn redirects(&self, warnings: &mut Warnings) -> String {
         let mut lines = BTreeMap::new();
         for (ask, met) in self.found.met.iter().filter(|(ask, _)| !ask.is_payload && ask.address.query.is_none()) {
             let address = &ask.address;
@@ -239,12 +275,14 @@ impl<'a> Copy<'a> {
         // Judged by those who will read them.
         let mut draft = Draft::default();
         hosting::redirects(&text, REDIRECTS, &mut draft);
-        warnings.extend(draft.faults.iter().map(|fault| format!("a redirect cannot be kept: {fault}")));
+        for fault in &draft.faults {
+            warnings.push(format!("a redirect cannot be kept: {fault}"));
+        }
         text
     }
 
     /// Where a redirect leads in the copy, unless that is back to itself.
-    fn target(&self, address: &Address, to: &Leads, warnings: &mut Vec<String>) -> Option<String> {
+    fn target(&self, address: &Address, to: &Leads, warnings: &mut Warnings) -> Option<String> {
         let Leads::Here { address: next, fragment, .. } = to else {
             let Leads::Elsewhere(url) = to else { return None };
             return Some(url.to_string());
@@ -266,17 +304,20 @@ impl<'a> Copy<'a> {
     }
 
     /// What a person should know about what was asked for.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+    fn warnings(&self) -> Warnings {
+        let mut warnings = Warnings::default();
         for (ask, met) in &self.found.met {
             let Some(wanted) = self.found.wanted.get(ask).filter(|wanted| wanted.how > Use::Guess) else { continue };
-            let what = match met {
-                Met::Missing(status) => format!("answers {status}"),
-                Met::Forbidden => "is kept from crawlers by robots.txt".to_owned(),
-                _ => continue,
-            };
-            let by = wanted.by.as_ref().map_or(String::new(), |by| format!("; {by} leads there"));
-            warnings.push(format!("{} {what}{by}", ask.address));
+            let Met::Missing(status) = met else { continue };
+            warnings.push(format!("{} answers {status}{}", ask.address, leads_there(wanted.by.as_deref())));
+        }
+        let forbidden = &self.found.forbidden;
+        for (address, by) in &forbidden.first {
+            let by = leads_there(by.as_deref());
+            warnings.push(format!("{address} is kept from crawlers by robots.txt{by}"));
+        }
+        if forbidden.count > forbidden.first.len() as u64 {
+            warnings.push(format!("{} links lead to what robots.txt keeps crawlers from", forbidden.count));
         }
         if let (count @ 1.., Some(one)) = &self.found.foreign {
             warnings.push(format!(
@@ -293,7 +334,7 @@ impl<'a> Copy<'a> {
 
     fn no_page(&self) -> CrawlError {
         let (url, why) = (self.crawl.start.clone(), self.warnings());
-        let why = why.first().cloned().unwrap_or_else(|| "it is no HTML".to_owned());
+        let why = why.lines.first().cloned().unwrap_or_else(|| "it is no HTML".to_owned());
         CrawlError::NoPage { url, why }
     }
 }
@@ -313,6 +354,10 @@ fn escaped(address: &Address) -> String {
 fn escaped_path(path: &str) -> String {
     const KEPT: &AsciiSet = &IN_LINK.remove(b'%').remove(b'+').remove(b',').remove(b'=');
     percent_encode(path.as_bytes(), KEPT).to_string()
+}
+
+fn leads_there(by: Option<&Address>) -> String {
+    by.map_or_else(String::new, |by| format!("; {by} leads there"))
 }
 
 fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -1,10 +1,12 @@
-//! One request and its answer: asked again when the server stumbles, bounded in size and in silence.
+//! One request and its answer: asked again when the server stumbles, bounded in size, in silence and in slowness.
 
 use std::io::Read;
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
@@ -17,6 +19,13 @@ use crate::net::trouble::{Cause, Trouble, retry_after};
 
 /// A larger body, in bytes, is refused.
 pub(super) const LARGEST: usize = 64 << 20;
+
+/// A body up to this many bytes is small: any number of them is held at a time.
+const SMALL: usize = 1 << 20;
+/// Larger bodies that are held at a time; each takes up to twice [`LARGEST`] while it is decoded.
+const LARGE_AT_ONCE: usize = 2;
+/// A body arrives at this many bytes a second at least, beside what silence is allowed once.
+const LEAST_RATE: u64 = 1024;
 
 /// What a server has answered.
 #[derive(Debug)]
@@ -31,6 +40,8 @@ pub(super) struct Answer {
     pub(super) location: Option<String>,
     /// Without content coding.
     pub(super) body: Vec<u8>,
+    /// Of the large bodies that may be held, this is one.
+    _large: Option<OwnedSemaphorePermit>,
 }
 
 /// Asks one server.
@@ -38,12 +49,13 @@ pub(super) struct Answer {
 pub(super) struct Fetcher {
     client: reqwest::Client,
     patience: Network,
+    large: Arc<Semaphore>,
 }
 
 impl Fetcher {
     pub(super) fn new() -> Result<Fetcher, ClientError> {
         let patience = Network::default();
-        Ok(Fetcher { client: client(&patience)?, patience })
+        Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(LARGE_AT_ONCE)) })
     }
 
     /// The answer to a GET. `is_payload` asks for what a client of Next.js asks for when it goes on to a page. `said` is told of what went wrong meanwhile.
@@ -76,18 +88,51 @@ impl Fetcher {
             trouble.retry_after = retry_after(&headers, SystemTime::now());
             return Err(trouble);
         }
-        let mut body = Vec::new();
-        while let Some(piece) = read(self.patience.idle, &mut answer, &shown).await? {
-            if body.len() + piece.len() > LARGEST {
-                return Err(too_large());
-            }
-            body.extend_from_slice(&piece);
+        let (body, mut large) = self.body(&mut answer, &shown).await?;
+        if large.is_none() && headers.contains_key(CONTENT_ENCODING) {
+            // What is small may become large.
+            large = self.large().await;
         }
         let value = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
         let (media_type, charset) = value(CONTENT_TYPE).map(content_type).unwrap_or_default();
         let is_redirect = (300..400).contains(&status);
         let location = value(LOCATION).filter(|_| is_redirect).map(str::to_owned);
-        Ok(Answer { status, media_type, charset, location, body: decoded(&headers, body)? })
+        Ok(Answer { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
+    }
+
+    /// The body as it is sent, with the permit to hold it if it is large.
+    async fn body(
+        &self,
+        answer: &mut reqwest::Response,
+        shown: &SafeUrl,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Trouble> {
+        let (mut body, mut large) = (Vec::new(), None);
+        // How long the server was waited for; waiting for other bodies does not count.
+        let mut waited = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            let Some(piece) = read(self.left(waited, body.len()), answer, shown).await? else { break };
+            waited += began.elapsed();
+            if body.len() + piece.len() > LARGEST {
+                return Err(too_large());
+            }
+            if large.is_none() && body.len() + piece.len() > SMALL {
+                large = self.large().await;
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok((body, large))
+    }
+
+    /// Waits until one more large body may be held. Nobody closes the semaphore.
+    async fn large(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.large).acquire_owned().await.ok()
+    }
+
+    /// How long the next piece may take, once a body of so many bytes was waited for so long.
+    fn left(&self, waited: Duration, bytes: usize) -> Duration {
+        let whole = self.patience.idle + Duration::from_secs(bytes as u64 / LEAST_RATE);
+        whole.saturating_sub(waited).min(self.patience.idle)
     }
 }
 
@@ -97,7 +142,7 @@ async fn read(
     shown: &SafeUrl,
 ) -> Result<Option<bytes::Bytes>, Trouble> {
     let piece = timeout(idle, answer.chunk()).await;
-    let piece = piece.map_err(|_| Trouble::new(Cause::Lost, "the answer stopped in the middle"))?;
+    let piece = piece.map_err(|_| Trouble::new(Cause::Lost, "the answer stopped in the middle, or came too slowly"))?;
     piece.map_err(|error| Trouble::from_client(error, shown))
 }
 
@@ -152,6 +197,25 @@ mod tests {
         ] {
             assert_eq!(content_type(text), (media_type.to_owned(), charset.map(str::to_owned)), "{text}");
         }
+    }
+
+    #[test]
+    fn a_body_that_drips_is_given_up_and_one_that_is_merely_slow_is_not() {
+        let fetcher = Fetcher::new().unwrap();
+        let ends_at = |rate: usize| {
+            let (mut waited, step) = (0u16, 10u16);
+            while waited < 10_000 {
+                let bytes = rate * usize::from(waited);
+                if fetcher.left(Duration::from_secs(waited.into()), bytes) < Duration::from_secs(step.into()) {
+                    return Some(waited);
+                }
+                waited += step;
+            }
+            None
+        };
+        assert!(ends_at(0).is_some_and(|seconds| seconds < 60));
+        assert!(ends_at(500).is_some_and(|seconds| seconds < 120));
+        assert_eq!(ends_at(2048), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A site as it was found: what was asked for, what for, and what came of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use url::Url;
 
@@ -29,8 +30,6 @@ pub(super) enum Met {
     Moved(u16, Leads),
     /// There is nothing, with this status.
     Missing(u16),
-    /// robots.txt keeps us out.
-    Forbidden,
     /// No good answer to what need not be there.
     Failed(Trouble),
 }
@@ -56,7 +55,33 @@ pub(super) struct Body {
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) how: Use,
-    pub(super) by: Option<Address>,
+    pub(super) by: Option<Arc<Address>>,
+}
+
+/// Links to what robots.txt keeps crawlers from. A site may have any number of them, so only the first few in the order of
+/// addresses are kept, which are the same ones in whatever order pages arrive.
+#[derive(Debug, Default)]
+pub(super) struct ForbiddenLinks {
+    /// With the first page that leads there.
+    pub(super) first: BTreeMap<Address, Option<Arc<Address>>>,
+    /// All of them.
+    pub(super) count: u64,
+}
+
+impl ForbiddenLinks {
+    /// How many are kept.
+    const KEPT: usize = 20;
+
+    pub(super) fn note(&mut self, address: Address, by: Option<&Arc<Address>>) {
+        self.count += 1;
+        match self.first.get_mut(&address) {
+            Some(known) => *known = known.take().min(by.cloned()),
+            None => drop(self.first.insert(address, by.cloned())),
+        }
+        if self.first.len() > Self::KEPT {
+            self.first.pop_last();
+        }
+    }
 }
 
 /// A site as it was found.
@@ -67,4 +92,5 @@ pub(super) struct Found {
     pub(super) spool: Spool,
     /// How many addresses in sitemaps are of other origins, and one of them.
     pub(super) foreign: (u64, Option<Url>),
+    pub(super) forbidden: ForbiddenLinks,
 }

@@ -18,6 +18,7 @@
 
 mod address;
 mod copy;
+mod deadline;
 mod documents;
 mod fetch;
 mod found;
@@ -32,15 +33,18 @@ mod walk;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 use url::Url;
 
 use crate::base::runtime;
 use crate::net::client::ClientError;
+use crate::net::seconds;
 use crate::net::trouble::Trouble;
 
 use super::Watch;
+use deadline::CrawlDeadline;
 
 /// A running site.
 #[derive(Debug, Clone)]
@@ -53,6 +57,8 @@ pub struct Crawl {
     pub robots: bool,
     /// Pages and assets beyond this number are an error.
     pub most: u64,
+    /// How long all of it may take.
+    pub time: Duration,
 }
 
 /// What a crawl has brought.
@@ -95,6 +101,20 @@ pub enum CrawlError {
         most: u64,
         /// One of those beyond it.
         address: String,
+    },
+    /// Their addresses alone take more than a crawl may keep in memory.
+    #[error("the addresses of pages and assets take more than {} MiB; keep crawlers out of those with long queries in robots.txt", limit >> 20)]
+    AddressBytes {
+        /// In bytes.
+        limit: u64,
+    },
+    /// It took too long.
+    #[error(
+        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or keep crawlers out of a part of it in robots.txt", seconds(*time)
+    )]
+    Time {
+        /// What was allowed.
+        time: Duration,
     },
     /// The site is larger than a crawl may be.
     #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
@@ -143,6 +163,7 @@ pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &Watch
         return Err(write(io::Error::other("the folder is not empty")));
     }
     let runtime = runtime::build(&mut Builder::new_current_thread()).map_err(CrawlError::Runtime)?;
-    let found = runtime.block_on(walk::walk(crawl, paths, into, watch))?;
-    copy::write(crawl, &found, into, watch)
+    let deadline = CrawlDeadline::new(watch, crawl.time);
+    let found = runtime.block_on(walk::walk(crawl, paths, into, deadline))?;
+    copy::write(crawl, &found, into, deadline)
 }

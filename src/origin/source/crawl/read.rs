@@ -4,10 +4,19 @@ use url::Url;
 
 use super::address::{Leads, leads};
 use super::documents::{Meet, Sort, Use, manifest, style};
+use super::script::ReadBudget;
 use super::{html, script};
 
 /// Tells of each address in a body.
-pub(super) fn names(sort: Sort, path: &str, text: &str, body: &[u8], tell: &mut dyn FnMut(Use, &str)) {
+/// `is_over` says whether nobody wants them any more.
+pub(super) fn names(
+    sort: Sort,
+    path: &str,
+    text: &str,
+    body: &[u8],
+    is_over: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(Use, &str),
+) {
     let mut meet = |how: Use, text: &str| {
         tell(how, text);
         None
@@ -22,7 +31,8 @@ pub(super) fn names(sort: Sort, path: &str, text: &str, body: &[u8], tell: &mut 
     }
     if matches!(sort, Sort::Page | Sort::Script | Sort::Payload) {
         // Never relative to a `base`: these are paths.
-        script::chunks(path, text, &mut |name| drop(meet(Use::Guess, name)));
+        let mut budget = ReadBudget::new(text.len(), is_over);
+        script::chunks(path, text, &mut budget, &mut |name| drop(meet(Use::Guess, name)));
     }
 }
 

@@ -4,7 +4,11 @@
 //! `/_next/`, as `static/chunks/…`. Where webpack puts the name of a chunk together from tables, the tables are read.
 //! Everything here is a guess: what is not there is not missed.
 
+use std::collections::HashMap;
+
 use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Where a server of Next.js has what browsers load.
 const NEXT: &str = "/_next/";
@@ -16,18 +20,44 @@ const LONGEST: usize = 500;
 const TABLES: usize = 256 << 10;
 /// The most chunks that tables are believed to name.
 const MOST: usize = 10_000;
+/// How often each byte of a body may be looked at, on average.
+const LOOKS: usize = 8;
+/// What a name costs beside its bytes: it is made into an address.
+const A_NAME: usize = 64;
+/// Bytes behind the path of the image optimizer in which its settings end.
+const SETTINGS: usize = 4096;
+
+/// Bytes of one body that may still be looked at. Most bodies have each byte looked at once or twice; one made for it has
+/// the same bytes looked at for each of the names that seem to begin there. Beyond the budget no more names are looked for.
+pub(super) struct ReadBudget<'a> {
+    left: usize,
+    is_over: &'a dyn Fn() -> bool,
+}
+
+impl<'a> ReadBudget<'a> {
+    /// The budget of a body of `len` bytes; `is_over` says whether the names are not wanted any more.
+    pub(super) fn new(len: usize, is_over: &'a dyn Fn() -> bool) -> ReadBudget<'a> {
+        ReadBudget { left: len.saturating_mul(LOOKS).saturating_add(TABLES * 4), is_over }
+    }
+
+    /// Takes so many bytes and a name off the budget; says whether it goes on.
+    fn spend(&mut self, bytes: usize) -> bool {
+        let left = self.left.checked_sub(bytes + A_NAME);
+        self.left = left.unwrap_or(0);
+        left.is_some() && !(self.is_over)()
+    }
+}
 
 /// Tells of each file of Next.js that a page, script or payload names. `path` is where that lies.
-pub(super) fn chunks(path: &str, text: &str, tell: &mut dyn FnMut(&str)) {
+pub(super) fn chunks(path: &str, text: &str, budget: &mut ReadBudget<'_>, tell: &mut dyn FnMut(&str)) {
     let mut root = path.find(NEXT).map(|at| path[..at + NEXT.len()].to_owned());
     for at in memmem::find_iter(text.as_bytes(), "/_next/static/") {
-        let start = text[..at]
-            .rfind(|c| ends_name(c) || matches!(c, '(' | ')' | '='))
-            .map_or(0, |before| before + text[before..].chars().next().map_or(1, char::len_utf8));
-        if at - start > LONGEST {
-            continue;
+        let start = start_of_name(text, at);
+        let name = start.and_then(|start| name(&text[start..]));
+        if !budget.spend(start.map_or(LONGEST, |start| at - start) + name.map_or(LONGEST, str::len)) {
+            return;
         }
-        let name = name(&text[start..]);
+        let (Some(start), Some(name)) = (start, name) else { continue };
         if is_file(name) {
             root.get_or_insert_with(|| text[start..at + NEXT.len()].to_owned());
             tell(name);
@@ -37,10 +67,13 @@ pub(super) fn chunks(path: &str, text: &str, tell: &mut dyn FnMut(&str)) {
     for kind in KINDS {
         for at in memmem::find_iter(text.as_bytes(), kind) {
             let name = name(&text[at..]);
-            if !text[..at].ends_with('/') && is_file(name) {
+            if !budget.spend(name.map_or(LONGEST, str::len)) {
+                return;
+            }
+            if let Some(name) = name.filter(|name| !text[..at].ends_with('/') && is_file(name)) {
                 tell(&format!("{root}{name}"));
             } else if text[at + kind.len()..].starts_with("\"+") {
-                tables(&text[at + kind.len()..], |name| tell(&format!("{root}{kind}{name}")));
+                tables(&text[at + kind.len()..], budget, |name| tell(&format!("{root}{kind}{name}")));
             }
         }
     }
@@ -52,10 +85,24 @@ fn ends_name(c: char) -> bool {
         || matches!(c, '"' | '\'' | '`' | '\\' | '<' | '>' | ',' | ';' | '&' | '{' | '}')
 }
 
-/// The name that a text begins with; parentheses in it are closed.
-fn name(text: &str) -> &str {
+/// Where the name begins that goes on at `at`; `None` if that is more than [`LONGEST`] bytes before.
+fn start_of_name(text: &str, at: usize) -> Option<usize> {
+    // The character that ends what stands before the name is looked at as well.
+    let from = text.floor_char_boundary(at.saturating_sub(LONGEST + 4));
+    let before = text[from..at].char_indices().rfind(|(_, c)| ends_name(*c) || matches!(c, '(' | ')' | '='));
+    let start = match before {
+        Some((found, c)) => from + found + c.len_utf8(),
+        None if from == 0 => 0,
+        None => return None,
+    };
+    (at - start <= LONGEST).then_some(start)
+}
+
+/// The name that a text begins with; parentheses in it are closed. `None` if it is longer than [`LONGEST`].
+fn name(text: &str) -> Option<&str> {
+    let near = &text[..text.floor_char_boundary(LONGEST + 4)];
     let mut depth = 0u32;
-    let end = text.find(|c| {
+    let end = near.find(|c| {
         match c {
             '(' => depth += 1,
             ')' if depth == 0 => return true,
@@ -64,7 +111,8 @@ fn name(text: &str) -> &str {
         }
         ends_name(c)
     });
-    &text[..end.unwrap_or(text.len())]
+    let end = end.or_else(|| (near.len() == text.len()).then_some(near.len()))?;
+    (end <= LONGEST).then(|| &text[..end])
 }
 
 fn is_file(name: &str) -> bool {
@@ -73,17 +121,17 @@ fn is_file(name: &str) -> bool {
 
 /// Names made of tables, as in `"static/chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`: what the last table has for a
 /// number stands at the end, what another has (or the number) before it. `text` begins at the first `"`.
-fn tables(text: &str, mut tell: impl FnMut(&str)) {
-    let mut end = text.len().min(TABLES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    let text = &text[..end];
-    let Some((ending, end)) = [".js\"", ".css\""].iter().filter_map(|e| Some((*e, text.find(e)?))).min_by_key(|e| e.1)
-    else {
+fn tables(text: &str, budget: &mut ReadBudget<'_>, mut tell: impl FnMut(&str)) {
+    let text = &text[..text.floor_char_boundary(TABLES)];
+    let found = memmem::find_iter(text.as_bytes(), "s\"").find_map(|at| {
+        let ending = [".js", ".css"].into_iter().find(|ending| text[..=at].ends_with(ending))?;
+        Some((&text[..at + 1 - ending.len()], ending))
+    });
+    // Once to find the end, once for what lies before it.
+    if !budget.spend(found.map_or(text.len(), |(text, _)| text.len() * 2)) {
         return;
-    };
-    let (text, ending) = (&text[..end], ending.trim_end_matches('"'));
+    }
+    let Some((text, ending)) = found else { return };
     let mut all: Vec<Vec<(&str, &str)>> = Vec::new();
     let mut rest = text;
     while let Some((_, behind)) = rest.split_once('{') {
@@ -92,9 +140,16 @@ fn tables(text: &str, mut tell: impl FnMut(&str)) {
         rest = behind;
     }
     let Some(last) = all.pop() else { return };
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    for (number, name) in all.into_iter().flatten() {
+        names.entry(number).or_insert(name);
+    }
     let between = if text.contains("\"-\"") { "-" } else { "." };
     for (number, hash) in last.into_iter().take(MOST) {
-        let known = all.iter().flatten().find(|(of, _)| *of == number).map_or(number, |(_, name)| name);
+        let known = names.get(number).copied().unwrap_or(number);
+        if !budget.spend(A_NAME + known.len() + hash.len() * 2) {
+            return;
+        }
         tell(&format!("{known}{between}{hash}{ending}"));
         // Some builds name by the hash alone.
         tell(&format!("{hash}{ending}"));
@@ -104,8 +159,10 @@ fn tables(text: &str, mut tell: impl FnMut(&str)) {
 fn entry(text: &str) -> Option<(&str, &str)> {
     let (number, value) = text.split_once(':')?;
     let value = value.trim().trim_matches(['"', '\'']);
-    let is_word =
-        |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_/.".contains(&b));
+    let is_word = |text: &str| {
+        let is_short = (1..=LONGEST).contains(&text.len());
+        is_short && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_/.".contains(&b))
+    };
     let number = number.trim().trim_matches(['"', '\'']);
     (is_word(number) && is_word(value)).then_some((number, value))
 }
@@ -130,9 +187,15 @@ pub(super) fn modules(text: &str, tell: &mut dyn FnMut(&str)) {
 /// A script of Next.js that asks for pictures themselves and not for the server's smaller ones, which nobody makes when
 /// it is gone; `None` if it is no such script. The switch is the framework's own (`images.unoptimized`).
 pub(super) fn without_optimizer(text: &str) -> Option<String> {
-    let (mut out, mut done) = (String::new(), 0);
+    let (mut out, mut done, mut seen) = (String::new(), 0, 0);
     for at in memmem::find_iter(text.as_bytes(), "/_next/image\"") {
-        let end = text[at..].find('}').map_or(text.len(), |end| at + end);
+        // What was looked at for the path before is not looked at again.
+        if at < seen {
+            continue;
+        }
+        let near = &text[..text.floor_char_boundary(at.saturating_add(SETTINGS))];
+        let end = near[at..].find('}').map_or(near.len(), |end| at + end);
+        seen = end;
         for (from, to) in [("unoptimized:!1", "unoptimized:!0"), ("\"unoptimized\":false", "\"unoptimized\":true")] {
             if let Some(found) = text[at..end].find(from).map(|found| at + found).filter(|found| *found >= done) {
                 out.push_str(&text[done..found]);
@@ -144,14 +207,24 @@ pub(super) fn without_optimizer(text: &str) -> Option<String> {
     (done > 0).then(|| out + &text[done..])
 }
 
+/// What of `__NEXT_DATA__` is wanted, as it is written. The rest, which may be as large as a body, is not kept.
+#[derive(Deserialize)]
+struct NextData<'a> {
+    #[serde(rename = "buildId", borrow)]
+    build_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    gsp: Option<&'a RawValue>,
+    #[serde(borrow)]
+    gssp: Option<&'a RawValue>,
+}
+
 /// What a page made by the older router of Next.js asks for when a reader goes on to it.
 pub(super) fn data_of(path: &str, html: &str) -> Option<String> {
     let (_, rest) = html.split_once("id=\"__NEXT_DATA__\"")?;
     let (_, rest) = rest.split_once('>')?;
-    let data: serde_json::Value = serde_json::from_str(rest.split_once("</script>")?.0).ok()?;
-    let has = |name: &str| data.get(name).is_some_and(|value| value == true);
-    let build = data.get("buildId")?.as_str()?;
-    if !has("gsp") && !has("gssp") {
+    let data: NextData<'_> = serde_json::from_str(rest.split_once("</script>")?.0).ok()?;
+    let build: String = serde_json::from_str(data.build_id?.get()).ok()?;
+    if ![data.gsp, data.gssp].into_iter().flatten().any(|value| value.get() == "true") {
         return None;
     }
     let base =
@@ -166,8 +239,50 @@ mod tests {
 
     fn named(path: &str, text: &str) -> Vec<String> {
         let mut all = Vec::new();
-        chunks(path, text, &mut |name| all.push(name.to_owned()));
+        let goes_on = || false;
+        chunks(path, text, &mut ReadBudget::new(text.len(), &goes_on), &mut |name| all.push(name.to_owned()));
         all
+    }
+
+    #[test]
+    fn texts_made_to_be_slow_take_time_in_proportion_to_their_length() {
+        const MIB: usize = 1 << 20;
+        for piece in [
+            "/_next/static/",
+            "(/_next/static/",
+            "static/chunks/a",
+            "static/chunks/\"+",
+            "static/chunks/\"+{1:\"a\"}",
+            "/_next/static/é(",
+            "/_next/image\"",
+            "import\"./",
+        ] {
+            let spent = |len: usize| {
+                let text = piece.repeat(len / piece.len());
+                let goes_on = || false;
+                let mut budget = ReadBudget::new(text.len(), &goes_on);
+                let all = budget.left;
+                let mut told = 0;
+                chunks("/x.js", &text, &mut budget, &mut |name| told += A_NAME + name.len());
+                modules(&text, &mut |name| assert!(name.len() <= LONGEST));
+                assert!(without_optimizer(&text).is_none());
+                assert!(told <= all, "{piece}: {told} of {all}");
+                all - budget.left
+            };
+            // Twice as much takes twice as long; as it was, 2 MiB took minutes and more.
+            let (one, two) = (spent(MIB), spent(2 * MIB));
+            assert!(two <= one * 2 + LONGEST * 4 + TABLES * 8, "{piece}: {one} and {two}");
+        }
+    }
+
+    #[test]
+    fn whoever_wants_no_more_names_is_told_of_none() {
+        let text = "\"/_next/static/a.js\"".repeat(1000);
+        let left = std::cell::Cell::new(10);
+        let is_over = || left.replace(left.get() - 1) <= 1;
+        let mut told = 0;
+        chunks("/x", &text, &mut ReadBudget::new(text.len(), &is_over), &mut |_| told += 1);
+        assert_eq!(told, 9);
     }
 
     #[test]

@@ -14,18 +14,20 @@ use crate::net::trouble::{Cause, Trouble};
 use crate::site::types::media_type;
 
 use super::address::{Address, Leads, leads};
+use super::deadline::CrawlDeadline;
 use super::documents::{Sort, Use};
 use super::fetch::{Answer, Fetcher};
-use super::found::{Ask, Body, Found, Met, NOWHERE, Wanted};
+use super::found::{Ask, Body, ForbiddenLinks, Found, Met, NOWHERE, Wanted};
 use super::names::Item;
 use super::read::{Resolver, names};
 use super::robots::Robots;
-use super::sitemap::Sitemap;
 use super::spool::Spool;
-use super::{Crawl, CrawlError, Watch, script};
+use super::{Crawl, CrawlError, script, sitemap};
 
 /// All bodies together are no larger, in bytes.
 const LARGEST: u64 = 8 << 30;
+/// All addresses together are no longer, in bytes: they are kept in memory, some of them three times.
+const ADDRESS_BYTES: u64 = 32 << 20;
 /// How often somebody looks whether the crawl is wanted any more.
 const TICK: Duration = Duration::from_millis(100);
 /// What sites have without naming it.
@@ -37,23 +39,32 @@ pub(super) async fn walk(
     crawl: &Crawl,
     paths: Option<&[String]>,
     into: &Path,
-    watch: &Watch,
+    deadline: CrawlDeadline<'_>,
 ) -> Result<Found, CrawlError> {
     let spool = Spool::new(into).map_err(|source| CrawlError::Write { path: into.to_owned(), source })?;
-    let found = Found { met: BTreeMap::new(), wanted: BTreeMap::new(), spool, foreign: (0, None) };
+    let found = Found {
+        met: BTreeMap::new(),
+        wanted: BTreeMap::new(),
+        spool,
+        foreign: (0, None),
+        forbidden: ForbiddenLinks::default(),
+    };
     let mut walk = Walk {
         crawl,
         into,
-        watch,
+        deadline,
         found,
         fetcher: Arc::new(Fetcher::new()?),
         robots: Robots::default(),
         only: paths.is_some(),
         queue: VecDeque::new(),
+        queued_pages: 0,
+        needed: Vec::new(),
         tasks: JoinSet::new(),
         pages: HashSet::new(),
         asked: 0,
         guessed: 0,
+        address_bytes: 0,
     };
     walk.want(Address::of_path(ROBOTS), false, Use::Guess, None)?;
     walk.run().await?;
@@ -90,18 +101,24 @@ impl Leads {
 struct Walk<'a> {
     crawl: &'a Crawl,
     into: &'a Path,
-    watch: &'a Watch,
+    deadline: CrawlDeadline<'a>,
     found: Found,
     fetcher: Arc<Fetcher>,
     robots: Robots,
     /// Whether only the pages count that were asked for.
     only: bool,
     queue: VecDeque<Ask>,
+    /// How many of those are no payloads.
+    queued_pages: usize,
+    /// What was only a guess when it was asked for, and is now used for this. Taken one after the other and not where the
+    /// use is found: what is needed may need something itself, as often as the site likes.
+    needed: Vec<(Ask, Use)>,
     tasks: JoinSet<(Ask, Vec<String>, Result<Answer, Trouble>)>,
     /// Pages by name and content: what will be a file each.
     pages: HashSet<(Vec<u8>, Digest)>,
     asked: u64,
     guessed: u64,
+    address_bytes: u64,
 }
 
 impl Walk<'_> {
@@ -109,27 +126,30 @@ impl Walk<'_> {
     async fn run(&mut self) -> Result<(), CrawlError> {
         let mut tick = tokio::time::interval(TICK);
         loop {
+            while let Some((ask, how)) = self.needed.pop() {
+                self.deadline.check()?;
+                self.need(&ask, how)?;
+            }
             while self.tasks.len() < self.crawl.parallel.max(1)
                 && let Some(ask) = self.queue.pop_front()
             {
+                self.queued_pages -= usize::from(!ask.is_payload);
                 self.ask(ask);
             }
-            if self.watch.is_over() {
-                return Err(CrawlError::Stopped);
-            }
+            self.deadline.check()?;
             if self.tasks.is_empty() {
                 return Ok(());
             }
             tokio::select! {
-                           Some(done) = self.tasks.join_next() => {
-                               let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
-                               for line in said {
-            self.watch.say(line);
+                Some(done) = self.tasks.join_next() => {
+                    let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
+                    for line in said {
+                        self.deadline.watch.say(line);
+                    }
+                    self.take(ask, answer)?;
+                }
+                _ = tick.tick() => {}
             }
-                               self.take(ask, answer)?;
-                           }
-                           _ = tick.tick() => {}
-                       }
         }
     }
 
@@ -151,26 +171,41 @@ impl Walk<'_> {
     }
 
     /// Notes that something is wanted, and asks for it unless that was done.
-    fn want(&mut self, address: Address, is_payload: bool, how: Use, by: Option<&Address>) -> Result<(), CrawlError> {
+    fn want(
+        &mut self,
+        address: Address,
+        is_payload: bool,
+        how: Use,
+        by: Option<&Arc<Address>>,
+    ) -> Result<(), CrawlError> {
         let ask = Ask { address, is_payload };
-        let by = by.cloned();
         if let Some(known) = self.found.wanted.get_mut(&ask) {
             let before = known.how;
             if how > Use::Guess || before == Use::Guess {
                 let is_first = before == Use::Guess && how > Use::Guess;
-                known.by = if is_first { by } else { known.by.take().min(by) };
+                known.by = if is_first { by.cloned() } else { known.by.take().min(by.cloned()) };
             }
             known.how = before.max(how);
-            return if before == Use::Guess && how > Use::Guess { self.need(&ask, how) } else { Ok(()) };
+            if before == Use::Guess && how > Use::Guess {
+                self.needed.push((ask, how));
+            }
+            return Ok(());
         }
         let is_allowed =
             !self.crawl.robots || ask.address.path == ROBOTS || self.robots.allows(&ask.address.to_string());
-        self.found.wanted.insert(ask.clone(), Wanted { how, by });
         if !is_allowed {
-            self.found.met.insert(ask, Met::Forbidden);
+            if how > Use::Guess {
+                self.found.forbidden.note(ask.address, by);
+            }
             return Ok(());
         }
         self.count(&ask, how)?;
+        self.address_bytes += ask.address.len() as u64;
+        if self.address_bytes > ADDRESS_BYTES {
+            return Err(CrawlError::AddressBytes { limit: ADDRESS_BYTES });
+        }
+        self.found.wanted.insert(ask.clone(), Wanted { how, by: by.cloned() });
+        self.queued_pages += usize::from(!is_payload);
         self.queue.push_back(ask);
         Ok(())
     }
@@ -196,7 +231,7 @@ impl Walk<'_> {
             }
             Some(Met::Moved(_, Leads::Here { address, .. })) => {
                 let to = address.clone();
-                self.want(to, false, how, Some(&ask.address))
+                self.want(to, false, how, Some(&Arc::new(ask.address.clone())))
             }
             Some(Met::Body(body)) if !body.is_read => {
                 let place = body.place;
@@ -234,7 +269,7 @@ impl Walk<'_> {
                 // Where a page that was asked for has moved, it is asked for there.
                 match to {
                     Leads::Here { address, .. } if !ask.is_payload => {
-                        self.want(address, false, how, Some(&ask.address))
+                        self.want(address, false, how, Some(&Arc::new(ask.address)))
                     }
                     _ => Ok(()),
                 }
@@ -276,49 +311,59 @@ impl Walk<'_> {
         kept.is_read = true;
         let sort = kept.sort;
         if sort == Sort::Page && !ask.is_payload && self.pages.insert((kept.item.preferred.clone(), kept.item.digest)) {
-            self.watch.page();
+            self.deadline.watch.page();
         }
         let base = if ask.address.path == NOWHERE { Address::of_path("/") } else { ask.address.clone() };
-        let mut named = Vec::new();
-        let mut resolver = Resolver::new(&self.crawl.start, self.url(&base));
-        let mut tell = |how: Use, text: &str| {
-            if let Some(leads) = resolver.leads(how, text) {
-                named.push((how, leads));
-            }
-        };
+        let by = Arc::new(ask.address.clone());
+        let (crawl, deadline) = (self.crawl, self.deadline);
+        let mut resolver = Resolver::new(&crawl.start, self.url(&base));
+        // Each address is taken in as it is met: all those of a body may be much more than the body.
+        let mut taken = Ok(());
         let text = String::from_utf8_lossy(body);
-        names(sort, &ask.address.path, &text, body, &mut tell);
-        if sort == Sort::Xml
-            && let Some(sitemap) = Sitemap::parse(body)
-        {
-            for address in sitemap.addresses {
-                let leads = Leads::of(self.crawl, &address);
-                if let Leads::Elsewhere(url) = &leads {
-                    self.found.foreign.0 += 1;
-                    let least = self.found.foreign.1.take().map_or(url.clone(), |other| other.min(url.clone()));
-                    self.found.foreign.1 = Some(least);
-                }
-                named.push((Use::Link, leads));
+        names(sort, &ask.address.path, &text, body, &|| deadline.is_over(), &mut |how, text| {
+            if taken.is_ok()
+                && let Some(leads) = resolver.leads(how, text)
+            {
+                taken = self.told(&leads, how, Some(&by));
             }
-        }
-        for (how, leads) in named {
-            self.told(&leads, how, Some(&ask.address))?;
+        });
+        taken?;
+        if sort == Sort::Xml {
+            self.listed(body, &by)?;
         }
         if sort == Sort::Page && !ask.is_payload {
-            self.beside(&ask.address, &text)?;
+            self.beside(&by, &text)?;
         }
-        let to_come = self.queue.iter().filter(|ask| !ask.is_payload).count() + self.tasks.len();
-        self.watch.expect((self.pages.len() + to_come) as u64);
+        let to_come = self.queued_pages + self.tasks.len();
+        self.deadline.watch.expect((self.pages.len() + to_come) as u64);
         Ok(())
     }
 
+    /// Follows what a sitemap lists.
+    fn listed(&mut self, body: &[u8], by: &Arc<Address>) -> Result<(), CrawlError> {
+        let mut taken = Ok(());
+        sitemap::addresses(body, &mut |address| {
+            if taken.is_err() {
+                return;
+            }
+            let leads = Leads::of(self.crawl, address);
+            if let Leads::Elsewhere(url) = &leads {
+                self.found.foreign.0 += 1;
+                let least = self.found.foreign.1.take().map_or(url.clone(), |other| other.min(url.clone()));
+                self.found.foreign.1 = Some(least);
+            }
+            taken = self.told(&leads, Use::Link, Some(by));
+        });
+        taken
+    }
+
     /// What clients of Next.js ask for when they go on to a page without loading it.
-    fn beside(&mut self, address: &Address, text: &str) -> Result<(), CrawlError> {
+    fn beside(&mut self, address: &Arc<Address>, text: &str) -> Result<(), CrawlError> {
         if address.path == NOWHERE || address.query.is_some() {
             return Ok(());
         }
         if text.contains("self.__next_f") {
-            let payload = Address { query: Some("_rsc".to_owned()), ..address.clone() };
+            let payload = Address { query: Some("_rsc".to_owned()), path: address.path.clone() };
             self.want(payload, true, Use::Guess, Some(address))?;
         }
         match script::data_of(&address.path, text) {
@@ -328,7 +373,8 @@ impl Walk<'_> {
     }
 
     /// Wants what an address leads to, if that is on this site.
-    fn told(&mut self, leads: &Leads, how: Use, by: Option<&Address>) -> Result<(), CrawlError> {
+    fn told(&mut self, leads: &Leads, how: Use, by: Option<&Arc<Address>>) -> Result<(), CrawlError> {
+        self.deadline.check()?;
         let Leads::Here { address, .. } = leads else { return Ok(()) };
         if how < Use::Guess {
             return Ok(());
