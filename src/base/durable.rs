@@ -6,7 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
+use rustix::io::Errno;
 
 /// For opening files that are never links, in folders that others may write to.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
@@ -50,6 +51,23 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Puts the folder `new` in the place of the folder `old`, which ends up at `new`: in one step, so that a crash leaves one of
+/// them at `old`. On file systems that cannot exchange names the `files` of `new` replace those of `old` one by one, in
+/// their order; a reader has to find out that files do not belong together.
+pub fn exchange(new: &Path, old: &Path, files: &[&str]) -> io::Result<()> {
+    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => replace_files(new, old, files),
+        done => Ok(done?),
+    }
+}
+
+fn replace_files(new: &Path, old: &Path, files: &[&str]) -> io::Result<()> {
+    for name in files {
+        std::fs::rename(new.join(name), old.join(name))?;
+    }
+    sync_dir(old)
+}
+
 /// An exclusive `flock`, given up when dropped or when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -74,6 +92,26 @@ impl Lock {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_replaced_in_one_step_or_file_by_file() {
+        for replace in [exchange, replace_files] {
+            let dir = tempfile::tempdir().unwrap();
+            let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+            for (folder, text) in [(&new, "new"), (&old, "old")] {
+                std::fs::create_dir(folder).unwrap();
+                std::fs::write(folder.join("file"), text).unwrap();
+            }
+            replace(&new, &old, &["file"]).unwrap();
+            assert_eq!(std::fs::read_to_string(old.join("file")).unwrap(), "new");
+            assert_ne!(std::fs::read_to_string(new.join("file")).unwrap_or_default(), "new");
         }
     }
 }

@@ -236,13 +236,13 @@ impl Writer {
             if whole(&target) {
                 return Ok(Committed::Known);
             }
-            // Out of the way by rename: who still has it mapped keeps what he has.
-            let aside = stage.dir.with_extension("damaged");
-            fs::rename(&target, &aside).map_err(StoreError::io("move aside", &target))?;
-            let _ = fs::remove_dir_all(&aside);
+            // In one step, so that a crash leaves one of them. Who has the damaged one mapped keeps it; its name goes with
+            // the stage.
+            durable::exchange(&stage.dir, &target, &[IMAGE, INDEX]).map_err(StoreError::io("mend", &target))?;
             committed = Committed::Mended;
+        } else {
+            fs::rename(&stage.dir, &target).map_err(StoreError::io("move into place", &target))?;
         }
-        fs::rename(&stage.dir, &target).map_err(StoreError::io("move into place", &target))?;
         let versions = self.store.root.join("versions");
         durable::sync_dir(&versions).map_err(StoreError::io("sync", &versions))?;
         Ok(committed)
