@@ -698,3 +698,19 @@ fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_agai
     assert_eq!(again["active"]["id"], held["active"]["id"]);
     assert!(again["hold"].is_object(), "the hold has outlived history and record: {again}");
 }
+
+#[test]
+fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    host.ok(&["sync"]);
+    let daemon = host.run();
+    host.put(b"no archive at all");
+    let error = || host.status()["lastAttempt"]["error"].as_str().unwrap_or_default().to_owned();
+    until("the refusal", || error().contains("the archive is a text file"));
+    std::fs::rename(host.path("bundle.zip"), host.path("away.zip")).unwrap();
+    until("another error", || error().contains("cannot read the bundle"));
+    std::fs::rename(host.path("away.zip"), host.path("bundle.zip")).unwrap();
+    until("the same refusal", || error().contains("the archive is a text file"));
+    drop(daemon);
+}

@@ -16,7 +16,7 @@ use docwharf::store::keeper::Keeper;
 use docwharf::store::space::Allowance;
 use docwharf::store::writer::{Committed, Writer};
 use docwharf::sync::Intent;
-use docwharf::sync::bring::{Arrival, Brought, bring};
+use docwharf::sync::bring::{Arrival, Brought, Occasion, bring};
 use docwharf::sync::open::open;
 
 use support::folder;
@@ -35,6 +35,7 @@ fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
     let arrival = Arrival {
+        occasion: Occasion::Import,
         path: &path,
         source: "test",
         title: "test",

@@ -75,7 +75,13 @@ fn until_looks(host: &Host, looks: usize) {
 
 #[test]
 fn a_retry_after_beyond_all_time_does_not_take_the_site_down() {
-    let values = ["18446744073709551615", "18446744073709551614", "9223372036854775807", "99999999999999999999999999"];
+    let values = [
+        "18446744073709551615",
+        "18446744073709551614",
+        "9223372036854775807",
+        "99999999999999999999999999",
+        "999999999",
+    ];
     at_once(&values, |value| {
         let upstream = upstream();
         let host = Host::new(&upstream).set("sync.interval", text("100ms"));
@@ -85,6 +91,10 @@ fn a_retry_after_beyond_all_time_does_not_take_the_site_down() {
         until("the refusal", || host.last() == "failed");
         assert_eq!(front(&daemon), "one", "{value}");
         drop(daemon);
+        change_record(&host, |record| {
+            let wait = record["lastAttempt"]["wait"].as_u64();
+            assert!(wait.is_some_and(|wait| wait <= 86_400), "a day at most: {record}");
+        });
         upstream.heal();
         upstream.publish(bundle("two"));
         let daemon = host.run();

@@ -593,6 +593,43 @@ fn a_link_alone_needs_no_api_and_no_key_and_later_looks_are_conditional() {
 }
 
 #[test]
+fn a_304_that_does_not_say_what_it_is_about_is_taken_for_no_version_and_the_bundle_is_asked_for_anew() {
+    for tag in [None, Some("\"another\"")] {
+        let upstream = Upstream::new(bundle("one"));
+        let host = Host::linked(&upstream.link());
+        host.ok(&["sync"]);
+        host.ok(&["hold"]);
+        upstream.publish(bundle("two"));
+        host.ends(7, &["sync"]);
+        // Both are known now. The server still has the second, and does not say so.
+        let unclear = answer(304).without("ETag");
+        let unclear = tag.map_or(unclear.clone(), |tag| unclear.header("ETag", tag));
+        upstream.on(Call::Download).times(1).gives(unclear);
+        host.ends(7, &["sync"]);
+        let asked: Vec<bool> =
+            upstream.calls(Call::Download).iter().map(|request| request.header("if-none-match").is_some()).collect();
+        assert_eq!(asked, [false, true, true, false], "{}", upstream.story());
+        host.ok(&["release"]);
+        assert_eq!(front(&host.run()), "two");
+    }
+}
+
+#[test]
+fn a_304_with_a_weak_tag_or_about_the_only_bundle_is_clear() {
+    for weak in [true, false] {
+        let upstream = Upstream::new(bundle("one"));
+        let host = Host::linked(&upstream.link());
+        host.ok(&["sync"]);
+        let tag = format!("W/{}", upstream.plan().validator());
+        let unchanged = answer(304).without("ETag");
+        let unchanged = if weak { unchanged.header("ETag", tag) } else { unchanged };
+        upstream.on(Call::Download).gives(unchanged);
+        assert_eq!(host.sync(), "already current");
+        assert_eq!(upstream.count(Call::Download), 2);
+    }
+}
+
+#[test]
 fn a_key_lying_about_is_not_sent_to_a_link() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::linked(&upstream.link());

@@ -881,3 +881,211 @@ fn a_daemon_that_waits_keeps_no_connection_open_and_answers() {
     for_a_while("quiet", || upstream.connections() == asked);
     assert_eq!(front(&daemon), "one");
 }
+
+// What is newest: sources that go back, and what is brought beside them.
+
+/// A host with one kind of source.
+struct Sourced {
+    upstream: Upstream,
+    host: Host,
+    has_file: bool,
+}
+
+impl Sourced {
+    fn each() -> Vec<Sourced> {
+        ["link", "file", "API"].into_iter().map(Sourced::of).collect()
+    }
+
+    fn of(kind: &str) -> Sourced {
+        let upstream = upstream();
+        let host = match kind {
+            "API" => Host::new(&upstream),
+            "link" => Host::linked(&upstream.link()),
+            _ => Host::linked("bundle.zip"),
+        };
+        Sourced { upstream, host, has_file: kind == "file" }
+    }
+
+    fn publish(&self, bundle: Vec<u8>) {
+        if self.has_file {
+            self.host.put("bundle.zip", bundle);
+        } else {
+            self.upstream.publish(bundle);
+        }
+    }
+
+    /// Publishes a bundle and has it looked at; the version that is active afterwards.
+    #[track_caller]
+    fn look(&self, code: i32, bundle: Vec<u8>) -> Option<String> {
+        self.publish(bundle);
+        self.host.ends(code, &["sync"]);
+        self.host.active()
+    }
+
+    #[track_caller]
+    fn import(&self, bundle: Vec<u8>) -> Option<String> {
+        self.host.put("import.zip", bundle);
+        self.host.ok(&["import", self.host.path("import.zip").to_str().expect("UTF-8")]);
+        assert!(self.host.status()["hold"].is_null(), "an import holds nothing");
+        self.host.active()
+    }
+
+    /// Changes the record as it lies there, without its checksum.
+    fn change_record(&self, change: impl FnOnce(&mut Value)) {
+        let path = self.host.path("store/state.json");
+        let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        record.as_object_mut().unwrap().remove("sum");
+        change(&mut record);
+        std::fs::write(&path, record.to_string()).unwrap();
+    }
+}
+
+/// Receipts tell the second of an arrival: waits for the next one.
+fn until_the_next_second() {
+    let second = || std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let now = second();
+    until("the next second", || second() > now);
+}
+
+/// A site of one page.
+fn one_page() -> Vec<u8> {
+    support::zip::zip(&[support::zip::deflated("index.html", "<title>one page</title>")])
+}
+
+#[test]
+fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_release() {
+    at_once(&Sourced::each(), |at| {
+        let one = at.look(0, bundle("one"));
+        at.host.ok(&["hold"]);
+        assert_eq!(at.look(7, bundle("two")), one);
+        assert_eq!(at.look(0, bundle("one")), one);
+        at.host.ok(&["release"]);
+        assert_eq!(at.host.active(), one);
+        assert_eq!(at.host.sync(), "already current");
+        assert_eq!(at.host.status()["newest"].as_str(), one.as_deref());
+    });
+}
+
+#[test]
+fn a_version_that_the_source_has_withdrawn_is_not_activated_after_the_record_was_lost() {
+    at_once(&Sourced::each(), |at| {
+        let one = at.look(0, bundle("one"));
+        at.host.ok(&["hold"]);
+        until_the_next_second();
+        assert_eq!(at.look(7, bundle("two")), one);
+        until_the_next_second();
+        assert_eq!(at.look(0, bundle("one")), one);
+        std::fs::write(at.host.path("store/state.json"), "{").unwrap();
+        at.host.ok(&["release"]);
+        assert_eq!(at.host.active(), one);
+    });
+}
+
+#[test]
+fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_relaxed_gate_or_auto_mode() {
+    for (key, strict, relaxed) in [("gate.minPages", "2", "1"), ("activate.mode", "\"manual\"", "\"auto\"")] {
+        for mut at in Sourced::each() {
+            let one = at.look(0, bundle("one"));
+            at.host.change(key, strict);
+            at.publish(one_page());
+            finish(&mut at.host.command(&["sync"]));
+            assert_eq!(at.host.active(), one);
+            assert_eq!(at.look(0, bundle("one")), one);
+            at.host.change(key, relaxed);
+            // Nothing is looked at any more: what is due is decided about all the same.
+            at.host.change("staticExport.enabled", "false");
+            at.host.ok(&["sync"]);
+            at.host.ok(&["release"]);
+            assert_eq!(at.host.active(), one, "{key}");
+        }
+    }
+}
+
+#[test]
+fn what_is_imported_beside_a_source_stays_until_the_source_changes() {
+    at_once(&Sourced::each(), |at| {
+        let one = at.look(0, bundle("one"));
+        let imported = at.import(bundle("imported"));
+        assert_ne!(imported, one);
+        for _ in 0..2 {
+            assert_eq!(at.host.sync(), "already current");
+            assert_eq!(at.host.active(), imported);
+        }
+        let two = at.look(0, bundle("two"));
+        assert!(two != imported && two != one, "a change of the source is newer");
+        let imported = at.import(bundle("imported"));
+        assert_ne!(imported, two);
+        assert_eq!(at.look(0, bundle("two")), imported);
+        assert_eq!(at.look(0, bundle("one")), one, "also a change back to an earlier bundle");
+    });
+    // What has not changed is not downloaded again either.
+    let at = Sourced::of("link");
+    at.look(0, bundle("one"));
+    at.import(bundle("imported"));
+    at.look(0, bundle("one"));
+    let sent: Vec<u16> = at.upstream.calls(Call::Download).iter().map(|request| request.status).collect();
+    assert_eq!(sent, [200, 304], "{}", at.upstream.story());
+}
+
+#[test]
+fn a_refresh_takes_what_the_source_has_though_something_was_imported_since() {
+    at_once(&Sourced::each(), |at| {
+        let one = at.look(0, bundle("one"));
+        at.import(bundle("imported"));
+        at.host.ok(&["sync", "--refresh"]);
+        assert_eq!(at.host.active(), one);
+    });
+}
+
+#[test]
+fn what_is_imported_outlives_the_loss_of_the_record() {
+    at_once(&Sourced::each(), |at| {
+        at.look(0, bundle("one"));
+        until_the_next_second();
+        let imported = at.import(bundle("imported"));
+        std::fs::write(at.host.path("store/state.json"), "{").unwrap();
+        at.host.ok(&["sync"]);
+        assert_eq!(at.host.active(), imported);
+    });
+}
+
+#[test]
+fn what_the_inbox_brings_beside_a_link_stays_until_the_source_changes() {
+    let at = Sourced::of("link");
+    let host = at.host.set("sync.inbox", text("inbox")).set("sync.interval", text("100ms"));
+    std::fs::create_dir(host.path("inbox")).unwrap();
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    // Under a name that is left alone until it is whole.
+    std::fs::write(host.path("inbox/dropped.part"), bundle("dropped")).unwrap();
+    std::fs::rename(host.path("inbox/dropped.part"), host.path("inbox/dropped.zip")).unwrap();
+    until("the dropped one", || front(&daemon) == "dropped");
+    let looks = at.upstream.count(Call::Download);
+    until("more looks", || at.upstream.count(Call::Download) > looks + 3);
+    assert_eq!(front(&daemon), "dropped");
+    at.upstream.publish(bundle("two"));
+    until("what the source has changed to", || front(&daemon) == "two");
+}
+
+#[test]
+fn the_record_of_a_later_docwharf_is_refused_as_it_is_and_that_of_an_earlier_one_is_read() {
+    let at = Sourced::of("link");
+    at.look(0, bundle("one"));
+    let imported = at.import(bundle("imported"));
+    at.change_record(|record| {
+        record["schemaVersion"] = 1.into();
+        record.as_object_mut().unwrap().remove("offered");
+    });
+    at.host.ok(&["sync"]);
+    assert_eq!(at.host.active(), imported, "what the source had is known from the last look");
+    at.change_record(|record| {
+        record["schemaVersion"] = 99.into();
+        record["later"] = "something".into();
+    });
+    let before = std::fs::read(at.host.path("store/state.json")).unwrap();
+    for verb in ["sync", "hold", "run"] {
+        let ended = at.host.ends(8, &[verb]);
+        assert!(ended.stderr.contains("later docwharf (schemaVersion 99"), "{}", ended.stderr);
+    }
+    assert_eq!(std::fs::read(at.host.path("store/state.json")).unwrap(), before);
+}

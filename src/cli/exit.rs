@@ -137,6 +137,7 @@ fn store_code(error: &StoreError) -> u8 {
         StoreError::Io { .. }
         | StoreError::Locked { .. }
         | StoreError::Damaged { .. }
+        | StoreError::Later { .. }
         | StoreError::NoSpace { .. }
         | StoreError::OverMost { .. } => 8,
     }

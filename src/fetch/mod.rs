@@ -17,7 +17,7 @@ use http::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, LOCATION,
     RANGE,
 };
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::base::chain::words;
 use crate::base::growth::Growth;
@@ -113,6 +113,8 @@ pub struct Download {
     /// The most bytes that are taken.
     limit: u64,
     known: Vec<Known>,
+    /// Whether a 304 has left open which of them the server has: it is asked without a condition from then on.
+    is_unclear: bool,
     /// The furthest that any attempt has come, and where attempts last counted anew: what is received again counts for
     /// nothing.
     furthest: u64,
@@ -138,7 +140,8 @@ impl Download {
     ) -> Download {
         let partial = Partial::open(dir, source);
         let (furthest, counted) = (partial.len(), partial.len());
-        Download { http, network, progress, partial, source: source.to_owned(), limit, known, furthest, counted }
+        let (source, is_unclear) = (source.to_owned(), false);
+        Download { http, network, progress, partial, source, limit, known, is_unclear, furthest, counted }
     }
 
     /// Whether enough has arrived since the last time it was asked for attempts to count anew.
@@ -186,13 +189,16 @@ impl Download {
     /// Sends the request, follows redirects, and judges the head of the answer.
     async fn ask(&mut self, link: &SafeUrl, scrubber: &mut Scrubber) -> Result<Answer, Trouble> {
         let mut url = link.clone();
-        for _ in 0..=self.network.redirects {
+        let mut redirects = 0;
+        while redirects <= self.network.redirects {
+            let mut is_conditional = false;
             let mut request = self.http.get(url.expose().clone()).header(ACCEPT_ENCODING, "identity");
             if let Some(validator) = self.partial.resumable() {
                 request = request
                     .header(RANGE, format!("bytes={}-", self.partial.len()))
                     .header(IF_RANGE, header(validator)?);
             } else if let Some(etags) = self.if_none_match() {
+                is_conditional = true;
                 request = request.header(IF_NONE_MATCH, header(&etags)?);
             }
             let idle = self.network.idle;
@@ -203,6 +209,14 @@ impl Download {
             if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
                 url = follow(&url, response.headers())?;
                 scrubber.hide_url(&url);
+                redirects += 1;
+                continue;
+            }
+            if response.status() == StatusCode::NOT_MODIFIED && is_conditional {
+                if let Some(known) = self.same_as(response.headers()) {
+                    return Ok(Answer::Unchanged(known.clone()));
+                }
+                self.is_unclear = true;
                 continue;
             }
             return self.judge(response, scrubber).await;
@@ -210,24 +224,32 @@ impl Download {
         Err(Trouble::new(Cause::Redirected, format!("more than {} redirects", self.network.redirects)))
     }
 
+    /// Bundles that the server can be asked about: those with a strong entity tag.
+    fn tagged(&self) -> impl Iterator<Item = &Known> {
+        self.known.iter().filter(|known| known.validator.starts_with('"'))
+    }
+
     fn if_none_match(&self) -> Option<String> {
-        let etags: Vec<&str> =
-            self.known.iter().map(|known| known.validator.as_str()).filter(|v| v.starts_with('"')).collect();
-        (!etags.is_empty()).then(|| etags.join(", "))
+        let etags: Vec<&str> = self.tagged().map(|known| known.validator.as_str()).collect();
+        (!etags.is_empty() && !self.is_unclear).then(|| etags.join(", "))
+    }
+
+    /// The bundle that a 304 speaks of. A server has to repeat the entity tag (RFC 9110, 15.4.5), perhaps as a weak one;
+    /// without it, the answer is clear only if there was one bundle to ask about.
+    fn same_as(&self, headers: &HeaderMap) -> Option<&Known> {
+        let Some(etag) = text(headers, ETAG) else {
+            let mut tagged = self.tagged();
+            return tagged.next().filter(|_| tagged.next().is_none());
+        };
+        let strong = etag.strip_prefix("W/").unwrap_or(&etag);
+        self.tagged().find(|known| known.validator == strong)
     }
 
     async fn judge(&mut self, response: reqwest::Response, scrubber: &Scrubber) -> Result<Answer, Trouble> {
         let status = response.status().as_u16();
         let headers = response.headers();
         match status {
-            304 => {
-                let validator = validator(headers);
-                let known = self.known.iter().find(|known| Some(&known.validator) == validator.as_ref());
-                let known = known.or(self.known.first()).cloned();
-                known
-                    .map(Answer::Unchanged)
-                    .ok_or_else(|| Trouble::new(Cause::Unreadable, "304, but nothing was known"))
-            }
+            304 => Err(Trouble::new(Cause::Unreadable, "304, though it was asked without a condition")),
             206 => match ContentRange::of(headers) {
                 Some(range)
                     if self.partial.resumable().is_some()

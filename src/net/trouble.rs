@@ -12,7 +12,7 @@ use crate::base::secret::{SafeUrl, Scrubber};
 /// A clock that differs from the server's by more than this is worth telling.
 const SKEW: Duration = Duration::from_mins(1);
 /// Nobody waits longer, whatever an upstream asks for.
-pub const LONGEST: Duration = Duration::from_hours(7 * 24);
+pub const LONGEST: Duration = Duration::from_hours(24);
 /// So much of an answer that is no JSON is quoted.
 const QUOTED: usize = 200;
 

@@ -181,7 +181,13 @@ pub trait Keeper {
         }
         let Some(mut now) = self.free()? else { return Ok(Vec::new()) };
         let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
-        let may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);
+        let mut may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);
+        if allowance.min_free.is_some() {
+            // The last to go: a look at the source would bring it again.
+            let offered = record.offered_version().filter(|&id| !record.protects(id));
+            let offered = sizes.iter().filter(|(id, _)| Some(*id) == offered);
+            may_go.extend(offered.filter(|taken| !may_go.contains(taken)).copied().collect::<Vec<_>>());
+        }
         let gain: u64 = may_go.iter().map(|(_, bytes)| bytes).sum();
         let mut removed = Vec::new();
         if now < target && now.saturating_add(gain) >= target {

@@ -41,7 +41,7 @@ use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
 pub use history::Event;
-use record::Record;
+use record::{DecodeError, Record};
 
 /// Why the store did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +70,14 @@ pub enum StoreError {
         path: PathBuf,
         /// What is wrong.
         source: serde_json::Error,
+    },
+    /// A later docwharf has written the record.
+    #[error("the record {} was written by a later docwharf (schemaVersion {found}; this one reads up to {}): use that docwharf or a later one for this store", path.display(), record::SCHEMA_VERSION)]
+    Later {
+        /// The record's path.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
     },
     /// No version answers to that name.
     #[error("no version or label is called {0:?}, and 8 digits of an id are needed; `docwharf versions` lists them")]
@@ -139,6 +147,9 @@ pub struct Receipt {
     /// Size in bytes as it was sent.
     #[serde(default)]
     pub sent_bytes: Option<u64>,
+    /// Whether a look at the source has found it, rather than somebody brought it.
+    #[serde(default)]
+    pub looked: bool,
 }
 
 /// A version as it lies in the store.
@@ -192,7 +203,10 @@ impl Store {
     pub fn record(&self) -> Result<Record, StoreError> {
         let path = self.root.join(record::FILE);
         match std::fs::read(&path) {
-            Ok(bytes) => record::decode(&bytes).map_err(|source| StoreError::Damaged { path, source }),
+            Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
+                DecodeError::Damaged(source) => StoreError::Damaged { path, source },
+                DecodeError::Later(found) => StoreError::Later { path, found },
+            }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
         }

@@ -9,6 +9,9 @@ use crate::model::version::VersionId;
 
 /// The record's file name.
 pub const FILE: &str = "state.json";
+/// The `schemaVersion` that is written. A record with a later one is refused: fields that are not known here would be lost
+/// at the next write.
+pub const SCHEMA_VERSION: u32 = 2;
 /// What a damaged one said, kept when it is replaced: somebody may have changed it by hand.
 pub const DAMAGED: &str = "state.json.damaged";
 
@@ -26,16 +29,49 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
     bytes
 }
 
+/// Why the file gives no record.
+#[derive(Debug)]
+pub(super) enum DecodeError {
+    /// It is not what was written.
+    Damaged(serde_json::Error),
+    /// A later docwharf has written it, with this `schemaVersion`.
+    Later(u32),
+}
+
+/// What every schema of the file has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Schema {
+    schema_version: u32,
+}
+
 /// Reads the file. One without a checksum was written by hand, or by a docwharf before 0.1.
-pub(super) fn decode(bytes: &[u8]) -> Result<Record, serde_json::Error> {
-    let record = serde_json::from_slice(bytes)?;
+pub(super) fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    check_sum(bytes).map_err(DecodeError::Damaged)?;
+    let schema: Schema = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
+    if schema.schema_version > SCHEMA_VERSION {
+        return Err(DecodeError::Later(schema.schema_version));
+    }
+    let mut record: Record = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
+    if schema.schema_version < 2 {
+        // It did not tell what the source offered; the bundle that was judged last came from there.
+        let looked = record.looked.as_ref();
+        let offered =
+            looked.and_then(|looked| Some(Offered { source: looked.source.clone(), version: looked.version? }));
+        record.offered = offered;
+    }
+    record.schema_version = SCHEMA_VERSION;
+    Ok(record)
+}
+
+fn check_sum(bytes: &[u8]) -> Result<(), serde_json::Error> {
     if let Some(end) = memchr::memmem::rfind(bytes, SUM.as_bytes()) {
         let said = bytes[end + SUM.len()..].split(|&byte| byte == b'"').next();
         if said != Some(sum(&bytes[..end]).as_bytes()) {
             return Err(serde::de::Error::custom("its checksum (\"sum\") is of another content"));
         }
     }
-    Ok(record)
+    Ok(())
 }
 
 /// The first 16 hex digits of the SHA-256.
@@ -49,7 +85,7 @@ fn sum(bytes: &[u8]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Raised when a field changes its meaning.
+    /// [`SCHEMA_VERSION`]; raised whenever a field is added or changes its meaning.
     pub schema_version: u32,
     /// The version that is served.
     #[serde(default)]
@@ -60,9 +96,12 @@ pub struct Record {
     /// The one before it.
     #[serde(default)]
     pub previous: Option<VersionId>,
-    /// The one accepted last, whether or not it was activated.
+    /// The one that arrived last, whether or not it was activated: from a source that has changed, or by hand.
     #[serde(default)]
     pub newest: Option<VersionId>,
+    /// What the source had when it was last looked at with success.
+    #[serde(default)]
+    pub offered: Option<Offered>,
     /// Who stopped automatic activation.
     #[serde(default)]
     pub hold: Option<Hold>,
@@ -110,11 +149,12 @@ pub struct Record {
 impl Default for Record {
     fn default() -> Self {
         Record {
-            schema_version: 1,
+            schema_version: SCHEMA_VERSION,
             active: None,
             active_since: None,
             previous: None,
             newest: None,
+            offered: None,
             hold: None,
             labels: BTreeMap::new(),
             looked: None,
@@ -205,6 +245,19 @@ pub struct Looked {
     pub sha256: Option<String>,
     /// The version it holds; none if it was refused.
     pub version: Option<VersionId>,
+    /// Why it was refused.
+    #[serde(default)]
+    pub refusal: Option<String>,
+}
+
+/// A version that a source has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Offered {
+    /// The source, without a link's query.
+    pub source: String,
+    /// The version.
+    pub version: VersionId,
 }
 
 /// How a sync ended.
@@ -351,6 +404,29 @@ impl Record {
         }
     }
 
+    /// Takes note of what a look at `source` has found. A source that has another version than before makes it the newest
+    /// one, also if it goes back to an earlier one; a source that has not changed leaves what somebody has brought since,
+    /// as long as that is there, unless its version is `demanded`.
+    pub fn take_offer(
+        &mut self,
+        source: &str,
+        version: VersionId,
+        demanded: bool,
+        is_stored: impl Fn(VersionId) -> bool,
+    ) {
+        let offered = Offered { source: source.to_owned(), version };
+        let is_unchanged = self.offered.as_ref() == Some(&offered);
+        self.offered = Some(offered);
+        if demanded || !is_unchanged || !self.newest.is_some_and(is_stored) {
+            self.newest = Some(version);
+        }
+    }
+
+    /// The version that the source had when it was last looked at.
+    pub fn offered_version(&self) -> Option<VersionId> {
+        self.offered.as_ref().map(|offered| offered.version)
+    }
+
     /// Versions that pruning must leave alone whatever `keep` says.
     pub fn protects(&self, id: VersionId) -> bool {
         self.active == Some(id)
@@ -408,6 +484,57 @@ mod tests {
         syncing.take_over_from_people(&now);
         assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
         assert_eq!(syncing.active_since.as_deref(), Some("u"));
+    }
+
+    #[test]
+    fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
+        let mut record = Record::default();
+        let look = |record: &mut Record, n| {
+            record.take_offer("s", id(n), false, |_| true);
+            record.newest
+        };
+        assert_eq!(look(&mut record, 1), Some(id(1)));
+        assert_eq!(look(&mut record, 2), Some(id(2)));
+        assert_eq!(look(&mut record, 1), Some(id(1)), "the source goes back");
+        record.newest = Some(id(9));
+        assert_eq!(look(&mut record, 1), Some(id(9)), "it has not changed since the import");
+        assert_eq!(look(&mut record, 2), Some(id(2)), "it has changed");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), false, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "another source is configured");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), false, |_| false);
+        assert_eq!(record.newest, Some(id(2)), "what was imported is not there any more");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), true, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "a person wants what the source has");
+    }
+
+    fn with_schema(record: &Record, version: u32) -> Vec<u8> {
+        let text = String::from_utf8(encode(record)).unwrap();
+        let (text, _) = text.split_once(SUM).unwrap();
+        format!("{text}\n}}").replace("\"schemaVersion\": 2", &format!("\"schemaVersion\": {version}")).into_bytes()
+    }
+
+    #[test]
+    fn an_earlier_record_is_read_and_a_later_one_is_refused() {
+        let looked = Looked {
+            source: "s".into(),
+            label: None,
+            demanded: None,
+            size: 1,
+            modified: 0,
+            validator: None,
+            sha256: None,
+            version: Some(id(1)),
+            refusal: None,
+        };
+        let record = Record { newest: Some(id(2)), looked: Some(looked), ..Record::default() };
+        let earlier = decode(&with_schema(&record, 1)).unwrap();
+        assert_eq!(earlier.offered, Some(Offered { source: "s".into(), version: id(1) }));
+        assert_eq!((earlier.schema_version, earlier.newest), (SCHEMA_VERSION, Some(id(2))));
+        assert_eq!(decode(&with_schema(&record, 2)).unwrap(), record);
+        assert!(matches!(decode(&with_schema(&record, 3)), Err(DecodeError::Later(3))));
     }
 
     #[test]

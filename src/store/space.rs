@@ -54,10 +54,14 @@ impl Store {
     }
 }
 
-/// Beyond `keep` unprotected versions, and then as many more as it takes to come below `max_bytes`.
+/// Beyond `keep` unprotected versions, and then as many more as it takes to come below `max_bytes`, the oldest first. The
+/// version that the source has goes last, and for `max_bytes` alone: each look would bring it again.
 pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
-    let unprotected: Vec<Taken> = sizes.iter().filter(|(id, _)| !record.protects(*id)).copied().collect();
-    let mut kept = allowance.keep.min(unprotected.len());
+    let may_go = sizes.iter().filter(|(id, _)| !record.protects(*id));
+    let (offered, others): (Vec<Taken>, Vec<Taken>) = may_go.partition(|(id, _)| record.offered_version() == Some(*id));
+    let keep = offered.len().saturating_add(allowance.keep);
+    let unprotected = [offered, others].concat();
+    let mut kept = keep.min(unprotected.len());
     if let Some(most) = allowance.max_bytes {
         let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
         let mut left = total.saturating_sub(unprotected[kept..].iter().map(|(_, bytes)| bytes).sum());
@@ -108,7 +112,7 @@ fn bytes_below(dir: &Path) -> u64 {
 mod tests {
     use super::*;
     use crate::model::digest::Digest;
-    use crate::store::record::{Hold, Labelled};
+    use crate::store::record::{Hold, Labelled, Offered};
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))
@@ -140,6 +144,15 @@ mod tests {
         let labelled = Labelled { version: id(1), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".to_owned(), labelled);
         assert_eq!(gone(&record, &sizes, 0, Some(0)), [id(2), id(3)]);
+    }
+
+    #[test]
+    fn the_version_that_the_source_has_goes_for_want_of_room_alone() {
+        let (mut record, sizes) = five();
+        record.offered = Some(Offered { source: "s".to_owned(), version: id(1) });
+        assert_eq!(gone(&record, &sizes, 0, None), [id(2), id(3)]);
+        assert_eq!(gone(&record, &sizes, 9, Some(35)), [id(2), id(3)]);
+        assert_eq!(gone(&record, &sizes, 9, Some(29)), [id(2), id(3), id(1)]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::store::space::Wanted;
 use crate::store::writer::Writer;
 
 use super::ahead::Ahead;
-use super::bring::{Arrival, Brought, bring};
+use super::bring::{Arrival, Brought, bring, find_again};
 use super::decide::Asker;
 use super::known::known;
 use super::plan::{Seen, Trigger};
@@ -340,6 +340,10 @@ impl World for Act<'_> {
         let done = self.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
         let arrival = &Arrival { ahead: RefCell::new(done), ..*arrival };
         bring(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
+    }
+
+    fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(find_again(self.writer, record, source, id, &self.means.who)?)
     }
 
     fn settle(

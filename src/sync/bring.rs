@@ -11,6 +11,7 @@ use crate::model::digest::Digest;
 use crate::model::units::show_unix;
 use crate::model::version::{Label, VersionId};
 use crate::seal::{self, Effort, Meter, Proven};
+use crate::store::keeper::Keeper;
 use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
 use crate::store::{IMAGE, Receipt, StoreError};
@@ -28,6 +29,8 @@ pub struct Arrival<'a> {
     pub source: &'a str,
     /// What messages call it.
     pub title: &'a str,
+    /// What has brought it.
+    pub occasion: Occasion,
     /// The label that the result gets.
     pub label: Option<&'a Label>,
     /// The archive that alone is accepted.
@@ -38,6 +41,17 @@ pub struct Arrival<'a> {
     pub sent: Option<&'a Known>,
     /// What was sealed of it while it arrived, if that was all of it.
     pub ahead: RefCell<Option<Done>>,
+}
+
+/// What has brought a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// A look at the source.
+    Look,
+    /// A person who wants what the source has, whether or not it has changed.
+    Refresh,
+    /// Somebody by hand, or the inbox.
+    Import,
 }
 
 /// A bundle that has become a version.
@@ -137,9 +151,14 @@ fn file<W: Workshop>(
             job: arrival.job.map(str::to_owned),
             validator: arrival.sent.map(|sent| sent.validator.clone()),
             sent_bytes: arrival.sent.map(|sent| sent.size),
+            looked: arrival.occasion != Occasion::Import,
         },
     )?;
-    record.newest = Some(id);
+    match arrival.occasion {
+        Occasion::Import => record.newest = Some(id),
+        Occasion::Look => record.take_offer(arrival.source, id, false, |id| shop.has(id)),
+        Occasion::Refresh => record.take_offer(arrival.source, id, true, |id| shop.has(id)),
+    }
     let mut moved_label = None;
     if let Some(label) = arrival.label {
         if let Some(before) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id) {
@@ -154,6 +173,34 @@ fn file<W: Workshop>(
     shop.save(record)?;
     shop.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
     Ok(moved_label)
+}
+
+/// A look at `source` has found the version `id`, which the store has. If the source had another one before, it has gone
+/// back to this one, which is an arrival like any other: with a receipt, so that a record that is lost afterwards does not
+/// bring back what the source has withdrawn.
+pub fn find_again<K: Keeper>(
+    keeper: &K,
+    record: &mut Record,
+    source: &str,
+    id: VersionId,
+    who: &str,
+) -> Result<(), StoreError> {
+    let before = record.newest;
+    record.take_offer(source, id, false, |id| keeper.has(id));
+    if record.newest == before {
+        return Ok(());
+    }
+    let receipts = keeper.receipts(id);
+    if let Some(receipt) = receipts.into_iter().rev().find(|receipt| receipt.source == source) {
+        let time = show_unix(keeper.now());
+        let receipt = Receipt { time, who: who.to_owned(), job: None, looked: true, ..receipt };
+        if let Err(error) = keeper.receive(id, &receipt) {
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+    keeper.save(record)?;
+    keeper.note(who, "offered again", Some(id), None);
+    Ok(())
 }
 
 /// Last-Modified: a file that one of the `known` versions has with the same content keeps its date, that of the first of

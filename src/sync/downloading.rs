@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::base::backoff;
+use crate::base::chain::Chain;
 use crate::base::secret::SafeUrl;
 use crate::fetch::{Arrived, Fetched, Known};
 use crate::model::units::show_unix;
@@ -101,6 +102,7 @@ impl<W: World> Sync<'_, W> {
     ) -> Result<Found, SyncError> {
         let version = known.iter().find(|(known, _)| known == same).and_then(|(_, version)| *version);
         let Some(id) = version else { return Err(self.still_refused()) };
+        self.world.find_again(self.record, source, id)?;
         if let Some(pin) = wish.pin
             && self.record.labels.get(pin).is_none_or(|label| label.version != id || label.source != source)
         {
@@ -133,6 +135,7 @@ impl<W: World> Sync<'_, W> {
                 validator: arrived.known.as_ref().map(|known| known.validator.clone()),
                 sha256: brought.as_ref().ok().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
                 version: brought.as_ref().ok().map(|brought| brought.id),
+                refusal: brought.as_ref().err().map(|refused| Chain(refused).to_string()),
             });
         }
         brought.map(|brought| (brought.id, Some(brought)))

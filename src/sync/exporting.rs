@@ -71,8 +71,11 @@ impl<W: World> Sync<'_, W> {
             Begin::Probe => {
                 let said = self.probe(&source)?;
                 // What the source gave last has been lost: its content is asked for again, once nothing newer is there.
-                let newest = self.record.newest;
-                let is_lost = newest.is_some_and(|id| Some(id) == self.record.active && !self.world.has(id));
+                let needed = [self.record.active, self.record.newest];
+                let is_lost = self.record.offered.as_ref().is_some_and(|offered| {
+                    let id = offered.version;
+                    offered.source == source && needed == [Some(id); 2] && !self.world.has(id)
+                });
                 if !is_lost && !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
                     let report = self.settle_seeing("the probes say what they said before the last export")?;
                     let blind = said.is_empty().then(|| {

@@ -12,7 +12,11 @@ pub fn known<K: Keeper>(keeper: &K, record: &Record, source: &str, demanded: Opt
     let demanded = demanded.map(|digest| digest.hex());
     let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
     let mut known = Vec::new();
-    for id in [record.active, record.newest].into_iter().flatten().filter(|&id| keeper.has_whole(id)) {
+    for id in [record.active, record.newest, record.offered_version()]
+        .into_iter()
+        .flatten()
+        .filter(|&id| keeper.has_whole(id))
+    {
         let receipts = keeper.receipts(id);
         let ours = receipts.iter().rev().find(|receipt| receipt.source == source);
         if let Some(receipt) = ours.filter(|receipt| wanted(receipt.archive_sha256.as_ref()))

@@ -252,6 +252,7 @@ mod tests {
                 validator: None,
                 sha256: None,
                 version,
+                refusal: None,
             }),
             ..Record::default()
         }

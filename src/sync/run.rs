@@ -12,10 +12,11 @@ use crate::model::digest::Digest;
 use crate::model::units::{count, show_size, show_unix};
 use crate::model::version::{Label, VersionId};
 use crate::net::retry::Attempts;
+use crate::net::trouble::LONGEST;
 use crate::store::record::{Attempt, Looked, Record};
 use crate::store::writer::Committed;
 
-use super::bring::{Arrival, Brought};
+use super::bring::{Arrival, Brought, Occasion};
 use super::plan::{self, First, Then, Trigger, Wish};
 use super::settle::Report;
 use super::world::{Asked, World};
@@ -87,7 +88,7 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random:
         _ => backoff::jitter(backoff::after(failures), random()),
     };
     // All who were sent away until the same moment should not come back in the same moment.
-    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0))
+    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(LONGEST))
 }
 
 /// A sync under way.
@@ -127,9 +128,15 @@ impl<W: World> Sync<'_, W> {
 
     pub(super) fn settle(&mut self, found: Option<Found>) -> Result<Report, SyncError> {
         let (id, brought) = found.map_or((None, None), |(id, brought)| (Some(id), brought));
+        let later = self.brought_since(id);
         let saw = match (&id, &brought) {
             (None, _) => None,
-            (Some(_), None) => Some("the bundle is the one that is known".to_owned()),
+            (Some(_), None) => Some(match later {
+                Some(later) => {
+                    format!("the bundle is the one that is known; version {} was brought since", later.short())
+                }
+                None => "the bundle is the one that is known".to_owned(),
+            }),
             (Some(_), Some(brought)) => Some(match brought.committed {
                 Committed::New => {
                     format!("a new bundle ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
@@ -138,8 +145,14 @@ impl<W: World> Sync<'_, W> {
                 Committed::Mended => "a bundle that mends a damaged version".to_owned(),
             }),
         };
-        let report = self.world.settle(self.record, id, brought)?;
+        let report = self.world.settle(self.record, later.or(id), brought)?;
         Ok(Report { saw, ..report })
+    }
+
+    /// The version that somebody has brought since the source had `found`, if it is that which is to be active.
+    fn brought_since(&self, found: Option<VersionId>) -> Option<VersionId> {
+        let found = found.filter(|_| self.intent.pin.is_none())?;
+        self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
     }
 
     /// Nothing was brought, for this reason.
@@ -188,7 +201,10 @@ impl<W: World> Sync<'_, W> {
     fn file(&mut self, wish: &Wish<'_>, path: &Path) -> Result<Found, SyncError> {
         let seen = self.world.see(path)?;
         match plan::then(self.record, wish, self.trigger, &seen, |id| self.world.has(id)) {
-            Then::Known(id) => return Ok((id, None)),
+            Then::Known(id) => {
+                self.world.find_again(self.record, &seen.source, id)?;
+                return Ok((id, None));
+            }
             Then::StillRefused => return Err(self.still_refused()),
             Then::Digest => {}
         }
@@ -202,6 +218,7 @@ impl<W: World> Sync<'_, W> {
             validator: None,
             sha256: Some(found.hex()),
             version: None,
+            refusal: None,
         };
         let known = self.record.looked.as_ref().filter(|known| plan::same_question(known, wish, &seen.source));
         if let Some(id) = known.filter(|known| known.sha256 == looked.sha256).and_then(|known| known.version)
@@ -211,6 +228,7 @@ impl<W: World> Sync<'_, W> {
             // Touched or copied again, the same bytes.
             looked.version = Some(id);
             self.record.looked = Some(looked);
+            self.world.find_again(self.record, &seen.source, id)?;
             return Ok((id, None));
         }
         let brought = match self.intent.sha256.filter(|&demanded| demanded != found) {
@@ -225,6 +243,7 @@ impl<W: World> Sync<'_, W> {
             return Err(SyncError::Changing { path: path.to_owned(), source });
         }
         looked.version = brought.as_ref().ok().map(|brought| brought.id);
+        looked.refusal = brought.as_ref().err().map(|refused| Chain(refused).to_string());
         if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
             self.record.looked = Some(looked);
         }
@@ -232,8 +251,8 @@ impl<W: World> Sync<'_, W> {
     }
 
     pub(super) fn still_refused(&self) -> SyncError {
-        let said = self.record.last_attempt.as_ref().and_then(|attempt| attempt.error.clone());
-        SyncError::StillRefused(said.unwrap_or_default())
+        let said = self.record.looked.as_ref().and_then(|looked| looked.refusal.clone());
+        SyncError::StillRefused(said.unwrap_or_else(|| "`docwharf history` tells why".to_owned()))
     }
 
     pub(super) fn bring(
@@ -249,8 +268,9 @@ impl<W: World> Sync<'_, W> {
         let export = self.intent.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
         let title = export.as_deref().unwrap_or(source);
-        let arrival =
-            Arrival { path, source, title, label, demanded: self.intent.sha256, job, sent, ahead: RefCell::default() };
+        let occasion = if self.trigger == Trigger::Refresh { Occasion::Refresh } else { Occasion::Look };
+        let demanded = self.intent.sha256;
+        let arrival = Arrival { path, source, title, occasion, label, demanded, job, sent, ahead: RefCell::default() };
         self.world.bring(self.record, &arrival, ours)
     }
 

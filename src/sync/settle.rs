@@ -9,9 +9,9 @@ use crate::base::chain::Chain;
 use crate::model::version::{Label, VersionId};
 use crate::seal::Meter;
 use crate::store::keeper::Keeper;
-use crate::store::record::{Hold, Labelled, Record};
+use crate::store::record::{Hold, Labelled, Offered, Record};
 
-use super::bring::{Arrival, Brought, bring};
+use super::bring::{Arrival, Brought, Occasion, bring};
 use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
 use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError, room};
@@ -80,6 +80,9 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
             });
         }
     }
+    let receipts = versions.iter().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
+    let look = receipts.filter(|(_, receipt)| receipt.looked).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
+    record.offered = look.map(|(version, receipt)| Offered { source: receipt.source.clone(), version });
     // The operator's last word outlives the record.
     let last = history.iter().rev().find(|event| event.is_word());
     if let Some(event) = last.filter(|event| event.what != "released") {
@@ -181,7 +184,9 @@ pub fn import<W: Workshop>(
     let mut record = read_record(shop)?;
     let intent = &in_force();
     let ahead = RefCell::default();
-    let arrival = Arrival { path, source, title: source, label, demanded: None, job: None, sent: None, ahead };
+    let occasion = Occasion::Import;
+    let arrival =
+        Arrival { path, source, title: source, occasion, label, demanded: None, job: None, sent: None, ahead };
     let brought = match bring(shop, &mut record, intent, &arrival, false, who, meter) {
         Ok(brought) => brought,
         Err(error) => {

@@ -82,6 +82,8 @@ pub trait World {
 
     /// Proves, seals, commits; `ours` says that the file may be moved.
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError>;
+    /// Takes note that a look at `source` has found a version that is in the store.
+    fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError>;
     /// Activates what is due.
     fn settle(
         &mut self,

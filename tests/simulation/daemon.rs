@@ -127,7 +127,7 @@ impl Sim {
             }
         }
         let shown = self.with(|s| s.daemon.shown.as_ref().map(|(id, _)| *id));
-        if record.active.is_some() && shown != record.active {
+        if record.active.is_some_and(|id| !self.is_rotten(id)) && shown != record.active {
             self.broken(format!("{:?} is active, but {shown:?} is served", record.active));
         }
         let moment = self.moment();
@@ -217,6 +217,7 @@ impl Sim {
             Err(error) => format!("--- {error}"),
         });
         self.check_given_up(&result, began);
+        self.check_newest(result.is_ok());
         self.with(|s| {
             s.daemon.running = Some((false, false));
             if let Work::Sync(..) = work {

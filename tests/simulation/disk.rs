@@ -35,6 +35,9 @@ pub(crate) struct Version {
     pub(crate) content: Content,
     /// Later arrivals have greater ones.
     pub(crate) arrival: u64,
+    /// The disk has lost some of it, and it is marked until it is mended.
+    pub(crate) rotten: bool,
+    pub(crate) suspect: bool,
 }
 
 /// A bundle on its way.
@@ -62,6 +65,7 @@ pub(crate) struct Outside {
 enum Unsynced {
     Record(Box<Option<Record>>),
     Came(VersionId),
+    Mended(VersionId),
     Went(VersionId, Version, Vec<Receipt>),
 }
 
@@ -95,6 +99,12 @@ impl Disk {
         self.capacity.saturating_sub(versions + partial + self.ballast)
     }
 
+    /// The content of the active version.
+    pub(crate) fn active(&self) -> Option<Content> {
+        let id = self.record.as_ref()?.active?;
+        self.versions.get(&id).map(|version| version.content)
+    }
+
     /// The record's new file is in place, but its folder has not been synced.
     pub(crate) fn put_record(&mut self, record: Record) {
         let before = self.record.replace(record);
@@ -109,8 +119,17 @@ impl Disk {
     /// A version's folder is in place, but `versions/` has not been synced.
     pub(crate) fn put_version(&mut self, id: VersionId, content: Content) {
         self.arrivals += 1;
-        self.versions.insert(id, Version { content, arrival: self.arrivals });
+        let version = Version { content, arrival: self.arrivals, rotten: false, suspect: false };
+        self.versions.insert(id, version);
         self.unsynced.push(Unsynced::Came(id));
+    }
+
+    /// A whole version is in the place of a rotten one, but `versions/` has not been synced.
+    pub(crate) fn mend_version(&mut self, id: VersionId) {
+        if let Some(version) = self.versions.get_mut(&id) {
+            version.rotten = false;
+            self.unsynced.push(Unsynced::Mended(id));
+        }
     }
 
     pub(crate) fn sync_versions(&mut self) {
@@ -153,6 +172,11 @@ impl Disk {
                 Unsynced::Record(before) => self.record = *before,
                 Unsynced::Came(id) => {
                     self.versions.remove(&id);
+                }
+                Unsynced::Mended(id) => {
+                    if let Some(version) = self.versions.get_mut(&id) {
+                        version.rotten = true;
+                    }
                 }
                 Unsynced::Went(id, version, receipts) => {
                     self.versions.entry(id).or_insert(version);

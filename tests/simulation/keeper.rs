@@ -12,10 +12,11 @@ use docwharf::store::record::{Record, Verdict};
 use docwharf::store::space::{Taken, Wanted};
 use docwharf::store::writer::Committed;
 use docwharf::store::{Event, Receipt, StoreError, Stored};
-use docwharf::sync::bring::Arrival;
+use docwharf::sync::bring::{Arrival, Occasion};
 use docwharf::sync::workshop::{Proved, Workshop};
 use docwharf::sync::{Intent, SyncError};
 
+use super::arrivals;
 use super::disk::Content;
 use super::sim::{Lease, Sim, archive_of, id_of};
 
@@ -36,6 +37,11 @@ impl Sim {
     fn store_error(&self, doing: &'static str, source: io::Error) -> StoreError {
         self.tell(|| format!("    cannot {doing}: {source}"));
         StoreError::Io { doing, path: self.root.clone(), source }
+    }
+
+    /// Whether a version has been damaged by the disk.
+    pub(crate) fn is_rotten(&self, id: VersionId) -> bool {
+        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.rotten))
     }
 
     /// The content of a file, wherever it lies; none if it is not whole.
@@ -96,8 +102,8 @@ impl Keeper for Sim {
         Ok(self.with(|s| s.disk.history.clone()))
     }
 
-    fn is_suspect(&self, _: VersionId) -> bool {
-        false
+    fn is_suspect(&self, id: VersionId) -> bool {
+        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.suspect))
     }
 
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
@@ -198,12 +204,29 @@ impl Keeper for Sim {
         Ok(())
     }
 
-    fn clear_suspect(&self, _: VersionId) -> Result<(), StoreError> {
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+        self.operation(|| format!("{} is no longer doubted", id.short()));
+        if self.is_rotten(id) {
+            self.broken("a damaged version is no longer doubted");
+        }
+        if let Some(error) = self.disk_fails(SMALL) {
+            return Err(self.store_error("write what is known of damage", error));
+        }
+        self.with(|s| s.disk.versions.get_mut(&id).map(|version| version.suspect = false));
         Ok(())
     }
 
     fn keep_damaged(&self, _: &StoreError) -> Result<(), StoreError> {
         Ok(())
+    }
+}
+
+/// What the model is told of a bundle that has been proved.
+fn arrival_of(arrival: &Arrival<'_>, content: Content) -> arrivals::Arrival {
+    let (source, id) = (arrival.source.to_owned(), id_of(content));
+    match arrival.occasion {
+        Occasion::Import => arrivals::Arrival::Import(id),
+        occasion => arrivals::Arrival::Look { source, id, demanded: occasion == Occasion::Refresh },
     }
 }
 
@@ -229,6 +252,7 @@ impl Workshop for Sim {
             let source = Refusal { entry: None, fault };
             SyncError::Seal(SealError::Refused { path: arrival.title.into(), source })
         };
+        self.with(|s| s.rules.arrivals.prove(None));
         let content = self.content_at(arrival.path).ok_or_else(|| refused(Fault::WrongCrc))?;
         if content.hostile {
             return Err(refused(Fault::Overlap));
@@ -236,6 +260,7 @@ impl Workshop for Sim {
         if let Some(source) = self.disk_fails(content.bytes) {
             return Err(SyncError::Seal(SealError::Write { path: self.root.clone(), source }));
         }
+        self.with(|s| s.rules.arrivals.prove(Some(arrival_of(arrival, content))));
         let archive = Some((archive_of(content), content.bytes));
         let (id, pages, bytes) = (id_of(content), content.pages, content.bytes);
         let proved = Proved { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
@@ -246,24 +271,32 @@ impl Workshop for Sim {
         let id = id_of(aside.content);
         self.operation(|| format!("commit {}", id.short()));
         aside.lease = Some(self.lease(id));
-        if self.has(id) {
+        if self.has(id) && !self.is_rotten(id) {
             return Ok(Committed::Known);
         }
         if let Some(error) = self.disk_fails(0) {
             return Err(self.store_error("move into place", error).into());
         }
-        self.with(|s| s.disk.put_version(id, aside.content));
+        let is_there = self.has(id);
+        self.with(|s| if is_there { s.disk.mend_version(id) } else { s.disk.put_version(id, aside.content) });
         if self.happens(self.with(|s| s.faults.crash)) {
             self.crash();
         }
         self.with(|s| s.disk.sync_versions());
-        Ok(Committed::New)
+        Ok(if is_there { Committed::Mended } else { Committed::New })
     }
 
     fn open(&self, id: VersionId, _: &Effort) -> Result<Lease, SyncError> {
         self.operation(|| format!("open {}", id.short()));
         if !self.has(id) {
             return Err(SyncError::Open { id, source: io::ErrorKind::NotFound.into() });
+        }
+        if self.is_rotten(id) {
+            return Err(SyncError::DamagedVersion { id, source: None });
+        }
+        // What is doubted is proved before it is served.
+        if self.is_suspect(id) {
+            self.clear_suspect(id)?;
         }
         Ok(self.lease(id))
     }

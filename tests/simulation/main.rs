@@ -7,6 +7,7 @@
 
 #![allow(missing_docs)]
 
+mod arrivals;
 mod daemon;
 mod disk;
 mod keeper;
@@ -155,7 +156,17 @@ fn calm(sim: &Sim) -> Result<(), String> {
         return Err(format!("the newest content became active only after {took:?}"));
     }
     sim.check_standing();
-    Ok(())
+    mend(sim)
+}
+
+/// What is active is damaged: the look that follows brings it again, or something newer, and that is served.
+fn mend(sim: &Sim) -> Result<(), String> {
+    if let Some(id) = sim.with(|s| s.disk.record.as_ref().and_then(|record| record.active)) {
+        sim.rot_away(id);
+    }
+    let from = sim.with(|s| s.operations);
+    survive(sim, || sim.live(from + SOON, || sim.is_whole()))?;
+    if sim.is_whole() { Ok(()) } else { Err(format!("what is active is still damaged after {SOON} operations")) }
 }
 
 /// New content where the configuration looks for it.

@@ -88,7 +88,8 @@ impl Sim {
             51..=53 => self.exchange_key(),
             54..=58 => self.ask(Trigger::Asked),
             59..=60 => self.ask(Trigger::Refresh),
-            61..=65 => self.hand_in(),
+            61..=64 => self.hand_in(),
+            65 => self.rot(),
             n => self.order(n),
         }
     }
@@ -105,7 +106,7 @@ impl Sim {
         let source = self.source();
         self.with(|s| {
             let hostile = s.random.happens(0.1);
-            let content = s.upstream.write(&mut s.random, hostile);
+            let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             match source {
                 Some(source) if s.random.happens(0.8) => drop(s.upstream.published.insert(source, content)),
                 _ => s.upstream.link = Some(content),
@@ -118,7 +119,7 @@ impl Sim {
         let modified = self.wall() * 1_000_000_000;
         self.with(|s| {
             let hostile = s.random.happens(0.2);
-            let content = s.upstream.write(&mut s.random, hostile);
+            let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             s.disk.outside.insert(PathBuf::from(settings::FILE), Outside { content, modified });
             if matches!(s.daemon.config.bundle, Some(docwharf::sync::Bundle::File(_))) {
                 s.rules.excuse();
@@ -128,6 +129,37 @@ impl Sim {
             }
         });
         self.tell(|| "~~~ the bundle file is replaced".to_owned());
+    }
+
+    /// The disk loses some of a version, and the daemon finds that out.
+    fn rot(&self) {
+        let versions: Vec<VersionId> = self.with(|s| s.disk.versions.keys().copied().collect());
+        if !versions.is_empty() {
+            let id = self.with(|s| s.random.pick(&versions));
+            self.rot_away(id);
+        }
+    }
+
+    /// As `daemon/scrub` does it: the version is marked, the next one is served in its place, and the source is looked at.
+    pub(crate) fn rot_away(&self, id: VersionId) {
+        self.tell(|| format!("~~~ {} is damaged", id.short()));
+        let is_shown = self.with(|s| {
+            if let Some(version) = s.disk.versions.get_mut(&id) {
+                (version.rotten, version.suspect) = (true, true);
+            }
+            s.rules.excuse();
+            if let Some(agenda) = &mut s.daemon.agenda {
+                agenda.wake(Trigger::Interval);
+            }
+            s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id)
+        });
+        if is_shown {
+            let versions: Vec<VersionId> = self.with(|s| s.disk.versions.keys().copied().collect());
+            let next = versions.into_iter().find(|&id| !self.is_rotten(id));
+            let next = next.map(|id| (id, self.lease(id)));
+            let before = self.with(|s| std::mem::replace(&mut s.daemon.shown, next));
+            drop(before);
+        }
     }
 
     fn change_weather(&self) {
@@ -239,7 +271,7 @@ impl Sim {
         let path = PathBuf::from(format!("/home/{number}.zip"));
         self.with(|s| {
             let hostile = s.random.happens(0.2);
-            let content = s.upstream.write(&mut s.random, hostile);
+            let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             s.disk.outside.insert(path.clone(), Outside { content, modified: 0 });
             let label = s.random.happens(0.3).then(|| Label::new(s.random.pick(&["one", "two", "three"])).unwrap());
             let force = s.random.happens(0.1);

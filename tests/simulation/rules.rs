@@ -11,6 +11,7 @@ use docwharf::store::record::Record;
 use docwharf::sync::settle::Report;
 use docwharf::sync::{Activation, SyncError};
 
+use super::arrivals::Arrivals;
 use super::disk::Content;
 use super::sim::{Actor, Sim, State};
 use super::upstream;
@@ -63,6 +64,8 @@ pub(crate) struct Rules {
     pub(crate) untold: bool,
     /// The process died while an order was being carried out.
     unsure: bool,
+    /// What is newest.
+    pub(crate) arrivals: Arrivals,
 }
 
 impl Rules {
@@ -317,6 +320,7 @@ impl Sim {
             let untold = s.rules.untold || std::mem::take(&mut s.rules.unsure);
             s.rules.excuse();
             s.disk.lost = false;
+            s.rules.arrivals.accept(s.disk.record.as_ref());
             let now = s.will();
             (std::mem::replace(&mut s.rules.will, now), now, untold)
         });
@@ -344,9 +348,13 @@ impl Sim {
             s.rules.unsure |= s.rules.ordered;
             // What could not be synced was not promised: it may be there until the power goes, and not afterwards.
             let is_unsynced = std::mem::take(&mut s.rules.unsynced);
+            if is_unsynced {
+                s.rules.arrivals.accept(s.disk.record.as_ref());
+            }
             let is_open = std::mem::take(&mut s.rules.ordered) || is_unsynced;
             (is_open, s.rules.will)
         });
+        self.check_newest(false);
         // What was being typed has been done or not.
         let now = self.with(|s| s.will());
         let allowed = [will, now];
@@ -357,5 +365,14 @@ impl Sim {
     pub(crate) fn is_active(&self, content: Content) -> bool {
         let id = super::sim::id_of(content);
         self.with(|s| s.disk.record.as_ref().is_some_and(|record| record.active == Some(id)))
+    }
+
+    /// Whether what is active is whole, and served.
+    pub(crate) fn is_whole(&self) -> bool {
+        let (active, shown) = self.with(|s| {
+            let active = s.disk.record.as_ref().and_then(|record| record.active);
+            (active, s.daemon.shown.as_ref().map(|(id, _)| *id))
+        });
+        active.is_some_and(|id| !self.is_rotten(id)) && shown == active
     }
 }

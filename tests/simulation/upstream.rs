@@ -6,6 +6,9 @@ use std::time::Duration;
 use super::disk::Content;
 use super::random::Random;
 
+/// Contents to which sources go back.
+const RECENT: usize = 4;
+
 /// How a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -52,6 +55,8 @@ pub(crate) struct Upstream {
     /// Links by their number: whose bundle, and until when.
     pub(crate) links: Vec<(usize, Duration)>,
     contents: u64,
+    /// The last contents that were written.
+    recent: Vec<Content>,
     /// When the agent began to ask for a job, and how far the wall's clock had been put forward by then.
     pub(crate) asking: (Duration, i64),
 }
@@ -61,7 +66,21 @@ impl Upstream {
     pub(crate) fn write(&mut self, random: &mut Random, hostile: bool) -> Content {
         self.contents += 1;
         let n = self.contents;
-        Content { n, pages: 1 + random.below(20), bytes: 1_000_000 + random.below(9_000_000), hostile }
+        let content = Content { n, pages: 1 + random.below(20), bytes: 1_000_000 + random.below(9_000_000), hostile };
+        self.recent.push(content);
+        if self.recent.len() > RECENT {
+            self.recent.remove(0);
+        }
+        content
+    }
+
+    /// The same, or what is `active`, or one of the contents that were there not long ago, of whichever source.
+    pub(crate) fn write_or_go_back(&mut self, random: &mut Random, active: Option<Content>, hostile: bool) -> Content {
+        match active {
+            Some(active) if random.happens(0.25) => active,
+            _ if !self.recent.is_empty() && random.happens(0.25) => random.pick(&self.recent),
+            _ => self.write(random, hostile),
+        }
     }
 
     /// What a source exports.

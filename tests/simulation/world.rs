@@ -14,7 +14,7 @@ use docwharf::seal::Meter;
 use docwharf::store::keeper::Keeper;
 use docwharf::store::record::{Probe, Record};
 use docwharf::store::space::Wanted;
-use docwharf::sync::bring::{Arrival, Brought, bring};
+use docwharf::sync::bring::{Arrival, Brought, bring, find_again};
 use docwharf::sync::decide::Asker;
 use docwharf::sync::known::known;
 use docwharf::sync::plan::Seen;
@@ -24,7 +24,7 @@ use docwharf::sync::{Intent, SyncError, room};
 
 use super::disk::{Content, Partial};
 use super::rules::Host;
-use super::sim::{Sim, archive_of};
+use super::sim::{Sim, archive_of, id_of};
 use super::upstream::State;
 
 /// Where a bundle lies while it is downloaded.
@@ -173,7 +173,7 @@ impl World for Act<'_> {
     }
 
     fn has(&self, id: VersionId) -> bool {
-        Keeper::has(self.sim, id)
+        self.sim.has_whole(id)
     }
 
     fn is_empty(&self) -> Result<bool, SyncError> {
@@ -186,13 +186,20 @@ impl World for Act<'_> {
         let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
         let outside = outside.ok_or_else(missing)?;
         let (source, size) = (path.display().to_string(), outside.content.bytes);
+        if !outside.content.hostile {
+            self.sim.sees(&source, id_of(outside.content));
+        }
         Ok(Seen { source, size, modified: outside.modified })
     }
 
     fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
         self.sim.operation(|| format!("digest {}", path.display()));
         let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
-        Ok(archive_of(self.sim.content_at(path).ok_or_else(missing)?))
+        let content = self.sim.content_at(path);
+        if let Some(content) = content.filter(|content| !content.hostile) {
+            self.sim.sees(&path.display().to_string(), id_of(content));
+        }
+        Ok(archive_of(content.ok_or_else(missing)?))
     }
 
     fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>> {
@@ -313,7 +320,12 @@ impl World for Act<'_> {
             Ok(content) => {
                 let validator = format!("\"{}\"", content.n);
                 match self.known.iter().find(|known| known.validator == validator && content.has_name()) {
-                    Some(known) => Ok(Fetched::Unchanged(known.clone())),
+                    Some(known) => {
+                        if !content.hostile {
+                            self.sim.sees(&self.source, id_of(content));
+                        }
+                        Ok(Fetched::Unchanged(known.clone()))
+                    }
                     None => self.receive(record, content)?,
                 }
             }
@@ -340,6 +352,10 @@ impl World for Act<'_> {
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
         bring(self.sim, record, self.intent, arrival, ours, self.who, &Meter::default())
+    }
+
+    fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(find_again(self.sim, record, source, id, self.who)?)
     }
 
     fn settle(

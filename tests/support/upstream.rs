@@ -832,7 +832,7 @@ impl Plan {
             let to = if to.is_empty() { total - 1 } else { to.parse().ok()? };
             Some((from, to.min(total - 1)))
         });
-        if request.header("if-none-match").is_some_and(|held| held == etag) {
+        if request.header("if-none-match").is_some_and(|held| held.split(", ").any(|held| held == etag)) {
             outgoing = Outgoing::new(304, "application/gzip", Vec::new());
         } else if let Some((from, to)) = bounds {
             if from >= total {
