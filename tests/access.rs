@@ -191,11 +191,15 @@ fn addresses_and_the_field_must_both_hold_and_a_proxy_lets_nobody_in_by_its_own_
 }
 
 #[test]
-fn what_is_waiting_to_become_active_is_shown_on_the_admin_side_whoever_may_read() {
-    let host = host().set("access.allow", text("203.0.113.0/24")).set("activate.mode", text("manual"));
+fn what_is_waiting_to_become_active_is_shown_on_its_own_listener_whoever_may_read() {
+    let host = host()
+        .set("access.allow", text("203.0.113.0/24"))
+        .set("activate.mode", text("manual"))
+        .set("activate.listen", text("127.0.0.1:0"));
     let _daemon = Daemon::start(&mut host.command(&["run"]));
-    let admin = admin(&host);
-    until("it is shown", || get(&admin, "/guide").status == 200);
+    let staged = host.status()["daemon"]["staged"][0].as_str().expect("it listens there").to_owned();
+    let staged = staged.trim_start_matches("http://").trim_end_matches('/');
+    until("it is shown", || get(staged, "/guide").status == 200);
 }
 
 #[test]

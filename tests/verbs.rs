@@ -373,38 +373,110 @@ fn the_admin_listener_tells_and_takes_no_orders() {
     assert_eq!(http::get(&admin, "/orders").status, 404);
     let order = json!({"verb": "rollback", "who": "stranger"}).to_string();
     let request = format!(
-        "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{order}",
+        "POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{order}",
         order.len()
     );
     assert!(http::raw(&admin, request.as_bytes()).starts_with(b"HTTP/1.1 404"));
     assert!(
-        http::raw(&admin, b"POST /status HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            .starts_with(b"HTTP/1.1 405")
+        http::raw(
+            &admin,
+            b"POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        )
+        .starts_with(b"HTTP/1.1 405")
     );
     assert_eq!(host.status()["hold"], Value::Null);
     // Health by a listener, when the socket is out of reach.
     host.ok(&["health"]);
 }
 
+/// An address of the daemon, as `status` tells it.
+fn told_address(host: &Host, kind: &str) -> String {
+    let url = host.status()["daemon"][kind][0].as_str().expect("it listens there").to_owned();
+    url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+}
+
+/// The status of an answer to a request with this `Host`.
+fn status_for(address: &str, host: &str, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    let answer = String::from_utf8_lossy(&http::raw(address, request.as_bytes())).into_owned();
+    answer.split(' ').nth(1).expect("a status").to_owned()
+}
+
 #[test]
-fn a_staged_version_is_looked_at_on_the_admin_listener_and_nowhere_else() {
-    let host = Host::bare().set("activate.mode", text("manual")).set("admin.listen", text("127.0.0.1:0"));
+fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
+    let host = Host::bare()
+        .set("activate.mode", text("manual"))
+        .set("activate.listen", text("127.0.0.1:0"))
+        .set("admin.listen", text("127.0.0.1:0"));
     host.put("bundle.zip", bundle("one"));
     let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
     let daemon = host.run();
     until("it is staged", || host.status()["staged"].is_object());
-    let admin = host.status()["daemon"]["admin"][0].as_str().unwrap().to_owned();
+    let (admin, staged) = (told_address(&host, "admin"), told_address(&host, "staged"));
     let stage = host.ok(&["stage"]).stdout;
-    assert!(stage.contains(&admin), "{stage}");
-    let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
-    until("it is shown", || http::get(&admin, "/").status == 200);
-    assert!(http::get(&admin, "/").text().contains("one"));
+    assert!(stage.contains(&staged) && !stage.contains(&admin), "{stage}");
+    until("it is shown", || http::get(&staged, "/").status == 200);
+    assert!(http::get(&staged, "/").text().contains("one"));
+    // The routes of the admin side are not answered beside it.
+    for path in ["/livez", "/readyz", "/status", "/metrics", "/orders"] {
+        assert_eq!(http::get(&staged, path).status, 404, "{path}");
+    }
+    // Not a byte of what waits, under whatever address, comes from where an operator's browser trusts what it gets.
+    for path in ["/", "/index.html", "/style.css", "/no-such-page"] {
+        assert_eq!(http::get(&admin, path).status, 404, "{path}");
+        assert!(!http::get(&admin, path).text().contains("one"), "{path}");
+    }
     assert_eq!(http::get(&admin, "/readyz").status, 503);
     assert_eq!(http::get(&daemon.address, "/").status, 503);
     let id = host.status()["staged"]["version"].as_str().unwrap().to_owned();
     host.ok(&["activate", &id]);
     assert!(http::get(&daemon.address, "/").text().contains("one"));
-    until("nothing waits", || http::get(&admin, "/").status == 404);
+    until("nothing waits", || http::get(&staged, "/").status == 404);
+}
+
+#[test]
+fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
+    let mut host = host().set("admin.listen", text("127.0.0.1:0"));
+    let daemon = host.run();
+    let admin = told_address(&host, "admin");
+    for name in ["127.0.0.1", "localhost", "localhost:8081", "[::1]:8081"] {
+        assert_eq!(status_for(&admin, name, "/status"), "200", "{name}");
+    }
+    for path in ["/status", "/", "/orders"] {
+        assert_eq!(status_for(&admin, "evil.example", path), "421", "{path}");
+    }
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(status_for(&admin, "evil.example", path), "200", "{path}: probes use names of theirs");
+    }
+    assert_eq!(status_for(&admin, "docs-admin.example", "/status"), "421");
+    host.change("admin.hosts", text("docs-admin.example"));
+    daemon.signal("HUP");
+    until("the name counts", || status_for(&admin, "docs-admin.example:8081", "/status") == "200");
+    assert_eq!(status_for(&admin, "evil.example", "/status"), "421");
+}
+
+#[test]
+fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
+    let host = host().set("admin.listen", text("127.0.0.1:0"));
+    let _daemon = host.run();
+    let admin = told_address(&host, "admin");
+    let plain = http::get(&admin, "/metrics");
+    assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(plain.header("vary"), Some("Accept"));
+    let plain = plain.text();
+    let kinds: std::collections::HashMap<&str, &str> =
+        plain.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();
+    assert!(kinds.values().all(|kind| matches!(*kind, "counter" | "gauge" | "histogram")), "{kinds:?}");
+    for line in plain.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+        assert!(kinds.contains_key(name) || of_histogram.is_some_and(|name| kinds.contains_key(name)), "{line}");
+    }
+    assert!(!plain.contains("# EOF") && !plain.contains("# UNIT"));
+    let open =
+        http::request(&admin, "GET", "/metrics", &["Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1"]);
+    assert!(open.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0"));
+    assert!(open.text().ends_with("# EOF\n"));
 }
 
 #[test]

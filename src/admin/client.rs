@@ -95,7 +95,7 @@ async fn exchange(
     let request = Request::builder()
         .method(method)
         .uri(path)
-        .header(HOST, "docwharf")
+        .header(HOST, "localhost")
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
         .map_err(io::Error::other)?;

@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use arc_swap::ArcSwap;
+use http::Request;
+
 use crate::codec::dense::Dense;
 use crate::model::version::VersionId;
 use crate::publish::Settings;
@@ -11,6 +14,8 @@ use crate::site::codings::Yield;
 use crate::site::outside::csp::Survey;
 use crate::sync::Intent;
 use crate::sync::act::Doing;
+
+use super::hosts::AllowedHosts;
 
 /// What changes while it runs.
 #[derive(Debug, Clone, Default)]
@@ -91,15 +96,30 @@ pub struct Live {
     pub addresses: Vec<String>,
     /// Where it tells how it is, besides the control socket.
     pub admin: Vec<String>,
+    /// Where it shows the version that waits to become active.
+    pub staged: Vec<String>,
     /// Under which certificate, if connections are encrypted.
     pub tls: Option<Arc<Tls>>,
     now: Mutex<Now>,
+    hosts: ArcSwap<AllowedHosts>,
 }
 
 impl Live {
-    /// A daemon that has just started, with the addresses of its listeners.
-    pub fn new(addresses: Vec<String>, admin: Vec<String>, tls: Option<Arc<Tls>>) -> Live {
-        Live { started: SystemTime::now(), addresses, admin, tls, now: Mutex::default() }
+    /// A daemon that has just started, with the addresses of its listeners: for readers, for its admin side, for the
+    /// version that waits to become active.
+    pub fn new(addresses: Vec<String>, admin: Vec<String>, staged: Vec<String>, tls: Option<Arc<Tls>>) -> Live {
+        let (now, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
+        Live { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
+    }
+
+    /// Answers on the admin listener under these names from the next request on.
+    pub fn allow_hosts(&self, hosts: AllowedHosts) {
+        self.hosts.store(Arc::new(hosts));
+    }
+
+    /// Whether a request on the admin listener is addressed to us.
+    pub fn permits<B>(&self, request: &Request<B>) -> bool {
+        self.hosts.load().permits(request.uri(), request.headers())
     }
 
     /// What is so now.

@@ -5,18 +5,17 @@ use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Either, Full, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::base::chain::Chain;
+use crate::base::exposition::MetricsFormat;
 use crate::publish::published;
 use crate::serve::Site;
 use crate::serve::answer::Answer;
-use crate::serve::body::{Body, Chunk};
-use crate::serve::handler::handle;
 use crate::serve::peer::Peer;
 use crate::serve::pulse::Pulse;
 use crate::store::Store;
@@ -31,11 +30,9 @@ const MOST: usize = 64 * 1024;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
-/// `OpenMetrics` 1.0, section 4.1.
-const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// A text of ours, or a part of the staged site.
-type Said = Either<Full<Chunk>, Body>;
+/// A text of ours.
+type Said = Full<Bytes>;
 
 /// How a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +63,6 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The site it serves.
     pub site: Arc<Site>,
-    /// The version that waits to become active.
-    pub staged: Arc<Site>,
     /// The way to the agent.
     pub orders: mpsc::Sender<Call>,
     /// Whether the loops that accept turn.
@@ -79,10 +74,9 @@ impl Answer for Admin {
 
     fn answer(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
-        peer: Peer,
+        request: Request<Incoming>,
+        _peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
-        request.extensions_mut().insert(peer);
         let admin = Arc::clone(self);
         async move { admin.reply(request, Reach::Network).await }
     }
@@ -98,6 +92,11 @@ impl Admin {
             };
         }
         let known = matches!(path, "/livez" | "/readyz" | "/status" | "/metrics");
+        // Probes and scrapers ask by whatever name the machine has for them, and these three tell a page nothing.
+        let is_for_machines = matches!(path, "/livez" | "/readyz" | "/metrics");
+        if reach == Reach::Network && !is_for_machines && !self.live.permits(&request) {
+            return misdirected();
+        }
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
             return not_allowed("GET, HEAD");
         }
@@ -115,12 +114,12 @@ impl Admin {
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),
             "/status" | "/metrics" => {
                 let is_status = path == "/status";
+                let format = MetricsFormat::accepted(request.headers());
                 // They read the store.
-                let told = tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics() });
+                let told =
+                    tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics(format) });
                 told.await.unwrap_or_else(|died| answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{died}\n")))
             }
-            // Whoever promotes it looks at it first, under the addresses that it will have.
-            _ if self.staged.current().is_some() => handle(&self.staged, &request).map(Either::Right),
             _ => answer(StatusCode::NOT_FOUND, TEXT, "404: there are /livez, /readyz, /status and /metrics\n"),
         }
     }
@@ -141,9 +140,13 @@ impl Admin {
         }
     }
 
-    fn metrics(&self) -> Response<Said> {
+    fn metrics(&self, format: MetricsFormat) -> Response<Said> {
         match self.metrics.text(&self.store, &self.live, &self.site) {
-            Ok(text) => answer(StatusCode::OK, METRICS, text),
+            Ok(text) => {
+                let mut response = answer(StatusCode::OK, format.content_type(), format.render(text));
+                response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                response
+            }
             Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
         }
     }
@@ -171,13 +174,19 @@ impl Admin {
 }
 
 fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Said> {
-    let mut response = Response::new(Either::Left(Full::new(text.into().into())));
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The request names a host that is none of ours (RFC 9110, section 15.5.20).
+fn misdirected() -> Response<Said> {
+    let text = "421: ask by IP address, by localhost, by the machine's name, or add this name to admin.hosts\n";
+    answer(StatusCode::MISDIRECTED_REQUEST, TEXT, text)
 }
 
 fn not_allowed(allowed: &'static str) -> Response<Said> {

@@ -132,9 +132,12 @@ pub struct Daemon {
     pub started: String,
     /// Where it serves.
     pub addresses: Vec<String>,
-    /// Where its admin side answers, besides the control socket; a staged version is to be seen there.
+    /// Where its admin side answers, besides the control socket.
     #[serde(default)]
     pub admin: Vec<String>,
+    /// Where the version that waits to become active is to be seen (`activate.listen`).
+    #[serde(default)]
+    pub staged: Vec<String>,
     /// The version that it serves; another than `active` only if that one is damaged.
     pub served: Option<VersionId>,
     /// What is under way.
@@ -270,6 +273,7 @@ impl Status {
             started: show_time(live.started),
             addresses: live.addresses.clone(),
             admin: live.admin.clone(),
+            staged: live.staged.clone(),
             served: now.served,
             doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
             percent: now.doing.as_ref().and_then(|doing| doing.percent()),

@@ -1,5 +1,5 @@
-//! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are still writing, locks, sockets,
-//! pauses, processors, runtimes, secrets.
+//! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are
+//! still writing, locks, sockets, text formats of metrics, pauses, processors, runtimes, secrets.
 
 pub mod backoff;
 pub mod chain;
@@ -8,6 +8,7 @@ pub mod cores;
 pub mod defer;
 pub mod directory;
 pub mod durable;
+pub mod exposition;
 pub mod growth;
 pub mod regular;
 pub mod runtime;

@@ -40,9 +40,9 @@ impl Stage {
         let labels: Vec<&String> =
             record.labels.iter().filter(|(_, labelled)| labelled.version == id).map(|(label, _)| label).collect();
         let receipt = store.receipts(id).pop();
-        // Where a daemon has an admin listener, it is to be seen there as readers will see it.
+        // Where a daemon has a listener for it, it is to be seen there as readers will see it.
         let seen =
-            status_of(store.root()).and_then(|status| status.daemon).map(|daemon| daemon.admin).unwrap_or_default();
+            status_of(store.root()).and_then(|status| status.daemon).map(|daemon| daemon.staged).unwrap_or_default();
         let json = json!({
             "schemaVersion": 1,
             "addresses": seen,

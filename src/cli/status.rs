@@ -77,6 +77,9 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
             for address in &daemon.admin {
                 line("admin", address.clone());
             }
+            for address in &daemon.staged {
+                line("staged at", address.clone());
+            }
             if let Some(tls) = &daemon.tls {
                 let not = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
                 line("tls", format!("certificate until {}{not}", tls.not_after));

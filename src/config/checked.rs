@@ -79,6 +79,10 @@ pub struct Config {
     pub log: Option<LogSettings>,
     /// Where health, status and metrics are told, besides the control socket.
     pub admin: Vec<SocketAddr>,
+    /// Under which names that listener answers, besides those that it always has.
+    pub admin_hosts: Vec<String>,
+    /// Where the version that waits to become active is shown.
+    pub staged: Vec<SocketAddr>,
     /// Where it is put as files for another server.
     pub publish: Option<publish::Settings>,
     /// What is allowed but probably not meant.
@@ -216,6 +220,8 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     // A site may be served encrypted only.
     let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN], tls.is_some());
     let admin = check_listen(&mut checker, "admin.listen", &[], false);
+    let admin_hosts = check_hosts(&mut checker);
+    let staged = check_listen(&mut checker, "activate.listen", &[], false);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         Problem::sort(&mut checker.problems);
@@ -236,6 +242,8 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         tls,
         log,
         admin,
+        admin_hosts,
+        staged,
         publish,
         warnings,
     })
@@ -411,6 +419,16 @@ fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str], may_be_n
             Vec::new()
         }
     }
+}
+
+/// `admin.hosts`: names without a port.
+fn check_hosts(checker: &mut Checker<'_>) -> Vec<String> {
+    let names = checker.texts("admin.hosts").unwrap_or_default();
+    let parsed: Result<Vec<String>, String> = names.iter().map(|name| parse_domain(name)).collect();
+    parsed.unwrap_or_else(|why| {
+        checker.value::<()>("admin.hosts", |_| Err(why));
+        Vec::new()
+    })
 }
 
 fn check_settings(checker: &mut Checker<'_>) -> Settings {

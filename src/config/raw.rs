@@ -74,6 +74,7 @@ pub const KEYS: &[Key] = &[
     key("access.logFile", ""),
     key("access.logAddress", "\"truncated\""),
     key("admin.listen", ""),
+    key("admin.hosts", ""),
     key("publish.directory", ""),
     key("publish.mode", "\"0644\""),
     key("publish.umask", ""),
@@ -86,6 +87,7 @@ pub const KEYS: &[Key] = &[
     key("gate.maxShrink", ""),
     key("gate.maxBrokenLinks", ""),
     key("activate.mode", "\"auto\""),
+    key("activate.listen", ""),
     // Sections that mean something by being there.
     key("staticExport", ""),
     key("api", ""),

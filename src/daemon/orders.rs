@@ -202,9 +202,9 @@ impl Agent {
         }
     }
 
-    /// Shows the version that waits on the admin listener, if there is one to show it on.
+    /// Shows the version that waits to become active, if there is a listener to show it on.
     pub(super) async fn show_staged(&mut self) {
-        if self.live.admin.is_empty() {
+        if self.live.staged.is_empty() {
             return;
         }
         let Ok(record) = self.writer.store().record() else { return };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use crate::admin::hosts::AllowedHosts;
 use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
@@ -57,6 +58,7 @@ impl Agent {
             ("tls.listen", listens(&config) == listens(&self.config)),
             ("access.log", config.log == self.config.log),
             ("admin.listen", config.admin == self.config.admin),
+            ("activate.listen", config.staged == self.config.staged),
             ("server.codings", config.codings == self.config.codings),
             ("server or tls.hsts", config.settings == self.config.settings),
         ] {
@@ -72,6 +74,7 @@ impl Agent {
             store: self.config.store.clone(),
             listen: self.config.listen.clone(),
             admin: self.config.admin.clone(),
+            staged: self.config.staged.clone(),
             settings: self.config.settings.clone(),
             codings: self.config.codings.clone(),
             log: self.config.log.clone(),
@@ -90,6 +93,7 @@ impl Agent {
             tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
             self.warn_of_exposure();
         }
+        self.live.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
         self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.inbox = open_inbox(&self.config);

@@ -17,6 +17,8 @@ pub(super) struct Passed {
     pub(super) tls: Vec<TcpListener>,
     /// For the admin side: named `admin`.
     pub(super) admin: Vec<TcpListener>,
+    /// For the version that waits to become active: named `staged`.
+    pub(super) staged: Vec<TcpListener>,
 }
 
 /// What a name says about a socket.
@@ -25,18 +27,20 @@ enum Use {
     Public,
     Tls,
     Admin,
+    Staged,
 }
 
 impl Use {
     fn of(name: &str) -> Result<Use, io::Error> {
         match name {
             "admin" => Ok(Use::Admin),
+            "staged" => Ok(Use::Staged),
             "https" => Ok(Use::Tls),
             "" | "http" | "unknown" => Ok(Use::Public),
             unit if unit.ends_with(".socket") => Ok(Use::Public),
-            _ => {
-                Err(io::Error::other("nothing is known by this name; set FileDescriptorName= to http, https or admin"))
-            }
+            _ => Err(io::Error::other(
+                "nothing is known by this name; set FileDescriptorName= to http, https, admin or staged",
+            )),
         }
     }
 }
@@ -58,6 +62,7 @@ pub(super) fn passed() -> Result<Passed, DaemonError> {
             Use::Public => passed.public.push(listener),
             Use::Tls => passed.tls.push(listener),
             Use::Admin => passed.admin.push(listener),
+            Use::Staged => passed.staged.push(listener),
         }
     }
     Ok(passed)
@@ -92,6 +97,7 @@ mod tests {
         }
         assert_eq!(Use::of("admin").unwrap(), Use::Admin);
         assert_eq!(Use::of("https").unwrap(), Use::Tls);
+        assert_eq!(Use::of("staged").unwrap(), Use::Staged);
         for wrong in ["HTTPS", "Admin", "connection", "stored", "metrics"] {
             assert!(Use::of(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
         }

@@ -9,10 +9,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::admin::hosts::AllowedHosts;
 use crate::admin::live::Live;
 use crate::admin::metrics::Metrics;
 use crate::admin::routes::Admin;
 use crate::admin::socket::Control;
+use crate::admin::staged_site::StagedSite;
 use crate::base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use crate::model::version::VersionId;
@@ -49,6 +51,9 @@ const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 /// Connections to the admin listener, of those that the descriptors kept back for ourselves allow.
 const FEW: usize = 24;
 
+/// Connections to the listener of the staged version, likewise: a browser or two.
+const STAGED_CONNECTIONS: usize = 12;
+
 /// What SIGHUP means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
@@ -78,6 +83,7 @@ pub struct Start {
 struct Opened {
     public: Vec<Listener>,
     admin: Vec<TcpListener>,
+    staged: Vec<TcpListener>,
     tls: Option<Arc<Tls>>,
     log: Option<Arc<Log>>,
 }
@@ -115,13 +121,15 @@ fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened,
             return Err(DaemonError::Nowhere);
         }
     }
-    Ok(Opened { public, admin: or_bind(passed.admin, &config.admin)?, tls, log })
+    let admin = or_bind(passed.admin, &config.admin)?;
+    let staged = or_bind(passed.staged, &config.staged)?;
+    Ok(Opened { public, admin, staged, tls, log })
 }
 
 /// The same on sockets that are bound already, for nobody's manager.
 pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError> {
-    let admin = bind(&start.config.admin)?;
-    let opened = Opened { public: listeners(sockets, None), admin, tls: None, log: None };
+    let (admin, staged) = (bind(&start.config.admin)?, bind(&start.config.staged)?);
+    let opened = Opened { public: listeners(sockets, None), admin, staged, tls: None, log: None };
     begin(opened, start, &Notifier::none())
 }
 
@@ -143,7 +151,7 @@ fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), Daemon
 }
 
 async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), DaemonError> {
-    let Opened { public: listeners, admin: admin_listeners, tls, log } = opened;
+    let Opened { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
     let Start { sources, config, patience, hangup: on_hangup, describe } = start;
     // Before anybody can know that we are there; the store may keep us waiting.
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
@@ -163,7 +171,9 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     };
     let (stop, stopped) = watch::channel(false);
     let reached = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
-    let live = Arc::new(Live::new(urls(&listeners), addresses(&admin_listeners), tls.clone()));
+    let (for_admin, for_staged) = (addresses(&admin_listeners), addresses(&staged_listeners));
+    let live = Arc::new(Live::new(urls(&listeners), for_admin, for_staged, tls.clone()));
+    live.allow_hosts(AllowedHosts::new(&config.admin_hosts));
     let pulse = pulse(notifier);
     announce(&live.addresses);
     notifier.ready();
@@ -178,7 +188,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
-    // Who reaches the admin side may look at what waits, whoever may read the site. What waits and is replaced was never
+    // Whoever reaches its listener may look at what waits, whoever may read the site. What waits and is replaced was never
     // read by anybody.
     let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.door));
     let staged = Site::new(Settings { asset_grace, door, ..config.settings.clone() });
@@ -188,7 +198,6 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        staged,
         orders: send,
         pulse,
     });
@@ -213,12 +222,13 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, admin_listeners, &stopped);
+    serve_staged(&mut admins, &staged, staged_listeners, &admin.live, &stopped);
     let mut agent = Agent::new(Ground {
         writer,
         sources,
         config,
         site,
-        staged: Arc::clone(&admin.staged),
+        staged,
         shown,
         live,
         metrics,
@@ -283,6 +293,29 @@ fn serve_admin(admin: &Arc<Admin>, listeners: Vec<TcpListener>, stopped: &watch:
         });
     }
     serving
+}
+
+/// Shows the version that waits to become active, if there is a listener for it.
+fn serve_staged(
+    serving: &mut JoinSet<()>,
+    staged: &Arc<Site>,
+    listeners: Vec<TcpListener>,
+    live: &Live,
+    stopped: &watch::Receiver<bool>,
+) {
+    if listeners.is_empty() {
+        return;
+    }
+    for address in &live.staged {
+        tracing::info!("a version that waits to become active is to be seen at {address}");
+    }
+    let site = Arc::new(StagedSite(Arc::clone(staged)));
+    let serving_on = listener::serve_few(listeners, site, stopped.clone(), STAGED_CONNECTIONS);
+    serving.spawn(async move {
+        if let Err(error) = serving_on.await {
+            tracing::error!("the listener of the staged version stopped: {error}");
+        }
+    });
 }
 
 /// The pulse of the loops that accept: the manager hears it at least three times in the time in which it must.

@@ -19,7 +19,8 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
         list.iter().map(|address| address_of(key, *address, running)).collect()
     };
     let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
-    [of("server.listen", &config.listen), of("tls.listen", tls), of("admin.listen", &config.admin)].concat()
+    let public = [of("server.listen", &config.listen), of("tls.listen", tls)];
+    [public.concat(), of("admin.listen", &config.admin), of("activate.listen", &config.staged)].concat()
 }
 
 fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {

@@ -4,7 +4,8 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{Method, Request, Response, StatusCode};
+use http::header::VARY;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -13,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::base::chain::Chain;
+use crate::base::exposition::MetricsFormat;
 use crate::serve::answer::Answer;
 use crate::serve::peer::Peer;
 
@@ -20,8 +22,6 @@ use super::Origin;
 use super::answers::{failed, not_allowed, nothing_here, text};
 use super::body::Body;
 
-/// `OpenMetrics` 1.0, section 4.1.
-const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 
 type Labels<const N: usize> = [(&'static str, String); N];
@@ -78,7 +78,7 @@ impl Origin {
         }
     }
 
-    fn metrics(&self) -> Response<Body> {
+    fn metrics(&self, format: MetricsFormat) -> Response<Body> {
         let counts = match self.exports.count() {
             Ok(counts) => counts,
             Err(why) => return failed("read the database", &Chain(&why)),
@@ -91,7 +91,11 @@ impl Origin {
         self.counted.previews.set(i64::try_from(self.previews.count()).unwrap_or(i64::MAX));
         let mut out = String::new();
         match encode(&mut out, &registry) {
-            Ok(()) => text(StatusCode::OK, METRICS, out),
+            Ok(()) => {
+                let mut response = text(StatusCode::OK, format.content_type(), format.render(out));
+                response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                response
+            }
             Err(why) => failed("write metrics", &why),
         }
     }
@@ -111,6 +115,7 @@ impl Answer for Ops {
     ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
         let origin = Arc::clone(&self.0);
         let path = request.uri().path().to_owned();
+        let format = MetricsFormat::accepted(request.headers());
         let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
         async move {
             if !is_get {
@@ -119,7 +124,7 @@ impl Answer for Ops {
             let told = tokio::task::spawn_blocking(move || match path.as_str() {
                 "/livez" => text(StatusCode::OK, TEXT, "ok\n".to_owned()),
                 "/readyz" => origin.readiness(),
-                "/metrics" => origin.metrics(),
+                "/metrics" => origin.metrics(format),
                 _ => nothing_here(),
             });
             told.await.unwrap_or_else(|_| nothing_here())

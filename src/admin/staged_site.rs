@@ -1,0 +1,51 @@
+//! The version that waits to become active, on a listener of its own (`activate.listen`): its scripts are not approved yet,
+//! so they must not run under the origin (scheme, host, port) of the admin routes or of the site.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{Either, Full};
+use hyper::body::Incoming;
+
+use crate::serve::Site;
+use crate::serve::answer::Answer;
+use crate::serve::body::{Body, Chunk};
+use crate::serve::handler::handle;
+use crate::serve::peer::Peer;
+
+/// Answers with the staged version, under the addresses that it will have once it is active.
+#[derive(Debug)]
+pub struct StagedSite(pub Arc<Site>);
+
+impl Answer for StagedSite {
+    type Body = Either<Full<Chunk>, Body>;
+
+    fn answer(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
+        request.extensions_mut().insert(peer);
+        let site = Arc::clone(&self.0);
+        async move {
+            match site.current() {
+                Some(_) => handle(&site, &request).map(Either::Right),
+                None => nothing_waits(),
+            }
+        }
+    }
+}
+
+fn nothing_waits() -> Response<Either<Full<Chunk>, Body>> {
+    let text = Bytes::from_static(b"404: no version waits to become active\n");
+    let mut response = Response::new(Either::Left(Full::new(text.into())));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
