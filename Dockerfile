@@ -9,6 +9,9 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
+# What `docwharf version` says it was built from: there is no repository in here.
+ARG REVISION=
+ENV DOCWHARF_COMMIT=$REVISION
 # Each platform builds for itself (x86_64 or aarch64): other machines are emulated by the builder, not cross-compiled here.
 RUN target="$(uname -m)-unknown-linux-musl" \
     && rustup target add "$target" \

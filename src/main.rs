@@ -6,10 +6,7 @@ fn main() -> ExitCode {
     match docwharf::cli::run(std::env::args_os()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let line = docwharf::cli::painted(&failure);
-            if !line.is_empty() {
-                eprintln!("{line}");
-            }
+            docwharf::cli::report(&failure);
             failure.code()
         }
     }

@@ -43,6 +43,76 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
+fn version_tells_which_program_it_is() {
+    let ended = run(["version"]).expect(0);
+    assert!(ended.stdout.starts_with(concat!("docwharf ", env!("CARGO_PKG_VERSION"), "\n")), "{}", ended.stdout);
+    let json = run(["version", "--json"]).expect(0).json();
+    assert_eq!((&json["schemaVersion"], &json["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
+    assert!(json["target"].as_str().unwrap().contains("linux"), "{json}");
+    assert!(json["features"].is_array() && json.get("commit").is_some(), "{json}");
+}
+
+#[test]
+fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_changes_the_site() {
+    for (guess, right) in [
+        ("validate", "docwharf config check"),
+        ("reload", "systemctl reload docwharf"),
+        ("verify", "docwharf bundle verify FILE"),
+        ("stop", "systemctl stop docwharf"),
+        ("statsu", "docwharf status"),
+        ("qwertz", "docwharf --help"),
+    ] {
+        let ended = run([guess]).expect(2);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(right), "{guess}: {}", ended.stderr);
+    }
+    for guess in ["activat", "rolback", "holds", "releas", "imports", "synch", "gcc", "validate", "reload", "verify"] {
+        let ended = run([guess]).expect(2);
+        for changing in ["activate", "rollback", "hold", "release", "import", "sync", "gc"] {
+            assert!(!ended.stderr.contains(&format!("docwharf {changing}")), "{guess}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_failure_is_json_on_request_beside_its_line() {
+    let dir = folder();
+    let broken = dir.path().join("broken.zip");
+    std::fs::write(&broken, "no archive").unwrap();
+    let broken = broken.to_str().unwrap();
+    let file = dir.path().join("config.toml");
+    std::fs::write(&file, "[sever]\n[stoer]\n").unwrap();
+    let file = file.to_str().unwrap();
+    for (arguments, exit) in [
+        (&["--json", "validate"][..], 2),
+        (&["status", "--no-such-flag", "--json"], 2),
+        (&["--json", "bundle", "verify", broken], 5),
+        (&["config", "check", "--json", "--config", file], 2),
+        (&["activate", "nothing", "--json"], 2),
+    ] {
+        let mut command = docwharf();
+        let store = dir.path().join("store");
+        let ended = end(command.args(arguments).env("DOCWHARF_STORE__PATH", store)).expect(exit);
+        let json = ended.json();
+        assert_eq!(
+            (&json["schemaVersion"], &json["error"]["exit"]),
+            (&1.into(), &exit.into()),
+            "{arguments:?}: {json}"
+        );
+        let message = json["error"]["message"].as_str().unwrap();
+        let line = ended.stderr.lines().next().unwrap().trim_start_matches("docwharf: ");
+        assert!(message.starts_with(line), "{message} / {line}");
+        assert!(!json["error"]["nextStep"].as_str().unwrap().is_empty(), "{json}");
+    }
+    // A result that was printed is not followed by another document.
+    let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
+    let other = write_site(&dir.path().join("other"), &[("index.html", "<p>ho")]);
+    let mut command = docwharf();
+    let differs = end(command.args(["diff", "--json"]).arg(&site).arg(&other)).expect(1);
+    assert!(differs.json().get("error").is_none());
+}
+
+#[test]
 fn every_result_is_json_on_request() {
     let dir = folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi"), ("a/b.html", "x"), (".env", "secret")]);

@@ -265,7 +265,7 @@ fn every_refusal_of_the_specification_is_told_plainly() {
         (401, "invalid API key", 3, "the key is wrong"),
         (403, "Preview deployments are not available on your plan", 3, "previews need another plan"),
         (403, "forbidden", 3, "the plan may lack previews"),
-        (404, "project not found", 4, "api.projectId"),
+        (404, "project not found", 2, "api.projectId"),
     ];
     at_once(&cases, |(status, said, code, next)| {
         let upstream = upstream();

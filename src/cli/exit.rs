@@ -5,6 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
+
+use crate::api::ask::Ask;
 use crate::base::chain::{Chain, words};
 use crate::config::Problem;
 use crate::daemon::DaemonError;
@@ -83,7 +86,61 @@ impl Failure {
 
     /// The documented exit code.
     pub fn code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.number())
+    }
+
+    /// What is printed for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
+    pub fn json(&self) -> Value {
+        let text = self.to_string();
+        let lines = text.lines().map(|line| line.strip_prefix("docwharf: ").unwrap_or(line));
+        let message = lines.collect::<Vec<_>>().join("; ");
+        json!({
+            "schemaVersion": 1,
+            "error": { "exit": self.number(), "message": message, "nextStep": self.next_step() },
+        })
+    }
+
+    /// What to do about it: for this cause, or else for this kind of failure.
+    fn next_step(&self) -> String {
+        let specific = match self {
+            Failure::Sync(SyncError::Upstream { call, trouble, .. }) => call.hint(trouble),
+            Failure::Seal(error) => hint(error).to_owned(),
+            Failure::Store(error) => hint(error).to_owned(),
+            Failure::Sync(error) => hint(error).to_owned(),
+            Failure::Daemon(error) => hint(error).to_owned(),
+            Failure::Origin(error) => hint(error).to_owned(),
+            Failure::Publish(error) => hint(error).to_owned(),
+            Failure::Local { source, .. } | Failure::Output(source) => hint(source).to_owned(),
+            _ => String::new(),
+        };
+        let specific = specific.trim_start_matches("; ");
+        if !specific.is_empty() {
+            return specific.to_owned();
+        }
+        let general = match self {
+            Failure::Help(_) | Failure::Usage(_) => "see docwharf --help, or --help behind the command",
+            Failure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
+            Failure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
+            Failure::Unhealthy(_) => "docwharf status tells how the daemon is, docwharf run starts one",
+            Failure::Damage(_) => "import the bundle again, or let the next sync bring it",
+            Failure::Changed(_) => "run the command again when nothing writes there",
+            Failure::Preview(_) => "correct what the build's log names, then deploy the preview again",
+            _ => match self.number() {
+                2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
+                3 => "check the key; docwharf doctor tries it",
+                4 => "try again later; docwharf doctor looks at the network and the upstream",
+                5 => "have the bundle made again; docwharf bundle verify says what is wrong with one",
+                6 => "look at the project's build, then try again",
+                7 => "docwharf stage shows what waits, and for what",
+                8 => "docwharf doctor looks at disk, permissions, ports and locks",
+                _ => "docwharf doctor looks for what is wrong",
+            },
+        };
+        general.to_owned()
+    }
+
+    fn number(&self) -> u8 {
+        match self {
             Failure::Help(_) | Failure::Usage(_) | Failure::Config(_) | Failure::NoSource(_) => 2,
             Failure::Seal(error) => seal_code(error),
             Failure::Store(error) => store_code(error),
@@ -108,7 +165,7 @@ impl Failure {
             Failure::Preview(_) => 6,
             Failure::NotActive(_) => 7,
             Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
-        })
+        }
     }
 }
 
@@ -145,7 +202,16 @@ fn store_code(error: &StoreError) -> u8 {
 
 fn sync_code(error: &SyncError) -> u8 {
     match error {
-        SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Absent(_) | SyncError::Client(_) => 2,
+        // Of the addresses of these two calls only the project's id is ours to say: another try would find as little.
+        SyncError::Missing { .. }
+        | SyncError::IsFolder { .. }
+        | SyncError::Absent(_)
+        | SyncError::Client(_)
+        | SyncError::Upstream {
+            call: Ask::Preview | Ask::Searches,
+            trouble: Trouble { cause: Cause::Status(404), .. },
+            ..
+        } => 2,
         SyncError::Changing { source, .. } => sync_code(source),
         SyncError::Upstream { trouble, .. } => trouble_code(trouble),
         SyncError::Download { signed, trouble, renewable, .. } => match trouble.cause {

@@ -23,7 +23,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "1",
         "other; diff: something differs; doctor: there is an error; redirects check: something is wrong; bundle audit: something is needed from elsewhere",
     ),
-    ("2", "usage or configuration; also 400 from the API"),
+    ("2", "usage or configuration; also 400 from the API, and 404 where api.projectId names the project"),
     ("3", "refused by the upstream: 401, 403"),
     (
         "4",

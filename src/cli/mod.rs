@@ -12,6 +12,7 @@ mod diff;
 mod doctor;
 mod exit;
 mod export;
+mod guess;
 mod health;
 mod import;
 mod man;
@@ -30,11 +31,13 @@ mod status;
 mod store;
 mod sync;
 mod table;
+mod version;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -153,6 +156,8 @@ enum Command {
     Completions(completions::Completions),
     /// Print the manual page, or write those of all commands
     Man(man::Man),
+    /// Show which program this is: version, commit, target, features
+    Version(version::Version),
     /// Compress a version; for docwharf itself
     #[command(name = crate::daemon::COMMAND, hide = true)]
     Recode(recode::Recode),
@@ -172,8 +177,26 @@ impl Command {
 /// What `--color` says, once it has been read.
 static COLOR: OnceLock<String> = OnceLock::new();
 
+/// Whether `--json` was given, also on a command line that is wrong otherwise.
+static JSON: AtomicBool = AtomicBool::new(false);
+/// Whether anything was printed to standard output. A program that reads one JSON document must not find two.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Tells of a failure: people on standard error, programs that asked for JSON on standard output.
+pub fn report(failure: &Failure) {
+    let line = painted(failure);
+    if line.is_empty() {
+        return;
+    }
+    eprintln!("{line}");
+    if JSON.load(Ordering::Relaxed) && !PRINTED.load(Ordering::Relaxed) {
+        // The exit code tells as much to whoever has closed our standard output.
+        let _ = print(&format!("{:#}\n", failure.json()));
+    }
+}
+
 /// An error as it is printed: with the program's name in red where colour is wanted (`NO_COLOR`, `--color`).
-pub fn painted(failure: &Failure) -> String {
+fn painted(failure: &Failure) -> String {
     let text = failure.to_string();
     if !wants_colour(io::stderr().is_terminal()) {
         return text;
@@ -197,6 +220,8 @@ fn wants_colour(on_terminal: bool) -> bool {
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     guard_panics();
+    let arguments: Vec<OsString> = arguments.collect();
+    JSON.store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are answers; anything else is a mistake in one line or a few.
@@ -237,12 +262,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Command::Doctor(command) => command.run(&context),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
+        Command::Version(command) => command.run(&context),
         Command::Recode(command) => command.run(),
     }
 }
 
 /// clap's message without its own prefix and blank lines.
 fn usage(mistake: &clap::Error) -> String {
+    if let Some(better) = guess::unknown_command(mistake) {
+        return better;
+    }
     let text = mistake.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
@@ -378,6 +407,7 @@ impl Context {
 
 /// Data go to stdout; a reader that has gone away (`| head`) is no error.
 fn print(text: &str) -> Result<(), Failure> {
+    PRINTED.fetch_or(!text.is_empty(), Ordering::Relaxed);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),

@@ -1,0 +1,39 @@
+//! Tells the program from which commit and for which target it is built, for `docwharf version`.
+
+use std::env;
+use std::process::Command;
+
+fn main() {
+    let target = env::var("TARGET").unwrap_or_default();
+    println!("cargo:rustc-env=DOCWHARF_TARGET={target}");
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=DOCWHARF_COMMIT");
+    println!("cargo:rustc-env=DOCWHARF_COMMIT={}", commit().unwrap_or_default());
+    let features =
+        env::vars_os().filter_map(|(name, _)| name.to_str()?.strip_prefix("CARGO_FEATURE_").map(str::to_owned));
+    let features: Vec<String> = features.map(|name| name.to_ascii_lowercase().replace('_', "-")).collect();
+    println!("cargo:rustc-env=DOCWHARF_FEATURES={}", features.join(","));
+}
+
+/// `$DOCWHARF_COMMIT` where there is no repository, as in an image's build; else what is checked out. Builds for development
+/// tell none: they would be compiled again after each commit.
+fn commit() -> Option<String> {
+    if let Ok(commit) = env::var("DOCWHARF_COMMIT") {
+        return Some(commit);
+    }
+    if env::var("PROFILE").ok()? != "release" {
+        return None;
+    }
+    for source in ["src", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo:rerun-if-changed={source}");
+    }
+    println!("cargo:rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
+    let commit = git(&["rev-parse", "HEAD"])?;
+    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Some(if is_changed { format!("{commit}-modified") } else { commit })
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

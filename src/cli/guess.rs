@@ -1,0 +1,48 @@
+//! Commands that people try under the names that other programs give them. What changes the site that is served is never
+//! suggested for a name that is only similar: `docwharf validate` must not lead to `activate`.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// A name that is tried, and the command that does what is meant.
+const MEANT: &[(&str, &str)] = &[
+    ("check", "docwharf config check"),
+    ("disable", "systemctl disable --now docwharf"),
+    ("init", "docwharf config init"),
+    ("lint", "docwharf config check"),
+    ("list", "docwharf versions"),
+    ("log", "journalctl -u docwharf, or docwharf history"),
+    ("logs", "journalctl -u docwharf, or docwharf history"),
+    ("ls", "docwharf versions"),
+    ("reload", "systemctl reload docwharf, or send SIGHUP to the daemon"),
+    ("restart", "systemctl restart docwharf"),
+    ("start", "systemctl start docwharf, or docwharf run"),
+    ("stop", "systemctl stop docwharf, or send SIGTERM to the daemon"),
+    ("test", "docwharf config check, or docwharf doctor"),
+    ("unpack", "docwharf bundle unpack"),
+    ("validate", "docwharf config check"),
+    ("verify", "docwharf bundle verify FILE, or docwharf store verify"),
+];
+
+/// Commands that change which version is served, or what is kept.
+const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "sync"];
+
+/// What to say about a command that does not exist; none if the mistake is another one, or nothing better is known than
+/// what clap says.
+pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
+    if mistake.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(tried)) = mistake.get(ContextKind::InvalidSubcommand) else { return None };
+    let similar = match mistake.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.iter().map(String::as_str).collect(),
+        Some(ContextValue::String(name)) => vec![name.as_str()],
+        _ => Vec::new(),
+    };
+    let meant = MEANT.iter().find(|(name, _)| name == tried).map(|(_, command)| (*command).to_owned());
+    let similar = similar.into_iter().find(|name| !CHANGING.contains(name)).map(|name| format!("docwharf {name}"));
+    let next = match meant.or(similar) {
+        Some(command) => format!("did you mean {command}?"),
+        None => "docwharf --help lists the commands".to_owned(),
+    };
+    Some(format!("there is no command '{tried}'; {next}"))
+}

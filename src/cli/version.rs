@@ -1,0 +1,30 @@
+//! `docwharf version`: which program this is, for bug reports and inventories. `docwharf --version` stays one line.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{Context, Failure};
+
+#[derive(Debug, Args)]
+pub(super) struct Version {}
+
+impl Version {
+    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+        let version = env!("CARGO_PKG_VERSION");
+        let target = env!("DOCWHARF_TARGET");
+        // Empty in builds for development, and where there was no repository.
+        let commit = Some(env!("DOCWHARF_COMMIT")).filter(|commit| !commit.is_empty());
+        let features: Vec<&str> = env!("DOCWHARF_FEATURES").split(',').filter(|name| !name.is_empty()).collect();
+        let json = json!({
+            "schemaVersion": 1,
+            "version": version,
+            "commit": commit.map_or(Value::Null, Value::from),
+            "target": target,
+            "features": features,
+        });
+        let commit = commit.unwrap_or("unknown (a build for development, or without its repository)");
+        let features = if features.is_empty() { "the default ones".to_owned() } else { features.join(", ") };
+        let text = format!("docwharf {version}\ncommit   {commit}\ntarget   {target}\nfeatures {features}\n");
+        context.result(&json, &text)
+    }
+}
