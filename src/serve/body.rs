@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
@@ -16,6 +17,7 @@ use crate::codec::inflate::{Inflate, Status};
 use crate::site::room::Lies;
 
 use super::negotiate::Form;
+use super::turn::{end_turn, has_inflated, may_inflate};
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
@@ -326,14 +328,22 @@ impl http_body::Body for Body {
                 all.has_remaining().then_some(all)
             }
             Content::Parts(parts) => parts.pop_front().map(Chunk::from),
-            Content::Inflating(inflating) => match inflating.step() {
-                Step::Data(bytes) => Some(bytes.into()),
-                Step::End => None,
-                Step::Skipped => {
-                    context.waker().wake_by_ref();
+            Content::Inflating(inflating) => {
+                if !may_inflate(context) {
                     return Poll::Pending;
                 }
-            },
+                let begun = Instant::now();
+                let step = inflating.step();
+                has_inflated(begun.elapsed());
+                match step {
+                    Step::Data(bytes) => Some(bytes.into()),
+                    Step::End => None,
+                    Step::Skipped => {
+                        end_turn(context);
+                        return Poll::Pending;
+                    }
+                }
+            }
         };
         Poll::Ready(next.map(|chunk| Ok(Frame::data(chunk))))
     }

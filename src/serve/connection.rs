@@ -159,8 +159,6 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
     site: Sited,
     /// Whether it has brought a request.
     begun: Arc<AtomicBool>,
-    /// Deadlines of heads, by HTTP/1.
-    alarm: Option<Alarm>,
     /// Goes off when the nearest deadline may have come.
     timer: Option<Pin<Box<Sleep>>>,
     /// When the first request must have come.
@@ -171,12 +169,25 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
 type One<S, V> = http1::Connection<Wire<S>, V>;
 type OtherTwo<S, V> = http2::Connection<Wire<S>, V, TokioExecutor>;
 
+/// What a connection waits for while it cannot go on. Every state that waits for bytes of the peer says until when, and cannot
+/// be entered without: a state without a deadline would keep a descriptor for as long as the peer likes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// For bytes of the peer, until then.
+    Peer(Instant),
+    /// For the peer to take bytes. The stream below ends that (`guard`), whoever writes to it.
+    Reader,
+    /// For an answer, or for another turn; a protocol by hyper that asks for no timer.
+    Itself,
+}
+
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain requests have come; what follows them is going to be answered by the service.
     Plain(Option<(S, V)>, Box<Plain>, Speaks),
-    /// Nothing is known yet; this has come, and this is going to answer.
-    Unknown(Option<(S, V)>, Vec<u8>, Speaks),
-    One(Box<One<S, V>>),
+    /// Nothing is known yet; this has come, and this is going to answer. It is known by that time.
+    Unknown(Option<(S, V)>, Vec<u8>, Speaks, Instant),
+    /// With the deadlines of its heads.
+    One(Box<One<S, V>>, Alarm),
     /// HTTP/2 to a site.
     Two(S, Box<Two>),
     /// The same to anything else.
@@ -210,7 +221,7 @@ where
                 let plain = Plain::new(Arc::clone(site), *peer, Arc::clone(&begun));
                 Protocol::Plain(Some((stream, service)), Box::new(plain), speaks)
             }
-            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks),
+            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks, accepted + FIRST_REQUEST),
         };
         Connection {
             protocol,
@@ -220,7 +231,6 @@ where
             told: None,
             site,
             begun,
-            alarm: None,
             timer: None,
             first: Some(accepted + FIRST_REQUEST),
             _place: place,
@@ -239,7 +249,7 @@ where
 
     /// Reads until it is known what is spoken; `None` if nothing is to come.
     fn recognize(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let Protocol::Unknown(place, early, speaks) = &mut self.protocol else { return Poll::Ready(Some(())) };
+        let Protocol::Unknown(place, early, speaks, _) = &mut self.protocol else { return Poll::Ready(Some(())) };
         let Some((stream, _)) = place else { return Poll::Ready(None) };
         let is_two = match speaks {
             Speaks::Http1 => false,
@@ -261,8 +271,7 @@ where
         } else {
             let alarm = Alarm::new();
             let one = by_one(&alarm).serve_connection(Wire::new(stream, early), service);
-            self.protocol = Protocol::One(Box::new(one));
-            self.alarm = Some(alarm);
+            self.protocol = Protocol::One(Box::new(one), alarm);
         }
         if self.phase != OPEN && self.has_begun() {
             self.finish();
@@ -277,7 +286,12 @@ where
             let Some((stream, _)) = place else { return Poll::Ready(()) };
             match ready!(plain.poll(stream, context)) {
                 Turn::Ended => return Poll::Ready(()),
-                Turn::Other(early) => self.protocol = Protocol::Unknown(place.take(), early, *speaks),
+                Turn::Other(early) => {
+                    // HTTP/2 begins with a connection's first bytes or not at all (RFC 9113, 3.3).
+                    let speaks = if self.begun.load(Ordering::Relaxed) { Speaks::Http1 } else { *speaks };
+                    let by = self.first.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
+                    self.protocol = Protocol::Unknown(place.take(), early, speaks, by);
+                }
             }
         }
         if ready!(self.recognize(context)).is_none() {
@@ -285,7 +299,7 @@ where
         }
         match &mut self.protocol {
             Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
-            Protocol::One(one) => Pin::new(&mut **one).poll(context).map(drop),
+            Protocol::One(one, _) => Pin::new(&mut **one).poll(context).map(drop),
             Protocol::Two(stream, two) => two.poll(stream, context),
             Protocol::OtherTwo(two) => two.as_mut().poll(context).map(drop),
         }
@@ -296,7 +310,7 @@ where
         match &mut self.protocol {
             Protocol::Plain(_, plain, _) => plain.finish(),
             Protocol::Unknown(..) => {}
-            Protocol::One(one) => Pin::new(&mut **one).graceful_shutdown(),
+            Protocol::One(one, _) => Pin::new(&mut **one).graceful_shutdown(),
             Protocol::Two(_, two) => two.finish(),
             Protocol::OtherTwo(two) => two.as_mut().graceful_shutdown(),
         }
@@ -339,17 +353,33 @@ where
         Poll::Pending
     }
 
+    /// What the protocol waits for.
+    fn waits(&self) -> Waits {
+        match &self.protocol {
+            Protocol::Plain(_, plain, _) => plain.waits(),
+            Protocol::Unknown(.., by) => Waits::Peer(*by),
+            // hyper asks for a timer whenever it waits for a head.
+            Protocol::One(_, alarm) => alarm.deadline().map_or(Waits::Itself, Waits::Peer),
+            Protocol::Two(_, two) => two.deadline().map_or(Waits::Itself, Waits::Peer),
+            // By its own PINGs.
+            Protocol::OtherTwo(_) => Waits::Itself,
+        }
+    }
+
     /// The nearest deadline.
     fn deadline(&mut self) -> Option<Instant> {
         if self.first.is_some() && self.phase == OPEN && self.has_begun() {
             self.first = None;
         }
-        let head = match &self.protocol {
-            Protocol::Plain(_, plain, _) => plain.deadline(),
-            Protocol::Two(_, two) => two.deadline(),
-            _ => self.alarm.as_ref().and_then(Alarm::deadline),
+        let own = match self.waits() {
+            Waits::Peer(by) => Some(by),
+            Waits::Reader | Waits::Itself => None,
         };
-        self.first.into_iter().chain(head).min()
+        debug_assert!(
+            own.is_some() || !matches!(self.protocol, Protocol::Unknown(..)),
+            "a state that waits for the peer has a deadline"
+        );
+        self.first.into_iter().chain(own).min()
     }
 
     /// Looks whether a deadline has come; ready when the connection has to go.
@@ -389,8 +419,8 @@ where
                 self.finish();
             }
         }
-        if let Protocol::Plain(_, plain, _) = &self.protocol
-            && plain.deadline().is_some_and(|deadline| Instant::now() >= deadline)
+        if matches!(self.protocol, Protocol::Plain(..) | Protocol::Unknown(..))
+            && matches!(self.waits(), Waits::Peer(by) if Instant::now() >= by)
         {
             return Poll::Ready(());
         }
@@ -400,7 +430,8 @@ where
             }
             return self.serve(context);
         }
-        if self.phase != OPEN || self.alarm.as_ref().is_some_and(Alarm::has_come) {
+        let has_come = matches!(&self.protocol, Protocol::One(_, alarm) if alarm.has_come());
+        if self.phase != OPEN || has_come {
             // hyper acts upon it: it finds its timer expired, or its connection at its end.
             return self.serve(context);
         }

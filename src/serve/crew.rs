@@ -14,9 +14,14 @@ use tokio::sync::oneshot;
 use crate::base::{cores, runtime};
 
 use super::pulse::Pulse;
+use super::turn;
 
 /// More threads than this serve nobody: the kernel's part of a request is larger than ours.
 const MOST: usize = 64;
+
+/// Tasks that a serving thread polls before it looks at its sockets and timers again; tokio's default is 61. A turn may take
+/// [`turn::TURN`], so fewer tasks bound how long a new connection waits. Looking costs a system call, so not after each task.
+const POLLED_BETWEEN_LOOKS: u32 = 16;
 
 /// Threads for work that blocks, all together; the runtime's own default.
 const BLOCKING: usize = 512;
@@ -61,13 +66,16 @@ impl Crew {
         for number in 0..count {
             // As many for work that blocks as one runtime for all would have.
             let blocking = (BLOCKING / count).max(1);
-            let runtime = runtime::build(Builder::new_current_thread().max_blocking_threads(blocking))?;
+            let mut builder = Builder::new_current_thread();
+            builder.max_blocking_threads(blocking).event_interval(POLLED_BETWEEN_LOOKS);
+            let runtime = runtime::build(&mut builder)?;
             let (end, ended) = oneshot::channel::<()>();
             members.push(Member { handle: runtime.handle().clone(), load: Arc::default() });
             ends.push(end);
             let pulse = Arc::clone(pulse);
             let work = move || {
                 runtime.block_on(async {
+                    tokio::spawn(turn::resume_in_order());
                     // Whoever could say that it is over has gone: that says it, too.
                     let _ = pulse.heart().beside(ended).await;
                 });

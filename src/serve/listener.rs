@@ -6,6 +6,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -326,7 +327,8 @@ fn welcome<A: Answer>(
     }
     let stream = Guarded::new(socket.into(), STALLED);
     let mut connection = Box::pin(connection(stream, Speaks::Either, accepted, peer, answerer, place));
-    if member.is_some() || connection.begin().is_pending() {
+    // Its first turn is in the loop that accepts: a panic must end this connection only, as it would in a task of its own.
+    if member.is_some() || catch_unwind(AssertUnwindSafe(|| connection.begin())).is_ok_and(|turn| turn.is_pending()) {
         spawn(connection);
     }
 }
@@ -376,4 +378,54 @@ fn connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
         async move { Ok::<_, Infallible>(response.await) }
     });
     Connection::new(stream, speaks, service, site, begun, accepted, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use http::Response;
+
+    use super::*;
+    use crate::serve::body::Body;
+
+    /// Panics when it is asked for `/panic`.
+    struct Fragile;
+
+    impl Answer for Fragile {
+        type Body = Body;
+
+        fn answer(
+            self: &Arc<Self>,
+            request: Request<Incoming>,
+            _peer: Peer,
+        ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
+            assert!(request.uri().path() != "/panic", "asked to");
+            std::future::ready(Response::new(Body::full("whole")))
+        }
+    }
+
+    fn ask(address: SocketAddr, path: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn a_panic_in_the_first_turn_of_a_connection_does_not_end_accepting() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = socket.local_addr().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let server = runtime.spawn(serve_few(vec![socket], Arc::new(Fragile), stopped, 16));
+        for _ in 0..3 {
+            assert_eq!(ask(address, "/panic"), "");
+            assert!(ask(address, "/").ends_with("whole"));
+        }
+        stop.send(true).unwrap();
+        assert!(runtime.block_on(server).unwrap().is_ok());
+    }
 }

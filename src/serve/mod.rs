@@ -20,6 +20,7 @@ pub mod dress;
 pub mod fields;
 mod guard;
 pub mod handler;
+pub mod held;
 pub mod line;
 pub mod listener;
 pub mod log;
@@ -40,6 +41,7 @@ mod stream;
 mod tag;
 pub mod tally;
 pub mod tls;
+mod turn;
 pub mod two;
 mod wire;
 

@@ -24,18 +24,17 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::Site;
 use super::answer::told;
-use super::connection::HEAD_TIMEOUT;
+use super::connection::{HEAD_TIMEOUT, Waits};
 use super::memo::{self, Shape, State};
 use super::peer::Peer;
 use super::spare;
 use super::stream::SendFile;
 use super::tally::{Piece, Told};
+use super::turn::{ANSWER, NEW_ANSWER, TurnBudget, end_turn};
 
 pub(super) use head::is_plain_host;
 use head::{Come, Head, each_field, look};
 
-/// Requests answered in one turn before others have theirs.
-const AT_ONCE: usize = 16;
 /// What is read at a time.
 const READ: usize = head::LONGEST;
 /// Bodies up to this size are copied behind their heads: cheaper than telling the kernel of two places.
@@ -69,8 +68,12 @@ pub(super) struct Plain {
     out: Out,
     /// Nothing more is answered after what is on its way.
     is_last: bool,
+    /// Work since the last look at the turn's time; see [`TurnBudget::spend`].
+    cost: usize,
     /// By when a head must be whole; none while something is on its way out.
     deadline: Option<Instant>,
+    /// What it waited for when it last did not go on.
+    waits: Waits,
 }
 
 /// What the peer has still to take.
@@ -93,13 +96,15 @@ impl Plain {
             is_part: false,
             out: Out::default(),
             is_last: false,
+            cost: 0,
             deadline: None,
+            waits: Waits::Itself,
         }
     }
 
-    /// By when the head that is waited for must be whole.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.deadline
+    /// What it waits for; see [`Waits`].
+    pub(super) fn waits(&self) -> Waits {
+        self.waits
     }
 
     /// Answers what is on its way, and no more.
@@ -113,8 +118,10 @@ impl Plain {
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<Turn> {
-        for _ in 0..AT_ONCE {
-            match ready!(self.out.send(stream, context)) {
+        let mut budget = TurnBudget::new();
+        loop {
+            self.waits = Waits::Reader;
+            match ready!(self.out.send(stream, context, &mut budget)) {
                 Ok(()) => {}
                 Err(_) => return Poll::Ready(Turn::Ended),
             }
@@ -130,9 +137,13 @@ impl Plain {
             if let Some(turn) = came {
                 return Poll::Ready(turn);
             }
+            let cost = std::mem::replace(&mut self.cost, 0);
+            if budget.spend(cost) {
+                self.waits = Waits::Itself;
+                end_turn(context);
+                return Poll::Pending;
+            }
         }
-        context.waker().wake_by_ref();
-        Poll::Pending
     }
 
     /// Reads and answers what has come.
@@ -144,7 +155,8 @@ impl Plain {
         let filled = room.filled().len();
         let turn = match read {
             Poll::Pending => {
-                self.deadline.get_or_insert_with(|| Instant::now() + HEAD_TIMEOUT);
+                let by = self.deadline.get_or_insert_with(|| Instant::now() + HEAD_TIMEOUT);
+                self.waits = Waits::Peer(*by);
                 Poll::Pending
             }
             Poll::Ready(Err(_)) => Poll::Ready(Some(Turn::Ended)),
@@ -188,8 +200,11 @@ impl Plain {
         self.begun.store(true, Ordering::Relaxed);
         self.deadline = None;
         self.is_last |= head.closes;
-        if !self.answer_again(&head) {
+        if self.answer_again(&head) {
+            self.cost += ANSWER;
+        } else {
             self.answer(&head, request(&head)?);
+            self.cost += NEW_ANSWER;
         }
         Some(head.bytes.len())
     }
@@ -276,7 +291,12 @@ impl Out {
     }
 
     /// Sends all of it.
-    fn send<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn send<S: SendFile + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+        budget: &mut TurnBudget,
+    ) -> Poll<io::Result<()>> {
         loop {
             if self.piece.is_none()
                 && let Some(body) = &mut self.body
@@ -312,11 +332,22 @@ impl Out {
                 self.give_back();
                 return Poll::Ready(Ok(()));
             }
-            ready!(self.write(stream, context))?;
+            let written = ready!(self.write(stream, context))?;
+            // A reader that takes as fast as we write would keep the thread to itself.
+            if budget.spend(written) && !self.is_sent() {
+                end_turn(context);
+                return Poll::Pending;
+            }
         }
     }
 
-    fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Whether nothing is left to be written.
+    fn is_sent(&self) -> bool {
+        self.at == self.head.len() && self.piece.is_none() && self.body.as_ref().is_none_or(|body| body.len() == 0)
+    }
+
+    /// Writes once; how many bytes.
+    fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(stream);
         let head = &self.head[self.at..];
         let n = match &mut self.piece {
@@ -325,7 +356,7 @@ impl Out {
                 match ready!(send_lying(stream.as_mut(), context, head, piece)) {
                     Err(error) if is_refused(&error) => {
                         piece.forget_where();
-                        return Poll::Ready(Ok(()));
+                        return Poll::Ready(Ok(0));
                     }
                     sent => sent?,
                 }
@@ -352,7 +383,7 @@ impl Out {
                 self.piece = None;
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(n))
     }
 
     fn give_back(&mut self) {
@@ -434,8 +465,15 @@ mod tests {
             let mut out = Out::default();
             out.begin(b"head\r\n\r\n".to_vec(), Some(Chunk::lying(bytes, Some(lies)).into()), None);
             let mut stream = Moody { willing, taken: Vec::new() };
-            let sent = out.send(&mut stream, &mut Context::from_waker(Waker::noop()));
-            assert!(matches!(sent, Poll::Ready(Ok(()))));
+            let mut budget = TurnBudget::new();
+            let mut send = || out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
+            let sent = loop {
+                // Pending when its turn is over.
+                if let Poll::Ready(sent) = send() {
+                    break sent;
+                }
+            };
+            assert!(sent.is_ok());
             assert!(stream.taken == [b"head\r\n\r\n", &content[..]].concat(), "after {willing} bytes");
         }
     }
