@@ -461,6 +461,7 @@ fn status_and_metrics_tell_what_there_is() {
     }
     // Pages that were inflated for somebody are counted apart: they are what one setting bounds.
     assert!(metrics.contains("\ndocwharf_identity_cache_bytes 0\n"), "{metrics}");
+    assert!(metrics.contains("\ndocwharf_answers_held_bytes 0\n"), "{metrics}");
     let page = get(&daemon, TEXTS[0], "").body.len();
     let metrics = http::get(admin, "/metrics").text();
     let line = metrics.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes "));

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use support::zip::{deflated, zip};
+use support::h2::{self, Answer, Client};
+use support::zip::{deflated, stored, zip};
 use support::{Daemon, docwharf, end, folder, http, until};
 
 struct Host {
@@ -465,4 +466,38 @@ fn no_bit_of_the_record_can_change_what_it_says() {
     assert!(is_served(&daemon, "one"));
     assert!(host.log().contains("checksum"), "{}", host.log());
     assert_eq!(host.status()["activeLabels"], json!(["stable"]));
+}
+
+#[test]
+fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2() {
+    for is_two in [false, true] {
+        let host = Host::new();
+        let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
+        let picture: String =
+            (0..4_000_000u32).map(|n| char::from(b'a' + (n.wrapping_mul(n) >> 9) as u8 % 26)).collect();
+        std::fs::write(host.path("three"), zip(&[deflated("index.html", "version three"), stored("x.png", &picture)]))
+            .unwrap();
+        host.import("three");
+        let three = id(&host.status()["active"]);
+        let daemon = host.run();
+        assert!(is_served(&daemon, "three"));
+        // Its last megabytes are lost. The kernel says EFAULT to whoever writes them to a socket; no signal comes.
+        let image = host.file(&three, "site.zip");
+        std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::File::options().write(true).open(&image).unwrap().set_len(1_000_000).unwrap();
+        if is_two {
+            let mut client = Client::open_with_window(&daemon.address, 8 << 20);
+            let stream = client.request("GET", "/x.png", &[]);
+            client.send(h2::WINDOW_UPDATE, 0, 0, &(8u32 << 20).to_be_bytes()).unwrap();
+            assert!(!matches!(client.answer(stream), Answer::Response { .. }), "it cannot be whole");
+        } else {
+            let ask = format!("GET /x.png HTTP/1.1\r\nHost: {}\r\n\r\n", daemon.address);
+            assert!(http::raw(&daemon.address, ask.as_bytes()).len() < picture.len());
+        }
+        until("it is found, and the version before takes over", || host.status()["damaged"] == json!(three));
+        until("another is served", || is_served(&daemon, "two"));
+        let log = host.log();
+        assert_eq!(log.matches("cannot send all of version").count(), 1, "{log}");
+        assert!(one != two && host.told("damaged") == 1);
+    }
 }

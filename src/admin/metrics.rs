@@ -50,6 +50,7 @@ pub struct Metrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     identity_cache: Gauge,
+    answers_held: Gauge,
     store_versions: Gauge,
     damaged: Gauge,
     proved: Seconds,
@@ -84,6 +85,7 @@ impl Metrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             identity_cache: Gauge::default(),
+            answers_held: Gauge::default(),
             store_versions: Gauge::default(),
             damaged: Gauge::default(),
             proved: Seconds::default(),
@@ -139,6 +141,8 @@ impl Metrics {
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
+        let help = "Memory of answers that readers have not taken yet, which server.heldBytes bounds";
+        r.register_with_unit("answers_held", help, Unit::Bytes, metrics.answers_held.clone());
         // Series that are there from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -168,6 +172,7 @@ impl Metrics {
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         self.identity_cache.set(site.cached().cast_signed());
+        self.answers_held.set(site.held().cast_signed());
         let dropped = site.log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
         if let Some(tls) = &live.tls {

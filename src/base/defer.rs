@@ -1,23 +1,48 @@
-//! Connections that are accepted only when there is something to read: whoever asks at once costs one wake-up instead of two.
+//! Options of TCP sockets that no library here has: connections that are accepted only when there is something to read, so that
+//! whoever asks at once costs one wake-up instead of two; and what a peer has acknowledged. Linux only.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+/// What is done with an option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Get,
+    Set,
+}
+
 /// Has the kernel hold back connections on which nothing has come, for about so long; then they are accepted as well
-/// (`TCP_DEFER_ACCEPT`, tcp(7)). Linux only; no library that is here already has it.
+/// (`TCP_DEFER_ACCEPT`, tcp(7)).
 pub fn accept(listener: &impl AsFd, most: Duration) -> io::Result<()> {
     let seconds = libc::c_int::try_from(most.as_secs()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the descriptor is open for as long as it is borrowed; the option takes an int, of which the kernel reads as
-    // many bytes as the last argument says, and keeps no pointer.
+    option(listener, libc::TCP_DEFER_ACCEPT, &mut seconds.to_ne_bytes(), Access::Set).map(drop)
+}
+
+/// Bytes that the peer of a connection has acknowledged since it was opened (`tcpi_bytes_acked` of `TCP_INFO`, tcp(7); in
+/// Linux since 4.1).
+pub fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
+    /// Where that lies in `struct tcp_info` of linux/tcp.h: behind 8 bytes, 24 numbers of 32 bits and 2 of 64.
+    const AT: usize = 8 + 24 * 4 + 2 * 8;
+    let mut info = [0; AT + 8];
+    let known = option(socket, libc::TCP_INFO, &mut info, Access::Get)?;
+    match info.last_chunk() {
+        Some(bytes) if known == info.len() => Ok(u64::from_ne_bytes(*bytes)),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Reads an option of TCP into `value`, or sets it to that; how many bytes of it the kernel has.
+fn option(socket: &impl AsFd, name: libc::c_int, value: &mut [u8], access: Access) -> io::Result<usize> {
+    let (fd, at) = (socket.as_fd().as_raw_fd(), value.as_mut_ptr().cast());
+    let mut len = libc::socklen_t::try_from(value.len()).map_err(io::Error::other)?;
+    // SAFETY: the descriptor is open for as long as it is borrowed; the kernel reads or writes as many bytes of `value` as
+    // `len` says, which are there, and keeps no pointer.
     let done = unsafe {
-        libc::setsockopt(
-            listener.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
+        match access {
+            Access::Set => libc::setsockopt(fd, libc::IPPROTO_TCP, name, at, len),
+            Access::Get => libc::getsockopt(fd, libc::IPPROTO_TCP, name, at, &raw mut len),
+        }
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }

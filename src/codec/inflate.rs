@@ -1,6 +1,6 @@
 //! A DEFLATE decoder (RFC 1951) for proving and for serving.
 //!
-//! It is resumable, needs one fixed window, never allocates after [`Inflate::new`], and tells what libraries do not:
+//! It is resumable, needs one fixed window, never allocates after [`Decoder::new`], and tells what libraries do not:
 //! the bit at which the last block's header begins and the bit at which the stream ends. It accepts exactly what zlib
 //! accepts, so that a sealed file opens everywhere; the tests hold the two against each other.
 
@@ -13,13 +13,22 @@ use super::tables::{
 
 /// How far back a match may reach.
 const HISTORY: usize = 32 * 1024;
-/// Room for fresh output between two drains.
+/// Room for fresh output between two drains: where one stream is gone through at a time.
 const FRESH: usize = 224 * 1024;
+/// The same where many streams are decoded beside each other, and none may keep its thread for long.
+pub const SMALL_FRESH: usize = 32 * 1024;
 /// A match is up to 258 bytes and is copied in steps of 16.
 const SLACK: usize = 258 + 32;
-/// The whole window. Its length is a constant so that the compiler can leave checks out.
-const WINDOW: usize = HISTORY + FRESH + SLACK;
-type Window = [u8; WINDOW];
+/// A whole window. Its length is a constant so that the compiler can leave checks out.
+const LARGE_WINDOW: usize = HISTORY + FRESH + SLACK;
+const SMALL_WINDOW: usize = HISTORY + SMALL_FRESH + SLACK;
+
+/// A decoder that gives up to 224 KiB at a time.
+pub type Inflate = Decoder<LARGE_WINDOW>;
+/// A decoder that gives up to 64 KiB at first and [`SMALL_FRESH`] bytes from then on, and takes [`SMALL_BYTES`].
+pub type SmallInflate = Decoder<SMALL_WINDOW>;
+/// Memory of a [`SmallInflate`], in bytes.
+pub const SMALL_BYTES: usize = SMALL_WINDOW + 4 * (LITLEN_SIZE + DIST_SIZE);
 /// No symbol and no block header is longer: a dynamic header has at most 17 + 19 * 3 + 316 * 14 bits.
 const HEADER_BYTES: usize = 576;
 
@@ -34,18 +43,18 @@ pub enum InflateFault {
     Damaged(&'static str),
 }
 
-/// Why [`Inflate::run`] came back.
+/// Why [`Decoder::run`] came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// All input that can be used has been used.
     NeedInput,
-    /// The window is full: take [`Inflate::output`] and call again.
+    /// The window is full: take [`Decoder::output`] and call again.
     WindowFull,
     /// The last block has ended.
     Done,
 }
 
-/// How far a call of [`Inflate::run`] came.
+/// How far a call of [`Decoder::run`] came.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Bytes of the input that need not be shown again.
@@ -63,7 +72,7 @@ enum Mode {
 }
 
 /// One stream being decoded.
-pub struct Inflate {
+pub struct Decoder<const WINDOW: usize> {
     mode: Mode,
     last_block: bool,
     bits: u64,
@@ -71,7 +80,7 @@ pub struct Inflate {
     /// Bytes taken from the input so far, less the whole bytes still in `bits`.
     taken: u64,
     last_header: u64,
-    window: Box<Window>,
+    window: Box<[u8; WINDOW]>,
     start: usize,
     pos: usize,
     litlen: Box<[u32; LITLEN_SIZE]>,
@@ -79,13 +88,13 @@ pub struct Inflate {
     fixed: bool,
 }
 
-impl std::fmt::Debug for Inflate {
+impl<const WINDOW: usize> std::fmt::Debug for Decoder<WINDOW> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inflate").field("mode", &self.mode).field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("Decoder").field("mode", &self.mode).field("taken", &self.taken).finish_non_exhaustive()
     }
 }
 
-impl Default for Inflate {
+impl<const WINDOW: usize> Default for Decoder<WINDOW> {
     fn default() -> Self {
         Self::new()
     }
@@ -153,10 +162,13 @@ impl Input<'_> {
     }
 }
 
-impl Inflate {
+impl<const WINDOW: usize> Decoder<WINDOW> {
+    /// Where the window is full. The last match may go beyond it by its length.
+    const LIMIT: usize = WINDOW - SLACK;
+
     /// A decoder at the start of a stream.
     pub fn new() -> Self {
-        Inflate {
+        Decoder {
             mode: Mode::Header,
             last_block: false,
             bits: 0,
@@ -181,7 +193,7 @@ impl Inflate {
         (self.start, self.pos) = (0, 0);
     }
 
-    /// What the last call of [`Inflate::run`] decoded.
+    /// What the last call of [`Decoder::run`] decoded.
     pub fn output(&self) -> &[u8] {
         &self.window[self.start..self.pos]
     }
@@ -215,7 +227,7 @@ impl Inflate {
 
     /// Forgets drained output but the history that matches may reach.
     fn make_room(&mut self) {
-        if self.pos >= HISTORY + FRESH {
+        if self.pos >= Self::LIMIT {
             self.window.copy_within(self.pos - HISTORY..self.pos, 0);
             self.pos = HISTORY;
         }
@@ -342,7 +354,7 @@ impl Inflate {
 
     fn stored(&mut self, input: &mut Input<'_>, left: usize) -> Result<Option<Status>, InflateFault> {
         // The last match may have written past the limit by its length.
-        let room = (HISTORY + FRESH).saturating_sub(self.pos);
+        let room = Self::LIMIT.saturating_sub(self.pos);
         let n = left.min(room).min(input.bytes.len() - input.at);
         self.window[self.pos..self.pos + n].copy_from_slice(&input.bytes[input.at..input.at + n]);
         self.pos += n;
@@ -352,7 +364,7 @@ impl Inflate {
             return Ok(None);
         }
         self.mode = Mode::Stored { left: left - n };
-        if self.pos >= HISTORY + FRESH {
+        if self.pos >= Self::LIMIT {
             Ok(Some(Status::WindowFull))
         } else if input.last {
             Err(InflateFault::Truncated)
@@ -367,7 +379,7 @@ impl Inflate {
                 self.end_of_block();
                 return Ok(None);
             }
-            if self.pos >= HISTORY + FRESH {
+            if self.pos >= Self::LIMIT {
                 return Ok(Some(Status::WindowFull));
             }
             // Near the end of the input: one symbol at a time.
@@ -386,12 +398,11 @@ impl Inflate {
     fn coded_fast(&mut self, input: &mut Input<'_>) -> Result<bool, InflateFault> {
         const LIT_MASK: u64 = (1 << LITLEN_BITS) - 1;
         const DIST_MASK: u64 = (1 << DIST_BITS) - 1;
-        const LIMIT: usize = HISTORY + FRESH;
         let (litlen, dist) = (&*self.litlen, &*self.dist);
         let window = &mut *self.window;
         let mut pos = self.pos;
         let outcome = loop {
-            if pos >= LIMIT || !input.refill_fast() {
+            if pos >= Self::LIMIT || !input.refill_fast() {
                 break Ok(false);
             }
             let mut entry = litlen[(input.bits & LIT_MASK) as usize];
@@ -541,7 +552,7 @@ fn lookup(table: &[u32], bits: u32, input: &mut Input<'_>) -> Result<u32, Inflat
 
 /// Copies `len` bytes from `back` bytes before `pos`; may write up to 15 bytes more, which later output overwrites.
 #[inline(always)]
-fn copy_match(window: &mut Window, pos: usize, back: usize, len: usize) {
+fn copy_match<const WINDOW: usize>(window: &mut [u8; WINDOW], pos: usize, back: usize, len: usize) {
     let (mut from, mut to, end) = (pos - back, pos, pos + len);
     if back >= 16 {
         while to < end {

@@ -445,6 +445,7 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
+        held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
         protection: protection::check(checker),
         door: check_access(checker),

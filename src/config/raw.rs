@@ -56,6 +56,7 @@ pub const KEYS: &[Key] = &[
     key("server.basePath", "\"/\""),
     key("server.slashes", "\"auto\""),
     key("server.identityCache", "\"64MiB\""),
+    key("server.heldBytes", "\"64MiB\""),
     key("server.codings", "[\"br\", \"zstd\"]"),
     key("server.csp", "\"off\""),
     key("server.cspSize", "\"3KiB\""),

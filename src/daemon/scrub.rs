@@ -85,8 +85,8 @@ pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, 
             Err(wait) => {
                 tokio::select! {
                     () = sleep(wait.min(LOOK)) => {}
-                    // A page did not match its checksum.
-                    () = site.doubted() => rounds.doubted.extend(site.current().map(|version| version.id)),
+                    // It could not be sent as it was sealed.
+                    versions = site.doubted() => rounds.doubted.extend(versions),
                 }
                 continue;
             }

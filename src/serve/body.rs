@@ -1,11 +1,14 @@
-//! Response bodies: slices of the image, or a page being inflated as fast as the client takes it. What comes before a
-//! range is inflated, too, and dropped; never is there more of a page in memory than a window of it.
+//! Response bodies: slices of the image, or a page that is inflated when the client takes it. A small page, and one that is
+//! kept, is there whole at that moment; of others there is never more than a window in memory. What comes before a range is
+//! inflated, too, and dropped.
+//!
+//! A body that waits for its reader holds no page: it looks for one when its first bytes are taken.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::IoSlice;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -13,10 +16,13 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::dense::Dense;
 use crate::codec::gzip;
-use crate::codec::inflate::{Inflate, Status};
+use crate::codec::inflate::Status;
 use crate::site::room::Lies;
 
+use super::decoders::DecoderClaim;
+use super::held::{HELD, Hold};
 use super::negotiate::Form;
+use super::pages::{Page, PageSource, SMALL};
 use super::turn::{end_turn, has_inflated, may_inflate};
 
 /// A response body. Its length is always known.
@@ -55,14 +61,52 @@ pub(super) enum Again {
 pub struct Inflating {
     coded: Bytes,
     at: usize,
-    /// None before the first step: it takes a quarter of a megabyte, and many may wait for their turn.
-    inflate: Option<Inflate>,
-    /// Bytes decoded so far; the last of them are what `inflate` shows.
+    decoder: DecoderClaim,
+    /// Bytes decoded so far; the last of them are what the decoder shows.
     made: u64,
     is_done: bool,
     wanted: VecDeque<Wanted>,
     /// Bytes still to be sent.
     left: u64,
+    /// What page this is, if it is one of a site.
+    source: Option<PageSource>,
+    /// Whether it was looked whether there is a whole page.
+    is_begun: bool,
+    /// The whole page.
+    page: Option<Page>,
+    /// What was decoded so far: its CRC-32, and how many bytes.
+    checked: (crc32fast::Hasher, u64),
+}
+
+/// Longest piece that is made at a time, in bytes, while much more may be held; and while little may, or nothing.
+const PIECE: u64 = 64 * 1024;
+const SMALL_PIECE: u64 = 16 * 1024;
+const SMALLEST_PIECE: u64 = 4 * 1024;
+
+/// Bytes of a body on their way, counted as held.
+struct HeldPiece {
+    bytes: Vec<u8>,
+    _hold: Hold,
+}
+
+impl HeldPiece {
+    /// As many of these bytes as one piece may have now.
+    fn first_of(bytes: &[u8]) -> Bytes {
+        let (left, limit) = (HELD.left(), HELD.limit());
+        let most = match left {
+            _ if left > limit / 2 => PIECE,
+            _ if left > limit / 4 => SMALL_PIECE,
+            _ => SMALLEST_PIECE,
+        };
+        let bytes = &bytes[..bytes.len().min(most as usize)];
+        Bytes::from_owner(HeldPiece { bytes: bytes.to_vec(), _hold: HELD.hold(bytes.len() as u64) })
+    }
+}
+
+impl AsRef<[u8]> for HeldPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// What is to be sent next.
@@ -77,7 +121,7 @@ pub enum Wanted {
 /// How far one step of decoding came.
 enum Step {
     /// Something to be sent.
-    Data(Bytes),
+    Data(Chunk),
     /// Nothing of what was made is wanted: others come first now.
     Skipped,
     End,
@@ -215,13 +259,34 @@ impl Body {
     /// Parts of what `coded` expands to, and what goes between them. They are in the order in which they are made: a stream
     /// is gone through once.
     pub fn inflating(coded: Bytes, wanted: impl IntoIterator<Item = Wanted>) -> Body {
+        Body::made(coded, wanted, None)
+    }
+
+    /// The same of a page of a site, which may be there whole when it is sent, and is looked at for damage.
+    pub(super) fn page(source: PageSource, coded: Bytes, wanted: impl IntoIterator<Item = Wanted>) -> Body {
+        Body::made(coded, wanted, Some(source))
+    }
+
+    fn made(coded: Bytes, wanted: impl IntoIterator<Item = Wanted>, source: Option<PageSource>) -> Body {
         let wanted: VecDeque<Wanted> = wanted.into_iter().filter(|wanted| wanted.len() > 0).collect();
         let left = wanted.iter().map(Wanted::len).sum();
         if left == 0 {
             return Body::empty();
         }
-        Content::Inflating(Box::new(Inflating { coded, at: 0, inflate: None, made: 0, is_done: false, wanted, left }))
-            .into()
+        Content::Inflating(Box::new(Inflating {
+            coded,
+            at: 0,
+            decoder: DecoderClaim::new(),
+            made: 0,
+            is_done: false,
+            wanted,
+            left,
+            source,
+            is_begun: false,
+            page: None,
+            checked: Default::default(),
+        }))
+        .into()
     }
 
     /// The bytes from `start` up to, not including, `end` of a body that is there.
@@ -270,6 +335,59 @@ impl Wanted {
 }
 
 impl Inflating {
+    /// Goes on, if this thread may inflate now; else the task is woken when it may.
+    fn poll_step(&mut self, context: &Context<'_>) -> Poll<Step> {
+        // Also where it has to begin anew.
+        if self.made == 0 && self.page.is_none() {
+            self.page = self.source.as_ref().and_then(PageSource::kept);
+        }
+        if self.page.is_some() {
+            self.is_begun = true;
+            return Poll::Ready(self.step_of_page());
+        }
+        if !may_inflate(context) {
+            return Poll::Pending;
+        }
+        let begun = Instant::now();
+        let step = if std::mem::replace(&mut self.is_begun, true) { self.step() } else { self.first_step() };
+        has_inflated(begun.elapsed());
+        Poll::Ready(step)
+    }
+
+    /// Begins: with the whole page if that is small.
+    fn first_step(&mut self) -> Step {
+        if let Some(source) = &self.source {
+            if source.len <= SMALL {
+                // What is damaged goes out as far as it can be decoded, while its version is verified.
+                if let Some(page) = source.make(&self.coded) {
+                    self.page = Some(page);
+                    return self.step_of_page();
+                }
+            } else if self.is_whole() {
+                source.wish(&self.coded);
+            }
+        }
+        self.step()
+    }
+
+    /// Whether it is the whole page that is wanted.
+    fn is_whole(&self) -> bool {
+        let len = self.source.as_ref().map(|source| source.len);
+        matches!(self.wanted.front(), Some(&Wanted::Made(0, end)) if Some(end) == len && self.wanted.len() == 1)
+    }
+
+    /// Takes what is wanted next from the whole page.
+    fn step_of_page(&mut self) -> Step {
+        let is_whole = self.is_whole();
+        let chunk = match (&self.page, self.wanted.pop_front()) {
+            (Some(page), Some(Wanted::Made(..))) if is_whole => Chunk::from(page.clone()),
+            (Some(page), Some(Wanted::Made(start, end))) => page.bytes.slice(start as usize..end as usize).into(),
+            (_, Some(Wanted::There(bytes))) => bytes.into(),
+            _ => return Step::End,
+        };
+        self.sent(chunk)
+    }
+
     /// Decodes one window at most.
     fn step(&mut self) -> Step {
         let mut may_decode = true;
@@ -280,19 +398,17 @@ impl Inflating {
                 Some(Wanted::There(bytes)) => {
                     let bytes = bytes.clone();
                     self.wanted.pop_front();
-                    return self.sent(bytes);
+                    return self.sent(bytes.into());
                 }
             };
-            let output = self.inflate.as_ref().map_or(&[][..], Inflate::output);
-            let begin = self.made - output.len() as u64;
-            let (from, to) = (start.max(begin), end.min(self.made));
-            if from < to {
-                let bytes = Bytes::copy_from_slice(&output[(from - begin) as usize..(to - begin) as usize]);
+            if let Some(bytes) = self.made_of(start, end) {
+                self.decoder.has_sent();
+                let to = start + bytes.len() as u64;
                 match self.wanted.front_mut() {
                     Some(Wanted::Made(start, end)) if to < *end => *start = to,
                     _ => drop(self.wanted.pop_front()),
                 }
-                return self.sent(bytes);
+                return self.sent(bytes.into());
             }
             // The stream was proved when it was sealed; if the file has rotted since, the response ends short, which
             // the client notices by its length.
@@ -302,18 +418,77 @@ impl Inflating {
             if !may_decode {
                 return Step::Skipped;
             }
-            let inflate = self.inflate.get_or_insert_with(Inflate::new);
-            let Ok(step) = inflate.run(&self.coded[self.at..], true) else { return Step::End };
-            self.at += step.consumed;
-            self.made += inflate.output().len() as u64;
-            self.is_done = step.status == Status::Done;
-            may_decode = false;
+            match self.decode() {
+                None => return Step::Skipped,
+                Some(true) => may_decode = false,
+                Some(false) => {
+                    self.doubt();
+                    return Step::End;
+                }
+            }
         }
     }
 
-    fn sent(&mut self, bytes: Bytes) -> Step {
-        self.left -= bytes.len() as u64;
-        Step::Data(bytes)
+    /// A piece of what the decoder shows, from `start` on and before `end`. None if it has to be decoded first.
+    fn made_of(&mut self, start: u64, end: u64) -> Option<Bytes> {
+        let made = self.made;
+        if made == 0 {
+            return None;
+        }
+        let piece = self.decoder.with(|decoder, is_new| {
+            let output = decoder.output();
+            let begin = made.checked_sub(output.len() as u64).filter(|&begin| !is_new && begin <= start)?;
+            let (from, to) = (start, end.min(made));
+            Some((from < to).then(|| HeldPiece::first_of(&output[(from - begin) as usize..(to - begin) as usize])))
+        });
+        piece.flatten().unwrap_or_else(|| {
+            // Another body has got the decoder, or what is wanted comes before what was decoded: all over again.
+            (self.at, self.made, self.is_done) = (0, 0, false);
+            None
+        })
+    }
+
+    /// Decodes a window; whether that went well. None if there is no decoder now.
+    fn decode(&mut self) -> Option<bool> {
+        let Inflating { coded, at, made, is_done, checked, source, decoder, .. } = self;
+        decoder.with(|decoder, is_new| {
+            if is_new || *made == 0 {
+                decoder.reset();
+                (*at, *made) = (0, 0);
+            }
+            let Ok(step) = decoder.run(&coded[*at..], true) else { return false };
+            *at += step.consumed;
+            let output = decoder.output();
+            *is_done = step.status == Status::Done;
+            let Some(source) = source else {
+                *made += output.len() as u64;
+                return true;
+            };
+            // What was decoded before a decoder was lost is not looked at again.
+            let known = checked.1.saturating_sub(*made).min(output.len() as u64) as usize;
+            *made += output.len() as u64;
+            checked.0.update(&output[known..]);
+            checked.1 = checked.1.max(*made);
+            if *is_done && (checked.1 != source.len || checked.0.clone().finalize() != source.crc) {
+                source.doubt();
+            }
+            true
+        })
+    }
+
+    /// Says that what the disk has is not what was sealed.
+    fn doubt(&self) {
+        if let Some(source) = &self.source {
+            source.doubt();
+        }
+    }
+
+    fn sent(&mut self, chunk: Chunk) -> Step {
+        self.left -= chunk.remaining() as u64;
+        if self.left == 0 {
+            self.decoder.give_up();
+        }
+        Step::Data(chunk)
     }
 }
 
@@ -328,22 +503,14 @@ impl http_body::Body for Body {
                 all.has_remaining().then_some(all)
             }
             Content::Parts(parts) => parts.pop_front().map(Chunk::from),
-            Content::Inflating(inflating) => {
-                if !may_inflate(context) {
+            Content::Inflating(inflating) => match ready!(inflating.poll_step(context)) {
+                Step::Data(chunk) => Some(chunk),
+                Step::End => None,
+                Step::Skipped => {
+                    end_turn(context);
                     return Poll::Pending;
                 }
-                let begun = Instant::now();
-                let step = inflating.step();
-                has_inflated(begun.elapsed());
-                match step {
-                    Step::Data(bytes) => Some(bytes.into()),
-                    Step::End => None,
-                    Step::Skipped => {
-                        end_turn(context);
-                        return Poll::Pending;
-                    }
-                }
-            }
+            },
         };
         Poll::Ready(next.map(|chunk| Ok(Frame::data(chunk))))
     }

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::base::{cores, runtime};
 
 use super::pulse::Pulse;
+use super::reclaim;
 use super::turn;
 
 /// More threads than this serve nobody: the kernel's part of a request is larger than ours.
@@ -84,7 +85,11 @@ impl Crew {
             };
             thread::Builder::new().name(format!("serve-{number}")).spawn(work)?;
         }
-        Ok((Crew(members.into()), Hired { _ends: ends }))
+        let crew = Crew(members.into());
+        if let Some(first) = crew.0.first() {
+            first.handle.spawn(reclaim::give_back(crew.clone()));
+        }
+        Ok((crew, Hired { _ends: ends }))
     }
 
     /// Has the first of them do this, and waits for it.
@@ -93,6 +98,11 @@ impl Crew {
         work: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
         self.0[0].handle.spawn(work).await.map_err(io::Error::other)
+    }
+
+    /// Connections that all of them have.
+    pub(super) fn connections(&self) -> usize {
+        self.0.iter().map(|member| member.load.load(Ordering::Relaxed)).sum()
     }
 
     /// Who gets the next connection, and the weight of it; nobody if it is the caller, the first of them.

@@ -1,6 +1,7 @@
 //! One request, one response. Nothing on the wire causes an error of the server.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{
@@ -26,7 +27,7 @@ use super::conditional::{self, Verdict};
 use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Accepted, Form};
-use super::pages::Page;
+use super::pages::{PageSource, SMALL};
 use super::plain::is_plain_host;
 use super::range::{self, Part};
 use super::reply;
@@ -226,9 +227,7 @@ struct Answer<'a> {
 enum Origin {
     /// They lie there.
     There(Chunk),
-    /// From a page that is inflated whole and kept.
-    Page,
-    /// They are made as they are sent, and what comes before them, too.
+    /// They are made as they are sent, and what comes before them, too: unless the page is small, or kept by then.
     Made,
     /// The same, where too much would come before a part.
     Far,
@@ -317,11 +316,7 @@ impl<'a> Answer<'a> {
             Origin::Far => return self.whole(StatusCode::OK),
             _ if self.head => Body::empty(),
             Origin::There(chunk) => Body::slice(&chunk.parts(), start, end),
-            Origin::Page => match self.page() {
-                Some(page) => Body::slice(&[page.bytes], start, end),
-                None => return self.whole(StatusCode::OK),
-            },
-            Origin::Made => Body::inflating(self.version.coded(&self.entry), [Wanted::Made(start, end)]),
+            Origin::Made => self.made([Wanted::Made(start, end)]),
         };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();
@@ -341,9 +336,13 @@ impl<'a> Answer<'a> {
             Origin::There(chunk) if self.form != Form::Identity => {
                 len <= RANGE_WHOLE && !multipart.occurs_in(&chunk.parts())
             }
-            Origin::There(_) | Origin::Page => true,
-            // However many parts are asked for, they are made in one go.
-            Origin::Made => multipart.is_ascending(),
+            // However many parts are asked for, they are made in one go. So that the answer does not depend on what happens
+            // to be kept, that goes for a page that is, too.
+            Origin::There(_) if self.entry.coding == Coding::Deflate && self.entry.len > SMALL => {
+                multipart.is_ascending()
+            }
+            Origin::There(_) => true,
+            Origin::Made => self.entry.len <= SMALL || multipart.is_ascending(),
             Origin::Far => false,
         };
         if !is_good {
@@ -353,8 +352,7 @@ impl<'a> Answer<'a> {
         let body = match origin {
             _ if self.head => Body::empty(),
             Origin::There(chunk) => multipart.body(&chunk.parts()),
-            Origin::Page => multipart.body(&[self.page()?.bytes]),
-            Origin::Made | Origin::Far => multipart.inflating(self.version.coded(&self.entry)),
+            Origin::Made | Origin::Far => self.made(multipart.wanted()),
         };
         let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
         let headers = response.headers_mut();
@@ -365,12 +363,14 @@ impl<'a> Answer<'a> {
     }
 
     fn whole(&self, status: StatusCode) -> Response<Body> {
-        let inflating = || Body::inflating(self.version.coded(&self.entry), [Wanted::Made(0, self.entry.len)]);
         let body = match self.origin() {
             _ if self.head => Body::empty(),
             Origin::There(chunk) => self.lasting(chunk.into()),
-            Origin::Page => self.page().map_or_else(inflating, |page| self.lasting(Chunk::from(page).into())),
-            Origin::Made | Origin::Far => inflating(),
+            Origin::Made | Origin::Far => {
+                let body = self.made([Wanted::Made(0, self.entry.len)]);
+                // The next time it may be there.
+                if self.site.inflated.takes(self.entry.len) { self.lasting(body) } else { body }
+            }
         };
         let mut response = self.response(status, body);
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
@@ -404,26 +404,24 @@ impl<'a> Answer<'a> {
             (Form::Gzip, _) => Origin::There(framed(self.version, &self.entry)),
             (Form::Dense(_), _) => Origin::There(self.dense.clone().into()),
             (Form::Identity, Coding::Stored) => Origin::There(coded().into()),
-            (Form::Identity, Coding::Deflate) if self.site.inflated.takes(self.entry.len) => Origin::Page,
-            (Form::Identity, Coding::Deflate) if self.entry.len <= RANGE_WHOLE => Origin::Made,
-            (Form::Identity, Coding::Deflate) => Origin::Far,
+            (Form::Identity, Coding::Deflate) => match self.site.inflated.get(&self.entry.content) {
+                Some(page) => Origin::There(page.into()),
+                None if self.entry.len <= RANGE_WHOLE => Origin::Made,
+                None => Origin::Far,
+            },
         }
     }
 
-    /// The content of a page that is inflated whole, which is kept for the next who asks.
-    fn page(&self) -> Option<Page> {
-        let pages = &self.site.inflated;
-        if let Some(page) = pages.get(&self.entry.content) {
-            return Some(page);
-        }
-        let page = self.version.content(&self.entry).ok();
-        // One look at bytes that are read anyway: what the disk has changed is not kept under the name of what was sealed.
-        let page = page.filter(|page| page.len() as u64 == self.entry.len && crc32fast::hash(page) == self.entry.crc);
-        let Some(page) = page else {
-            self.site.doubt();
-            return None;
+    /// A body of what the file's stream expands to, made when it is sent.
+    fn made(&self, wanted: impl IntoIterator<Item = Wanted>) -> Body {
+        let source = PageSource {
+            pages: Arc::clone(&self.site.inflated),
+            version: self.version.id,
+            digest: self.entry.content,
+            len: self.entry.len,
+            crc: self.entry.crc,
         };
-        Some(pages.keep(self.entry.content, page))
+        Body::page(source, self.version.coded(&self.entry), wanted)
     }
 
     /// An answer without a body that has the fields of the 200.

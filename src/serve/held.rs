@@ -10,7 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub struct HeldBytes {
     limit: AtomicU64,
+    /// By guards.
     held: AtomicU64,
+    /// Inflated pages that somebody has, the caches among them.
+    pages: AtomicU64,
+    /// Inflated pages in caches.
+    kept: AtomicU64,
 }
 
 /// The bytes held by all answers of this process.
@@ -19,7 +24,12 @@ pub static HELD: HeldBytes = HeldBytes::new(64 << 20);
 impl HeldBytes {
     /// Nothing held, and this limit in bytes.
     pub const fn new(limit: u64) -> HeldBytes {
-        HeldBytes { limit: AtomicU64::new(limit), held: AtomicU64::new(0) }
+        HeldBytes {
+            limit: AtomicU64::new(limit),
+            held: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+        }
     }
 
     /// Sets the limit, in bytes. What is held already stays.
@@ -32,9 +42,28 @@ impl HeldBytes {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Bytes held now.
+    /// Bytes held now, pages that a cache keeps not among them.
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed)
+        self.held.load(Ordering::Relaxed).saturating_add(self.pages_held())
+    }
+
+    fn pages_held(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed).saturating_sub(self.kept.load(Ordering::Relaxed))
+    }
+
+    /// There is one more inflated page, of so many bytes.
+    pub(super) fn add_page(&self, bytes: u64) {
+        self.pages.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Nobody has such a page any more.
+    pub(super) fn remove_page(&self, bytes: u64) {
+        self.pages.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// A cache that kept `before` bytes of pages keeps `now` bytes.
+    pub(super) fn exchange_kept(&self, before: u64, now: u64) {
+        self.kept.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
     /// Bytes that may still be held before the limit is reached.
@@ -55,6 +84,7 @@ impl HeldBytes {
 
     /// Counts so many bytes until the returned guard is dropped; nothing if there were more than `most` with them.
     pub fn try_hold_below(&'static self, most: u64, bytes: u64) -> Option<Hold> {
+        let most = most.saturating_sub(self.pages_held());
         let may = |held: u64| held.checked_add(bytes).filter(|&held| held <= most);
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).ok()?;
         Some(Hold { count: self, bytes })

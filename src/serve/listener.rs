@@ -37,8 +37,6 @@ use super::tls::Tls;
 
 /// A TLS handshake takes a few packets. Its time counts towards the first request's.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A client that takes nothing for this long has gone.
-const STALLED: Duration = Duration::from_mins(1);
 /// Connections that are still busy when the server stops are cut after this.
 pub const DRAIN: Duration = Duration::from_secs(8);
 /// What the kernel takes beyond what is on its way, for each connection, which inherits it from the listening socket. Without
@@ -325,7 +323,7 @@ fn welcome<A: Answer>(
         spawn(Box::pin(encrypted(socket, Arc::clone(tls), accepted, peer, answerer, place)));
         return;
     }
-    let stream = Guarded::new(socket.into(), STALLED);
+    let stream = Guarded::new(socket.into(), answerer.site());
     let mut connection = Box::pin(connection(stream, Speaks::Either, accepted, peer, answerer, place));
     // Its first turn is in the loop that accepts: a panic must end this connection only, as it would in a task of its own.
     if member.is_some() || catch_unwind(AssertUnwindSafe(|| connection.begin())).is_ok_and(|turn| turn.is_pending()) {
@@ -348,7 +346,7 @@ async fn encrypted<A: Answer>(
         sleep(LAST_REQUEST).await;
     };
     let agreed = tokio::select! {
-        agreed = timeout(HANDSHAKE, tls.shake(stream, STALLED)) => agreed.ok().flatten(),
+        agreed = timeout(HANDSHAKE, tls.shake(stream, answerer.site())) => agreed.ok().flatten(),
         () = stopped => None,
     };
     let Some(stream) = agreed else { return };

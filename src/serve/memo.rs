@@ -161,9 +161,11 @@ pub(super) enum Shape {
     Block,
 }
 
-/// Of which state of the site an answer is.
+/// Of which state of which site an answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
+    /// See [`Site::number`].
+    site: u64,
     edition: u64,
     version: Option<VersionId>,
 }
@@ -174,7 +176,7 @@ impl State {
         // First, so that an answer of after a change is never kept as one of before it.
         let edition = site.edition();
         let version = site.showing().as_ref().map(|version| version.id);
-        (!site.looks_at_peers()).then_some(State { edition, version })
+        (!site.looks_at_peers()).then_some(State { site: site.number, edition, version })
     }
 
     /// A body that was sent before, if it need not be made.
@@ -328,7 +330,7 @@ mod tests {
     #[test]
     fn as_many_answers_as_there_is_room_for_are_known_however_they_fall() {
         let site = Site::new(Settings::default());
-        let state = State { edition: 1, version: None };
+        let state = State { site: site.number, edition: 1, version: None };
         let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
         for target in &targets {
             let ask = Question { target, ..Question::default() };
@@ -354,7 +356,7 @@ mod tests {
     #[test]
     fn what_is_known_is_bounded_however_long_it_is() {
         let site = Site::new(Settings::default());
-        let state = State { edition: 1, version: None };
+        let state = State { site: site.number, edition: 1, version: None };
         let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
         let known = |target: &str| {
             let ask = Question { target, ..Question::default() };
@@ -374,7 +376,7 @@ mod tests {
     fn only_the_same_question_to_the_same_site_is_answered_again() {
         let site = Site::new(Settings::default());
         let ask = Question { target: "/a", encodings: b"gzip", ..Question::default() };
-        let state = State { edition: 3, version: None };
+        let state = State { site: site.number, edition: 3, version: None };
         remember(state, &ask, Shape::Lines, StatusCode::OK, b"head", Again::Nothing);
         let known = |state, question: &Question<'_>| {
             let mut out = b"before ".to_vec();
@@ -386,6 +388,9 @@ mod tests {
         assert_eq!(known(state, &Question { is_head: true, ..ask }), None);
         assert_eq!(known(state, &Question { encodings: b"", types: b"gzip", ..ask }), None, "in another field");
         assert_eq!(known(State { edition: 4, ..state }, &ask), None);
+        let other = Site::new(Settings::default());
+        assert_eq!(known(State { site: other.number, ..state }, &ask), None, "of another site");
+        assert_ne!(State::of(&other), State::of(&site));
         let version = VersionId(crate::model::digest::Digest::of(b"x"));
         assert_eq!(known(State { version: Some(version), ..state }, &ask), None);
         assert!(recall(&site, state, &ask, Shape::Block, &mut Vec::new()).is_none(), "in another shape");

@@ -16,6 +16,8 @@ pub mod coded;
 pub mod conditional;
 mod connection;
 mod crew;
+mod decoders;
+mod doubts;
 pub mod dress;
 pub mod fields;
 mod guard;
@@ -32,8 +34,10 @@ pub mod pair;
 pub mod peer;
 mod plain;
 pub mod policy;
+mod progress;
 pub mod pulse;
 pub mod range;
+mod reclaim;
 pub mod reply;
 pub mod retained;
 mod spare;
@@ -45,6 +49,7 @@ mod turn;
 pub mod two;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -52,7 +57,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::codec::dense::Dense;
 use crate::model::units::unix_seconds;
@@ -65,7 +70,9 @@ use crate::site::sealed::Sealed;
 use access::Door;
 use coded::Codings;
 use conditional::Dated;
+use doubts::Doubts;
 use dress::{Dress, Protection};
+use held::HELD;
 use log::Log;
 use negotiate::{Accepted, Form};
 use pages::Pages;
@@ -81,6 +88,8 @@ pub struct Settings {
     pub slashes: Option<Slashes>,
     /// Bytes of inflated pages kept for clients that do not accept gzip.
     pub identity_cache: u64,
+    /// Bytes of memory that answers may hold beyond that while their readers take them, in the whole process.
+    pub held_bytes: u64,
     /// For how long hashed assets of a replaced version are answered for; zero for not at all.
     pub asset_grace: Duration,
     /// What goes along with answers to protect readers.
@@ -97,6 +106,7 @@ impl Default for Settings {
             base_path: "/".to_owned(),
             slashes: None,
             identity_cache: 64 << 20,
+            held_bytes: 64 << 20,
             asset_grace: Duration::from_hours(72),
             protection: Protection::default(),
             door: Door::default(),
@@ -109,6 +119,8 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Site {
     pub(crate) settings: Settings,
+    /// Tells it from all other sites of this process.
+    number: u64,
     dress: Dress,
     current: ArcSwapOption<Sealed>,
     /// Versions that were shown before.
@@ -122,15 +134,15 @@ pub struct Site {
     /// Denser forms of a version, as soon as they are made.
     codings: ArcSwapOption<Codings>,
     /// Inflated pages.
-    pub(crate) inflated: Pages,
+    pub(crate) inflated: Arc<Pages>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
     exchanged: AtomicI64,
     /// Raised after each change of what answers depend on.
     edition: AtomicU64,
-    /// Told when a page does not match its checksum.
-    in_doubt: Notify,
+    /// Told when something is sent that is not what was sealed.
+    doubts: Arc<Doubts>,
     log: Option<Arc<Log>>,
 }
 
@@ -148,13 +160,17 @@ impl Site {
 
     /// The same, where what is answered is written down.
     pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
-        let inflated = Pages::new(settings.identity_cache);
+        static SITES: AtomicU64 = AtomicU64::new(0);
+        let doubts = Arc::<Doubts>::default();
+        let inflated = Arc::new(Pages::new(settings.identity_cache, Arc::clone(&doubts)));
+        HELD.set_limit(settings.held_bytes);
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
         let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
         let retained = Retained::new(settings.asset_grace);
         let door = ArcSwap::from_pointee(settings.door.clone());
         Arc::new(Site {
             settings,
+            number: SITES.fetch_add(1, Ordering::Relaxed),
             dress,
             current,
             retained,
@@ -167,7 +183,7 @@ impl Site {
             shown,
             exchanged: AtomicI64::new(NEVER),
             edition: AtomicU64::new(0),
-            in_doubt: Notify::new(),
+            doubts,
             log,
         })
     }
@@ -234,14 +250,17 @@ impl Site {
         self.settings.asset_grace
     }
 
-    /// Says that a page of what is served does not match its checksum.
-    pub(crate) fn doubt(&self) {
-        self.in_doubt.notify_one();
+    /// Says that something that is served could not be sent as it was sealed: `what` says why. It may be of any version that
+    /// is answered from.
+    pub(crate) fn doubt(&self, what: &str) {
+        let current = self.current().map(|version| version.id);
+        let versions: Vec<VersionId> = current.into_iter().chain(self.retained.ids()).collect();
+        self.doubts.doubt(&versions, what);
     }
 
-    /// Waits until somebody says so.
-    pub async fn doubted(&self) {
-        self.in_doubt.notified().await;
+    /// Waits until somebody says so; which versions it may be.
+    pub async fn doubted(&self) -> BTreeSet<VersionId> {
+        self.doubts.raised().await
     }
 
     /// Lets go of a version that was replaced, because it is to be removed.
@@ -346,6 +365,11 @@ impl Site {
     /// Bytes of inflated pages that are kept, as `server.identityCache` counts them.
     pub fn cached(&self) -> u64 {
         self.inflated.bytes()
+    }
+
+    /// Bytes of memory that answers hold while their readers take them, as `server.heldBytes` counts them.
+    pub fn held(&self) -> u64 {
+        HELD.held()
     }
 
     /// Requests answered since the start, by class.

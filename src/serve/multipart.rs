@@ -75,11 +75,11 @@ impl<'a> Multipart<'a> {
         self.slices.is_sorted()
     }
 
-    /// The body, whose parts are made from `coded` as they are sent; they are ascending.
-    pub fn inflating(self, coded: Bytes) -> Body {
+    /// What the body is made of.
+    pub fn wanted(self) -> impl Iterator<Item = Wanted> {
         let parts = self.heads.into_iter().zip(self.slices);
         let parts = parts.flat_map(|(head, &(start, end))| [Wanted::There(head.into()), Wanted::Made(start, end)]);
-        Body::inflating(coded, parts.chain([Wanted::There(self.last.into())]))
+        parts.chain([Wanted::There(self.last.into())])
     }
 
     /// The body, of which `parts` are all the bytes.

@@ -125,6 +125,11 @@ impl Retained {
         }
     }
 
+    /// The versions that are kept.
+    pub(super) fn ids(&self) -> Vec<VersionId> {
+        self.kept.load().iter().map(|kept| kept.version.id).collect()
+    }
+
     /// The file of a replaced version at exactly this decoded address, if its name is derived from its content.
     pub fn find(&self, address: &[u8]) -> Option<(Arc<Sealed>, usize)> {
         let kept = self.kept.load();

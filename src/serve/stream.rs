@@ -91,6 +91,15 @@ impl Stream {
         }
     }
 
+    /// The socket, as long as there is one.
+    pub(super) fn socket(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.0 {
+            State::Fresh(socket) => Ok(socket.as_fd()),
+            State::Registered(stream) => Ok(stream.as_fd()),
+            State::Lost => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
     /// Tries at once what a fresh socket need not wait for; `None` if it has to.
     fn at_once<T>(
         &mut self,

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::Site;
 use super::guard::Guarded;
 use super::pair::{Files, Pair, PairError, Standing};
 use super::stream::SendFile;
@@ -69,12 +70,8 @@ impl Tls {
         Ok(Some(self.pair()))
     }
 
-    /// Agrees with a client; none if there is no agreement. Who speaks plain http is told so.
-    pub(super) async fn shake(
-        &self,
-        mut stream: TcpStream,
-        patience: std::time::Duration,
-    ) -> Option<TlsStream<Guarded>> {
+    /// Agrees with a client of this site, if it is one; none if there is no agreement. Who speaks plain http is told so.
+    pub(super) async fn shake(&self, mut stream: TcpStream, site: Option<Arc<Site>>) -> Option<TlsStream<Guarded>> {
         let mut first = [0];
         if stream.peek(&mut first).await.ok()? == 0 {
             return None;
@@ -86,7 +83,7 @@ impl Tls {
             return None;
         }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.pair.load().config));
-        acceptor.accept(Guarded::new(stream.into(), patience)).await.ok()
+        acceptor.accept(Guarded::new(stream.into(), site)).await.ok()
     }
 }
 

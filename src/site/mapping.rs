@@ -1,4 +1,4 @@
-//! A sealed image and its index in memory: the only place with `unsafe`.
+//! A sealed image and its index in memory: the only place with `unsafe` beside options of sockets (`base/defer`).
 //!
 //! The rules that make it sound: the file is opened read-only, its length is known, nobody truncates or writes it again
 //! (it is mode 0444, and docwharf deletes by unlink only), and it stays open with a shared `flock` for as long as it is
@@ -191,6 +191,17 @@ fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
 pub fn mark_suspects_in(file: File) {
     let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
     debug_assert_eq!(before, -1, "one store a process");
+}
+
+/// Gives memory that was freed back to the system (`malloc_trim(3)`). Takes milliseconds, in which threads that
+/// allocate wait.
+/// Where the C library is another one than glibc it does nothing.
+pub fn return_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called by any thread at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 fn install() {
