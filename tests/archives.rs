@@ -7,6 +7,7 @@ mod verdict;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use docwharf::base::directory::Directory;
 use docwharf::model::limits::Limits;
 use docwharf::seal::{Effort, Meter, Space, seal};
 use support::{tar, zip};
@@ -195,7 +196,7 @@ fn every_other_odd_name_is_legal_and_unpacks_to_itself() {
 fn assert_sealed_image_proves_again(name: &[u8]) {
     let what = String::from_utf8_lossy(name);
     let (dir, file) = laid_down(&as_tar(&[(name, b"x"), PAGE]));
-    let space = Space::Dir(dir.path().to_owned());
+    let space = Space::Dir(Directory::open(dir.path()).unwrap());
     let sealing =
         seal(&file, &space, &Effort::new(Limits::default()), &Meter::default()).expect("a tar may name it so");
     let image = dir.path().join(docwharf::seal::IMAGE);
@@ -229,7 +230,7 @@ fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
         let page = zip::deflated("index.html", "<!doctype html><title>Home</title>");
         let (dir, file) = laid_down(&zip::archive(&[page]).with(marked).bytes());
         let effort = Effort::new(Limits::default());
-        let space = Space::Dir(dir.path().to_owned());
+        let space = Space::Dir(Directory::open(dir.path()).unwrap());
         let sealing = seal(&file, &space, &effort, &Meter::default()).expect("a received mark is no fault");
         let again = docwharf::seal::verify_image(&dir.path().join(docwharf::seal::IMAGE), &effort);
         let again = again.expect("the image is good");

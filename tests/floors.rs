@@ -113,3 +113,47 @@ fn unsafe_code_is_in_the_mapping_and_in_one_option_of_a_socket_only() {
         assert!(count <= most, "{name} has unsafe code");
     }
 }
+
+/// Modules that open, create, rename or remove files where other users may write. A room stands for all its files.
+const BY_DESCRIPTOR: &[&str] = &[
+    "base/directory/mod.rs",
+    "bundle/folder.rs",
+    "daemon/arrivals.rs",
+    "fetch/mod.rs",
+    "origin/exports/subset.rs",
+    "origin/previews/shelf.rs",
+    "publish/mod.rs",
+    "seal/mod.rs",
+    "store/mod.rs",
+    "sync/inbox.rs",
+];
+
+/// Lines of other code in these modules that may use a path all the same, because it is one that an operator has written.
+const BY_PATH: usize = 10;
+
+#[test]
+fn what_other_users_may_write_to_is_not_reached_by_path() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let listed = std::fs::read_to_string(root.join("clippy.toml")).unwrap();
+    let needed = ["fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir_all", "fs::set_permissions"];
+    for method in needed.into_iter().chain(["File::open", "File::create", "OpenOptions::open", "DirBuilder::create"]) {
+        assert!(listed.contains(&format!("\"std::fs::{}\"", method.trim_start_matches("fs::"))), "{method}");
+    }
+    let mut files = Vec::new();
+    sources(&root.join("src"), &mut files);
+    let mut by_path = 0;
+    for module in BY_DESCRIPTOR {
+        let below = module.strip_suffix("mod.rs").unwrap_or(module);
+        let texts: Vec<_> = files.iter().filter(|(name, _)| name.starts_with(below)).collect();
+        let (_, text) = texts.iter().find(|(name, _)| name == module).unwrap_or_else(|| panic!("{module} has gone"));
+        assert!(text.contains("\n#![deny(clippy::disallowed_methods)]\n"), "{module} does not deny paths");
+        for (name, text) in texts {
+            let code = text.split("#[cfg(test)]\n").next().unwrap();
+            for line in code.lines().filter(|line| line.contains("allow(clippy::disallowed_methods)")) {
+                assert!(line.contains("// "), "{name} does not say why it may: {line}");
+                by_path += 1;
+            }
+        }
+    }
+    assert!(by_path <= BY_PATH, "{by_path} places use paths where other users may write; {BY_PATH} are known");
+}

@@ -273,3 +273,211 @@ fn a_clock_that_jumped_by_years_stops_neither_looks_nor_retries_and_prunes_nothi
         host.assert_tidy();
     });
 }
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+}
+
+/// Opening one that nobody writes to would wait for ever.
+#[test]
+fn a_named_pipe_in_the_place_of_a_bundle_or_the_configuration_is_an_error_at_once() {
+    let host = host();
+    let fifo = host.path("pipe");
+    pipe(&fifo);
+    let path = fifo.to_str().unwrap();
+    for arguments in [&["bundle", "verify", path][..], &["import", path], &["serve", path, "--listen", "127.0.0.1:0"]] {
+        let ended = finish(&mut host.command(arguments));
+        assert!(ended.code.is_some_and(|code| code != 0), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains("it is a named pipe"), "{arguments:?}: {}", ended.stderr);
+    }
+    let mut command = support::docwharf();
+    let ended = finish(command.args(["config", "check", "--config", path]));
+    assert!(ended.code == Some(2) && ended.stderr.contains("it is a named pipe"), "{ended:?}");
+    // In `run` it is the source that has gone: the site stays, and what is put in its place is taken.
+    std::fs::remove_file(host.path("bundle.zip")).unwrap();
+    pipe(&host.path("bundle.zip"));
+    let ended = judged(2, finish(&mut host.command(&["sync"])));
+    assert!(ended.stderr.contains("it is a named pipe"), "{}", ended.stderr);
+    let mut daemon = host.run();
+    until("run has looked at it", || host.last_error().contains("it is a named pipe"));
+    assert_eq!(front(&daemon), "old");
+    let ended = finish(&mut host.command(&["import", path]));
+    assert!(ended.stderr.contains("it is a named pipe"), "through the daemon: {ended:?}");
+    host.put("bundle.zip", bundle("new"));
+    until("the bundle is taken", || front(&daemon) == "new");
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+}
+
+/// Who may write to the inbox of another user gets nothing of that user's overwritten, and stops nothing.
+#[test]
+fn links_and_pipes_in_an_inbox_overwrite_nothing_and_stop_nothing() {
+    let host = Host::bare().set("sync.inbox", text("inbox"));
+    let first = host.path("first.zip");
+    std::fs::write(&first, bundle("first")).unwrap();
+    host.ok(&["import", first.to_str().unwrap()]);
+    let (inbox, record) = (host.path("inbox"), host.path("store/state.json"));
+    std::fs::create_dir_all(inbox.join("rejected")).unwrap();
+    std::os::unix::fs::symlink(&record, inbox.join("rejected/over.zip.reason.txt")).unwrap();
+    pipe(&inbox.join("rejected/wait.zip.reason.txt"));
+    pipe(&inbox.join("pipe.zip"));
+    std::os::unix::fs::symlink(&first, inbox.join("link.zip")).unwrap();
+    std::fs::hard_link(&first, inbox.join("hard.zip")).unwrap();
+    let mut daemon = host.run();
+    for name in ["over.zip", "wait.zip"] {
+        std::fs::write(inbox.join(name), "no archive").unwrap();
+        until("it is put away", || inbox.join("rejected").join(name).exists());
+    }
+    assert!(std::fs::read_to_string(&record).unwrap().starts_with('{'), "the record is a record");
+    host.ok(&["hold"]);
+    host.ok(&["release"]);
+    std::fs::write(inbox.join("good.zip"), bundle("good")).unwrap();
+    until("an honest file is taken", || front(&daemon) == "good");
+    for name in ["pipe.zip", "link.zip", "hard.zip"] {
+        assert!(inbox.join(name).symlink_metadata().is_ok(), "{name} is left alone");
+    }
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+}
+
+/// Says stop however the test ends.
+struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// Exchanges a file for a link to the secret and back, as fast as it can, while `work` is done some times.
+fn while_exchanged(file: &Path, link: &Path, times: usize, mut work: impl FnMut(usize)) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                renameat_with(CWD, file, CWD, link, RenameFlags::EXCHANGE).unwrap();
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        (0..times).for_each(&mut work);
+    });
+}
+
+const SECRET: &str = "the secret of another user";
+
+/// Who may write to a folder gets nothing packed that lies outside of it, whenever it exchanges names.
+#[test]
+fn a_file_that_becomes_a_link_while_its_folder_is_packed_is_never_read_through_it() {
+    let dir = support::folder();
+    let site = support::write_site(&dir.path().join("site"), &[("index.html", "<p>page</p>"), ("a/page.html", SECRET)]);
+    // As long as the secret, so that no length tells them apart.
+    std::fs::write(site.join("a/page.html"), "x".repeat(SECRET.len())).unwrap();
+    std::fs::write(dir.path().join("page.html"), SECRET).unwrap();
+    std::os::unix::fs::symlink(dir.path().join("page.html"), site.join("a/.link")).unwrap();
+    let mut packed = 0;
+    while_exchanged(&site.join("a/page.html"), &site.join("a/.link"), 60, |n| {
+        let to = dir.path().join(format!("{n}.tar"));
+        let mut command = support::docwharf();
+        let ended = finish(command.args(["bundle", "pack"]).arg(&site).arg(&to));
+        if ended.code == Some(0) {
+            packed += 1;
+            let bytes = std::fs::read(&to).unwrap();
+            let found = bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
+            assert!(!found, "the secret was packed");
+        }
+    });
+    // It may have been unlucky each time; without anybody exchanging it works.
+    let to = dir.path().join("quiet.tar");
+    let ended = finish(support::docwharf().args(["bundle", "pack"]).arg(&site).arg(&to));
+    assert_eq!(ended.code, Some(0), "{packed} before: {ended:?}");
+}
+
+/// Root types a command in the store of another user, who may do anything to it meanwhile.
+#[test]
+fn root_changes_no_file_of_its_own_through_the_links_of_another_users_store() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root works in other users' stores
+    }
+    let host = host();
+    let chown = |path: &Path| std::os::unix::fs::lchown(path, Some(4711), Some(4711)).unwrap();
+    let store = host.path("store");
+    let own = || {
+        assert!(Command::new("chown").args(["-R", "-h", "4711:4711"]).arg(&store).status().unwrap().success());
+    };
+    own();
+    let shadow = host.path("shadow");
+    std::fs::write(&shadow, SECRET).unwrap();
+    std::fs::set_permissions(&shadow, PermissionsExt::from_mode(0o600)).unwrap();
+    let assert_untouched = |what: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = shadow.metadata().unwrap();
+        assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, 0), "{what}");
+        assert_eq!(std::fs::read_to_string(&shadow).unwrap(), SECRET, "{what}");
+    };
+    // The image that is being sealed becomes a link, again and again.
+    let link = store.join("link");
+    std::os::unix::fs::symlink(&shadow, &link).unwrap();
+    chown(&link);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
+        scope.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let image = store.join("staging/0/site.zip");
+                let _ = renameat_with(CWD, &link, CWD, &image, RenameFlags::EXCHANGE);
+            }
+        });
+        for n in 0..20 {
+            let path = host.path(&format!("{n}.zip"));
+            std::fs::write(&path, bundle(&format!("version {n}"))).unwrap();
+            let _ = finish(&mut host.command(&["import", path.to_str().unwrap()]));
+            assert_untouched("an image");
+        }
+    });
+    // A record that is a link is not kept aside for the owner of the store.
+    let _ = std::fs::remove_file(store.join("state.json"));
+    std::os::unix::fs::symlink(&shadow, store.join("state.json")).unwrap();
+    let _ = finish(&mut host.command(&["sync"]));
+    assert_untouched("a record");
+    for (name, content) in read_tree(&store) {
+        let is_link = store.join(&name).symlink_metadata().unwrap().is_symlink();
+        assert!(is_link || content != SECRET.as_bytes(), "{name} holds the secret");
+    }
+    // A lock or a record that is a pipe is an error, and not waited for.
+    std::fs::remove_file(store.join("state.json")).unwrap();
+    for name in ["state.json", "lock"] {
+        let _ = std::fs::remove_file(store.join(name));
+        pipe(&store.join(name));
+        let ended = finish(&mut host.command(&["sync"]));
+        assert!(ended.code != Some(0) && ended.stderr.contains("named pipe"), "{name}: {ended:?}");
+        std::fs::remove_file(store.join(name)).unwrap();
+    }
+}
+
+/// What an earlier download has left may be a link or a second name of any file: it is neither cut nor continued.
+#[test]
+fn a_download_is_continued_in_no_file_that_somebody_else_has_put_there() {
+    let upstream = Upstream::new(bundle("new"));
+    let link = upstream.link();
+    for hard in [false, true] {
+        let host = Host::linked(&link);
+        let (victim, downloads) = (host.path("victim"), host.path("store/downloads"));
+        std::fs::create_dir_all(&downloads).unwrap();
+        std::fs::write(&victim, SECRET).unwrap();
+        let part = downloads.join("bundle.part");
+        if hard {
+            std::fs::hard_link(&victim, &part).unwrap();
+        } else {
+            std::os::unix::fs::symlink(&victim, &part).unwrap();
+        }
+        let validator = upstream.plan().validator();
+        let note = serde_json::json!({"source": link, "validator": validator, "total": null, "encoded": false});
+        std::fs::write(downloads.join("bundle.json"), note.to_string()).unwrap();
+        assert_eq!(host.sync(), "activated");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), SECRET, "hard: {hard}");
+        host.assert_tidy();
+    }
+}

@@ -113,6 +113,23 @@ fn what_a_project_may_not_do_is_403() {
     assert!(error(&answer).contains("previews"), "{}", answer.text());
 }
 
+/// An operator may have put a backup there.
+#[test]
+fn what_is_no_bundle_among_the_bundles_is_left_alone_and_keeps_nothing_from_starting() {
+    let mut hub = Hub::of_folder();
+    hub.start();
+    let job = hub.export(&json!({}));
+    let bundle = hub.bundle(&job);
+    hub.kill();
+    let bundles = hub.path("state/bundles");
+    write_site(&bundles, &[("backup/old.tar.gz", "old"), ("notes.txt", "notes"), ("se_0123456789abcdef.zip", "left")]);
+    hub.start();
+    assert!(bundles.join("backup/old.tar.gz").exists() && bundles.join("notes.txt").exists());
+    assert!(!bundles.join("se_0123456789abcdef.zip").exists(), "a bundle that no job names goes");
+    assert!(hub.log().contains("bundles/backup is no bundle of a job"), "{}", hub.log());
+    assert_eq!(hub.bundle(&job).body, bundle.body);
+}
+
 #[test]
 fn jobs_links_and_keys_outlive_the_process() {
     let mut hub = Hub::of_folder();

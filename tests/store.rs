@@ -37,6 +37,7 @@ fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     let arrival = Arrival {
         occasion: Occasion::Import,
         path: &path,
+        file: None,
         source: "test",
         title: "test",
         label: None,

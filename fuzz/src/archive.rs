@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use docwharf::base::chain::{Chain, OneLine};
+use docwharf::base::directory::Directory;
 use docwharf::bundle::flavor::Flavor;
 use docwharf::bundle::format::{self, Archive};
 use docwharf::bundle::policy::check_tree;
@@ -119,7 +120,8 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     let meter = Meter::default();
 
     let proved = verify(&bundle, &effort, &meter).map_err(|error| refusal(&error));
-    let sealed = seal(&bundle, &Space::Dir(space.clone()), &effort, &meter).map_err(|error| refusal(&error));
+    let stage = Directory::open(&space).expect("it has just been made");
+    let sealed = seal(&bundle, &Space::Dir(stage), &effort, &meter).map_err(|error| refusal(&error));
     let (proven, sealing) = match (proved, sealed) {
         (Ok(proven), Ok(sealing)) => (proven, sealing),
         (Err(why), Err(_)) => {

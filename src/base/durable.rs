@@ -1,13 +1,15 @@
 //! Files that survive a crash: temporary name, fsync, rename, fsync of the directory. And the lock of one writer.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::directory::{Access, Demands, Directory};
 
 /// For opening files that are never links, in folders that others may write to.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
@@ -51,23 +53,6 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Puts the folder `new` in the place of the folder `old`, which ends up at `new`: in one step, so that a crash leaves one of
-/// them at `old`. On file systems that cannot exchange names the `files` of `new` replace those of `old` one by one, in
-/// their order; a reader has to find out that files do not belong together.
-pub fn exchange(new: &Path, old: &Path, files: &[&str]) -> io::Result<()> {
-    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => replace_files(new, old, files),
-        done => Ok(done?),
-    }
-}
-
-fn replace_files(new: &Path, old: &Path, files: &[&str]) -> io::Result<()> {
-    for name in files {
-        std::fs::rename(new.join(name), old.join(name))?;
-    }
-    sync_dir(old)
-}
-
 /// An exclusive `flock`, given up when dropped or when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -77,9 +62,13 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock on `path`, waiting up to `patience`; `None` if another process still holds it then.
     pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o644).custom_flags(NO_LINK);
-        let file = options.open(path)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Lock::take_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
+    }
+
+    /// The same for a file of a directory. No link is followed, and a named pipe is an error.
+    pub fn take_in(directory: &Directory, name: impl AsRef<OsStr>, patience: Duration) -> io::Result<Option<Lock>> {
+        let file = directory.open_file(name.as_ref(), Access::Append(0o644), Demands::default())?;
         let deadline = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -92,26 +81,6 @@ impl Lock {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_is_replaced_in_one_step_or_file_by_file() {
-        for replace in [exchange, replace_files] {
-            let dir = tempfile::tempdir().unwrap();
-            let (new, old) = (dir.path().join("new"), dir.path().join("old"));
-            for (folder, text) in [(&new, "new"), (&old, "old")] {
-                std::fs::create_dir(folder).unwrap();
-                std::fs::write(folder.join("file"), text).unwrap();
-            }
-            replace(&new, &old, &["file"]).unwrap();
-            assert_eq!(std::fs::read_to_string(old.join("file")).unwrap(), "new");
-            assert_ne!(std::fs::read_to_string(new.join("file")).unwrap_or_default(), "new");
         }
     }
 }

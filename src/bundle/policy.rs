@@ -58,6 +58,8 @@ pub enum Fault {
     TooManyNames,
     #[error("has another size than it declares")]
     WrongSize,
+    #[error("was changed while it was read; try again when the folder is quiet")]
+    Changed,
     #[error("does not match its checksum")]
     WrongCrc,
     #[error("cannot be read: {0}")]

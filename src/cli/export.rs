@@ -11,6 +11,7 @@ use crate::api::export::{self, Step};
 use crate::api::wire::{Job, Link};
 use crate::base::backoff;
 use crate::base::chain::OneLine;
+use crate::base::directory::Directory;
 use crate::config::checked::Config;
 use crate::fetch::{Coming, Download, Fetched};
 use crate::model::units::show_size;
@@ -187,10 +188,12 @@ impl<'a> Jobs<'a> {
         };
         let space = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
         let space = space.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
+        let downloads = Directory::open_unlinked(space.path());
+        let downloads = downloads.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
         let network = self.0.config.intent.network.clone();
         let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
         let limit = self.0.config.intent.effort.limits.archive;
-        let mut download = Download::new(self.0.http.clone(), network, progress, space.path(), id, limit, Vec::new());
+        let mut download = Download::new(self.0.http.clone(), network, progress, &downloads, id, limit, Vec::new());
         let room = |coming: &Coming<'_>| match free_bytes(space.path()) {
             Ok(Some(free)) if free < coming.more => {
                 let what = format!(

@@ -1,16 +1,16 @@
 //! `docwharf import FILE|DIR`
 
-use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
-use rustix::fs::{AtFlags, Mode, OFlags, unlinkat};
 
 use crate::admin::wire::{self, Told, Verb};
 use crate::base::backoff;
+use crate::base::directory::Directory;
+use crate::base::regular;
 use crate::model::version::Label;
 use crate::seal::pack::pack;
 use crate::seal::{Effort, SealError};
@@ -49,7 +49,8 @@ impl Import {
                 means.doing.tell("proving the bundle");
                 let meter = &means.doing.sealing;
                 let (path, who) = (self.path.as_path(), who());
-                let handed = Handed { path, source: &source, label: label.as_ref(), who: &who, force: self.force };
+                let handed =
+                    Handed { path, file: None, source: &source, label: label.as_ref(), who: &who, force: self.force };
                 let report = import(&writer, &|| intent.clone(), handed, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
@@ -78,41 +79,39 @@ struct Deposit {
     /// As the daemon knows it.
     path: PathBuf,
     /// The folder is held open and never a link: its owner may be another user than we, who may be root.
-    staging: Arc<OwnedFd>,
+    staging: Directory,
     name: String,
 }
 
 impl Deposit {
     fn in_store(store: &Path) -> Result<Deposit, Failure> {
         let staging = store.join("staging");
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(&staging, flags, Mode::empty());
-        let opened =
-            opened.map_err(|errno| Failure::local(format!("cannot open {}", staging.display()))(errno.into()))?;
+        let opened = Directory::open_unlinked(&staging);
+        let opened = opened.map_err(Failure::local(format!("cannot open {}", staging.display())))?;
         let random = backoff::random().to_bits();
         let name = format!("import-{}-{random:x}.tar", std::process::id());
-        Ok(Deposit { path: staging.join(&name), staging: Arc::new(opened), name })
+        Ok(Deposit { path: staging.join(&name), staging: opened, name })
     }
 
     fn fill(&self, from: &Path, effort: &Effort, means: &Means) -> Result<(), Failure> {
         let doing = || format!("cannot copy {} into the store", from.display());
         let unread = |source| SealError::Read { path: from.into(), source };
-        let beside = PathBuf::from(format!("/proc/self/fd/{}", self.staging.as_raw_fd())).join(&self.name);
         if fs::metadata(from).map_err(unread)?.is_dir() {
             means.doing.tell("packing the folder");
             // Which everybody may read.
+            let beside = self.staging.path_of_descriptor().join(&self.name);
             pack(from, &beside, effort, &means.doing.sealing)?;
             return Ok(());
         }
         means.doing.tell("handing the bundle to the daemon");
-        let mut from = File::open(from).map_err(unread)?;
-        let mut to = File::create_new(&beside).map_err(Failure::local(doing()))?;
+        let mut from = regular::open(from).map_err(unread)?;
+        let mut to = self.staging.create_file(&self.name, 0o600).map_err(Failure::local(doing()))?;
         std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
         // Whoever the daemon is.
         to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))
     }
 
     fn remove(&self) {
-        let _ = unlinkat(&*self.staging, &self.name, AtFlags::empty());
+        let _ = self.staging.remove_file(&self.name);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
+use crate::base::regular;
 use crate::base::secret::{SafeUrl, Secret};
 use crate::codec::dense::Dense;
 use crate::model::digest::Digest;
@@ -39,6 +40,8 @@ use super::{Place, Problem};
 
 /// Where the configuration is when nobody says otherwise.
 pub const DEFAULT_FILE: &str = "/etc/docwharf/config.toml";
+/// A configuration is never larger, in bytes: it is some lines, perhaps with rules.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Where the store is when nobody says otherwise.
 const DEFAULT_STORE: &str = "/var/lib/docwharf";
 /// The only listener with a default.
@@ -167,7 +170,7 @@ impl Sources {
         let (path, named) = self.file();
         let shown = self.flag.clone().unwrap_or_else(|| path.clone());
         let mut raw = Raw::default();
-        match std::fs::read_to_string(&path) {
+        match regular::read_text(&path, MAX_FILE_BYTES) {
             Ok(text) => raw.read_toml(&text, &shown),
             Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {

@@ -6,7 +6,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ use crate::serve::Site;
 use crate::serve::tls::Tls;
 use crate::store::writer::Writer;
 use crate::sync::agenda::{Agenda, Moment, Rhythm};
-use crate::sync::inbox::Inbox;
+use crate::sync::inbox::{Dropped, Inbox};
 use crate::sync::plan::Trigger;
 use crate::sync::settle::Report;
 use crate::sync::watch::{Watch, What};
@@ -75,7 +74,7 @@ pub(super) struct Agent {
     /// Who waits for what comes of that.
     pub(super) waiting: Vec<Waiter>,
     /// What lies ready in the inbox.
-    pub(super) imports: VecDeque<PathBuf>,
+    pub(super) imports: VecDeque<Dropped>,
     /// What people bring, which comes first.
     pub(super) orders: VecDeque<(Import, String, Waiter)>,
     /// Whose release waits for the gate: whether there was a hold, and by whom.
@@ -256,8 +255,8 @@ impl Agent {
             (Work::Release(was_held, who), vec![waiter])
         } else if let Some((import, who, waiter)) = self.orders.pop_front() {
             (Work::Import(import, who), vec![waiter])
-        } else if let Some(path) = self.imports.pop_front() {
-            (Work::Inbox(path), Vec::new())
+        } else if let Some(file) = self.imports.pop_front() {
+            (Work::Inbox(file), Vec::new())
         } else if let Some(trigger) = self.agenda.pending.take() {
             (
                 Work::Sync(trigger, std::mem::take(&mut self.force), self.asked_by.take()),
@@ -338,9 +337,9 @@ impl Agent {
             Err(_) => "failed",
         };
         match done.work {
-            Work::Inbox(path) => {
+            Work::Inbox(file) => {
                 self.metrics.count_import(name);
-                self.put_away(&path, &done.result);
+                self.put_away(&file, &done.result);
                 Ok(())
             }
             Work::Import(one, _) => {

@@ -1,12 +1,15 @@
 //! The inbox of a running agent: what lies ready is imported, and put where it belongs.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 use tokio::time::Instant;
 
 use crate::base::backoff;
 use crate::base::chain::{Chain, words};
 use crate::config::checked::Config;
 use crate::sync::SyncError;
-use crate::sync::inbox::Inbox;
+use crate::sync::inbox::{Dropped, Inbox};
 use crate::sync::settle::Report;
 
 use super::agent::{Agent, GLANCE};
@@ -35,16 +38,17 @@ impl Agent {
     }
 
     /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
-    pub(super) fn put_away(&mut self, path: &std::path::Path, result: &Result<Report, SyncError>) {
+    pub(super) fn put_away(&mut self, file: &Dropped, result: &Result<Report, SyncError>) {
         let Some(inbox) = &mut self.inbox else { return };
+        let path = &file.path;
         let reason = match result {
             Ok(_) => None,
-            Err(error) if error.is_cut_short() && !inbox.give_time(path) => {
+            Err(error) if error.is_cut_short() && !inbox.give_time(file) => {
                 tracing::warn!("{}; it is looked at again in a minute, or when it has changed", Chain(error));
                 self.glance = Some(Instant::now() + GLANCE);
                 return;
             }
-            Err(error) if error.is_refusal() && inbox.is_unchanged(path) => Some(Chain(error).to_string()),
+            Err(error) if error.is_refusal() && inbox.is_unchanged(file) => Some(Chain(error).to_string()),
             Err(error) => {
                 tracing::error!("{}; {} is tried again", Chain(error), path.display());
                 self.stuck += 1;
@@ -57,7 +61,7 @@ impl Agent {
             None => tracing::info!("{}: accepted", path.display()),
             Some(reason) => tracing::error!("{reason}; it is in rejected/"),
         }
-        if let Err(error) = inbox.put_away(path, reason.as_deref()) {
+        if let Err(error) = inbox.put_away(file, reason.as_deref()) {
             tracing::warn!(
                 "cannot move {} out of the inbox: {}; it is left alone until it changes",
                 path.display(),

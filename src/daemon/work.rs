@@ -2,7 +2,6 @@
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -16,9 +15,11 @@ use crate::admin::wire::{Import, Reply};
 use crate::base::cores;
 use crate::base::secret::words_of_panic;
 use crate::model::version::{Label, VersionId};
+use crate::seal::SealError;
 use crate::site::sealed::Sealed;
 use crate::store::writer::Writer;
 use crate::sync::act::{self, Doing, Means};
+use crate::sync::inbox::Dropped;
 use crate::sync::plan::Trigger;
 use crate::sync::settle::{Handed, Report, import};
 use crate::sync::{Intent, SyncError, open, operator};
@@ -32,7 +33,7 @@ pub(super) enum Work {
     /// A sync, what woke it, and whether what it brings passes the gate unasked.
     Sync(Trigger, bool, Option<String>),
     /// A file from the inbox.
-    Inbox(PathBuf),
+    Inbox(Dropped),
     /// A bundle that a person brings.
     Import(Import, String),
     /// What a person who has ended a hold is to be told, once the gate has read what is due; whether there was a hold.
@@ -132,15 +133,19 @@ fn act(
 ) -> (Result<Report, SyncError>, Opened) {
     let result = match work {
         Work::Sync(trigger, ..) => act::sync(writer, intent, *trigger, means),
-        Work::Inbox(path) => {
-            let source = path.display().to_string();
-            let handed = Handed { path, source: &source, label: None, who: &means.who, force: means.force };
-            import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
+        Work::Inbox(dropped) => {
+            let (path, source) = (&dropped.path, dropped.path.display().to_string());
+            let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
+            dropped.open().map_err(unread).and_then(|file| {
+                let (file, who) = (Some(&file), means.who.as_str());
+                let handed = Handed { path, file, source: &source, label: None, who, force: means.force };
+                import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
+            })
         }
         Work::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
             let (path, source) = (&one.path, &one.source);
-            let handed = Handed { path, source, label: label.as_ref(), who, force: means.force };
+            let handed = Handed { path, file: None, source, label: label.as_ref(), who, force: means.force };
             import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
         Work::Release(_, who) => {

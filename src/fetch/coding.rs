@@ -3,35 +3,39 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flate2::read::MultiGzDecoder;
 
-use super::partial::INNER;
+use crate::base::directory::{Access, Demands, Directory};
+
+use super::partial::{FILE_MODE, INNER, PART};
 
 /// Beginnings of archives that may stand inside a layer of gzip: gzip, ZIP, zstd.
 const INSIDE: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28, 0xb5, 0x2f, 0xfd]];
 
-/// If `path` is gzip around another archive, writes that archive beside it and gives its path. At most `limit` bytes.
-pub fn unwrap_second_layer(path: &Path, limit: u64) -> io::Result<Option<PathBuf>> {
-    let layer =
-        || -> io::Result<_> { Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, File::open(path)?))) };
+/// If what has arrived in the directory `downloads` is gzip around another archive, writes that archive beside it and gives
+/// its path. At most `limit` bytes.
+pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
+    let layer = || -> io::Result<_> {
+        let part = downloads.open_file(PART, Access::Read, Demands::SINGLE_NAME)?;
+        Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, part)))
+    };
     let mut head = Vec::new();
     // What cannot be inflated is no layer; proving says what it is.
     if layer()?.take(4).read_to_end(&mut head).is_err() || !INSIDE.iter().any(|begin| head.starts_with(begin)) {
         return Ok(None);
     }
-    let inner = path.with_file_name(INNER);
-    let written = write_inner(layer()?, &inner, limit);
+    downloads.remove_file_if_there(INNER)?;
+    let written = downloads.create_file(INNER, FILE_MODE).and_then(|inner| write_inner(layer()?, inner, limit));
     if !matches!(written, Ok(true)) {
-        let _ = std::fs::remove_file(&inner);
+        let _ = downloads.remove_file(INNER);
     }
-    Ok(written?.then_some(inner))
+    Ok(written?.then(|| downloads.path().join(INNER)))
 }
 
 /// Whether the layer could be taken off: a damaged one is left on, and refused for what it is.
-fn write_inner(layer: impl Read, inner: &Path, limit: u64) -> io::Result<bool> {
-    let mut out = File::create(inner)?;
+fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> {
     let mut decoder = layer.take(limit.saturating_add(1));
     let mut buffer = vec![0; 256 * 1024];
     loop {
@@ -44,6 +48,7 @@ fn write_inner(layer: impl Read, inner: &Path, limit: u64) -> io::Result<bool> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
     use super::*;
     use flate2::Compression;
@@ -59,7 +64,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle.part");
         std::fs::write(&path, bytes).unwrap();
-        unwrap_second_layer(&path, 1 << 20).unwrap().map(|path| std::fs::read(path).unwrap())
+        unwrap_second_layer(&Directory::open(dir.path()).unwrap(), 1 << 20)
+            .unwrap()
+            .map(|path| std::fs::read(path).unwrap())
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //! cut, also through another link to the same file, also after a restart. What has been received lies in the store's
 //! `downloads/` with the validator it was received under, so that a resumed file is one file (RFC 9110 section 13.1.5).
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 mod coding;
 mod partial;
 mod range;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +23,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::base::chain::words;
+use crate::base::directory::Directory;
 use crate::base::growth::Growth;
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::net::trouble::{Cause, Trouble};
@@ -95,6 +99,8 @@ pub struct Coming<'a> {
     pub more: u64,
     /// Where it lies, as soon as there is anything.
     pub path: PathBuf,
+    /// The directory in which it lies, and its name there.
+    pub place: (&'a Directory, &'static str),
     /// How far it has come there.
     pub growth: &'a Arc<Growth>,
 }
@@ -133,7 +139,7 @@ impl Download {
         http: reqwest::Client,
         network: Network,
         progress: Arc<Progress>,
-        dir: &Path,
+        dir: &Directory,
         source: &str,
         limit: u64,
         known: Vec<Known>,
@@ -297,7 +303,7 @@ impl Download {
     }
 
     fn coming(&self, whole: u64, more: u64) -> Coming<'_> {
-        Coming { whole, more, path: self.partial.path(), growth: self.partial.growth() }
+        Coming { whole, more, path: self.partial.path(), place: self.partial.place(), growth: self.partial.growth() }
     }
 
     fn too_large(&self, length: u64) -> Trouble {

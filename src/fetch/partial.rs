@@ -1,22 +1,30 @@
 //! A bundle on its way: `downloads/bundle.part`, and beside it in `bundle.json` what it was received under.
+//!
+//! Root may type a command in the store of another user, who may put links there. So none is followed, and a file with a
+//! second name, which may be anybody's, is neither cut nor continued.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::directory::{Access, Demands, Directory};
 use crate::base::growth::Growth;
 
 use super::{Arrived, Known};
 
 /// The received bytes.
-const PART: &str = "bundle.part";
+pub(super) const PART: &str = "bundle.part";
 /// What was inside, if it was wrapped once too often.
 pub(super) const INNER: &str = "bundle.inner";
 /// What they are.
 const NOTE: &str = "bundle.json";
+/// A note of ours is never larger: a link and a validator.
+const MAX_NOTE_BYTES: u64 = 1 << 20;
+/// Nobody else needs what is not yet judged.
+pub(super) const FILE_MODE: u32 = 0o600;
 
 /// What is known of the bytes received.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -33,7 +41,7 @@ struct Note {
 /// A bundle on its way.
 #[derive(Debug)]
 pub(super) struct Partial {
-    dir: PathBuf,
+    dir: Directory,
     note: Note,
     len: u64,
     resumed: bool,
@@ -50,13 +58,14 @@ impl Drop for Partial {
 
 impl Partial {
     /// Takes up what an earlier process has left for the same source, or begins with nothing.
-    pub(super) fn open(dir: &Path, source: &str) -> Partial {
+    pub(super) fn open(dir: &Directory, source: &str) -> Partial {
         // Made from the part, and made again from it.
-        let _ = std::fs::remove_file(dir.join(INNER));
+        let _ = dir.remove_file(INNER);
         let growth = Arc::new(Growth::begun(0));
-        let mut partial = Partial { dir: dir.to_owned(), note: Note::default(), len: 0, resumed: false, growth };
-        let note = std::fs::read(dir.join(NOTE)).ok().and_then(|text| serde_json::from_slice::<Note>(&text).ok());
-        let len = std::fs::metadata(dir.join(PART)).map_or(0, |metadata| metadata.len());
+        let mut partial = Partial { dir: dir.clone(), note: Note::default(), len: 0, resumed: false, growth };
+        let note = dir.read(NOTE, MAX_NOTE_BYTES).ok().and_then(|text| serde_json::from_slice::<Note>(&text).ok());
+        let part = dir.open_file(PART, Access::ReadWrite, Demands::SINGLE_NAME).and_then(|file| file.metadata());
+        let len = part.map_or(0, |metadata| metadata.len());
         match note {
             Some(note) if note.source == source && note.validator.is_some() && len > 0 => {
                 let whole = note.total.is_some_and(|total| len >= total);
@@ -77,7 +86,8 @@ impl Partial {
 
     fn shorten(&mut self) {
         let total = self.note.total.unwrap_or(0).saturating_sub(1);
-        let cut = OpenOptions::new().write(true).open(self.dir.join(PART)).and_then(|file| file.set_len(total));
+        let part = self.dir.open_file(PART, Access::ReadWrite, Demands::SINGLE_NAME);
+        let cut = part.and_then(|file| file.set_len(total));
         match cut {
             Ok(()) if total > 0 => self.len = total,
             _ => self.discard(),
@@ -94,14 +104,13 @@ impl Partial {
     ) -> io::Result<()> {
         self.discard();
         self.note = Note { source: source.to_owned(), validator, total, encoded };
-        std::fs::create_dir_all(&self.dir)?;
         let text = serde_json::to_vec(&self.note)?;
-        std::fs::write(self.dir.join(NOTE), text)
+        self.dir.create_file(NOTE, FILE_MODE)?.write_all(&text)
     }
 
     /// The file, to be continued.
     pub(super) fn append(&self) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).open(self.dir.join(PART))
+        self.dir.open_file(PART, Access::Append(FILE_MODE), Demands::SINGLE_NAME)
     }
 
     /// Bytes received.
@@ -131,7 +140,12 @@ impl Partial {
 
     /// The received bytes.
     pub(super) fn path(&self) -> PathBuf {
-        self.dir.join(PART)
+        self.dir.path().join(PART)
+    }
+
+    /// The directory that holds them, and their name in it.
+    pub(super) fn place(&self) -> (&Directory, &'static str) {
+        (&self.dir, PART)
     }
 
     /// How far these bytes have come.
@@ -143,7 +157,7 @@ impl Partial {
     pub(super) fn discard(&mut self) {
         for name in [NOTE, PART, INNER] {
             // What cannot be removed will not be continued either: the note goes first.
-            let _ = std::fs::remove_file(self.dir.join(name));
+            let _ = self.dir.remove_file(name);
         }
         self.note = Note::default();
         self.len = 0;

@@ -1,12 +1,11 @@
 //! A version's files: written from its image, or linked from an earlier folder that has them untouched.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, futimens, open};
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, futimens};
 use rustix::process::geteuid;
 
+use crate::base::directory::Directory;
 use crate::codec::inflate::Inflate;
 use crate::model::digest::Hasher;
 use crate::model::site_path::{SitePath, is_hidden};
@@ -24,14 +23,19 @@ fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
     seen.map(|file| (SitePath::judge(index.path(file), false).ok().flatten(), index.entry(file)))
 }
 
-/// Writes the site to `dir`, which must not be there, linking from `donors` what has not changed.
-pub(super) fn build(dir: &Path, version: &Sealed, donors: &[PathBuf], modes: Modes) -> Result<Published, PublishError> {
-    std::fs::create_dir(dir).map_err(PublishError::io("make", dir))?;
-    let root = open_root(dir).map_err(PublishError::io("open", dir))?;
+/// Writes the site to the empty directory `to`, linking from `donors` what has not changed.
+pub(super) fn build(
+    to: &Directory,
+    version: &Sealed,
+    donors: &[Directory],
+    modes: Modes,
+) -> Result<Published, PublishError> {
+    let dir = to.path();
+    let root = to.to_file().map_err(PublishError::io("open", dir))?;
     tree::set_folder_mode(&root, modes.folder).map_err(PublishError::io("make", dir))?;
     let mut building = Building {
         tree: Tree::new(root, Some(modes)),
-        donors: donors.iter().filter_map(|donor| open_root(donor).ok()).map(|root| Tree::new(root, None)).collect(),
+        donors: donors.iter().filter_map(|donor| donor.to_file().ok()).map(|root| Tree::new(root, None)).collect(),
         modes,
         inflate: Inflate::new(),
         buffer: vec![0; 1 << 17],
@@ -92,21 +96,16 @@ impl Building {
     }
 }
 
-/// Whether every file of `version` is in `dir` as it was put there. Content is not read: what changes it changes the time.
-pub(super) fn is_whole(dir: &Path, version: &Sealed, modes: Modes) -> bool {
-    let Ok(root) = open_root(dir) else { return false };
+/// Whether every file of `version` is in a directory as it was put there. Content is not read: what changes it changes the
+/// time.
+pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) -> bool {
+    let Ok(root) = directory.to_file() else { return false };
     let is_folder = fstat(&root).is_ok_and(|stat| stat.st_mode & 0o777 == modes.folder);
     let mut tree = Tree::new(root, None);
     is_folder
         && files(version).all(|(path, entry)| {
             path.is_some_and(|path| tree.stat(&path).is_ok_and(|stat| is_untouched(&stat, &entry, modes)))
         })
-}
-
-/// Opens a folder that is not a link.
-pub(super) fn open_root(dir: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(open(dir, flags, Mode::empty())?.into())
 }
 
 /// Whether a file looks as we have left it.

@@ -1,17 +1,15 @@
 //! The folder that is published into: taken for ourselves, swept, and changed by renames that survive a crash.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::unix::fs::symlink;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, open, renameat_with, syncfs};
-use rustix::io::Errno;
-use tempfile::TempDir;
+use rustix::fs::syncfs;
 
 use crate::base::chain::Chain;
-use crate::base::durable::{self, Lock};
+use crate::base::directory::{Directory, EntryKind, is_unsupported};
+use crate::base::durable::Lock;
 use crate::model::version::VersionId;
 use crate::site::sealed::Sealed;
 use crate::site::tree::{Modes, set_folder_mode};
@@ -21,6 +19,10 @@ use super::{CURRENT, PublishError, Published, Settings, build};
 
 const LOCK: &str = ".docwharf.lock";
 const STAGING: &str = ".staging-";
+/// What is being built, in a folder of that name.
+const TREE: &str = "tree";
+/// What it replaces, where names cannot be exchanged.
+const OLD: &str = "old";
 /// The link before it is renamed.
 const NEW_LINK: &str = ".current.new";
 /// A record before it is renamed.
@@ -30,85 +32,101 @@ const RECORD_SIZE: u64 = 1 << 20;
 /// How long another one of us may take; a large site is written in a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The folder, which nobody else publishes into meanwhile.
-pub(super) struct Place<'a> {
-    dir: &'a Path,
+/// The folder, which nobody else publishes into meanwhile. The other server may be able to write to it, so it is opened
+/// once, and nothing in it is reached by path.
+pub(super) struct Place {
+    directory: Directory,
     modes: Modes,
     _lock: Lock,
 }
 
-impl<'a> Place<'a> {
+/// A folder for what is being built or removed; gone when dropped.
+struct Staging {
+    parent: Directory,
+    name: String,
+    directory: Directory,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if let Err(error) = self.parent.remove_all_if_there(&self.name) {
+            tracing::warn!("cannot remove {}: {error}; it is tried again", self.directory.path().display());
+        }
+    }
+}
+
+impl Place {
     /// Makes the folder if need be, takes it, and sweeps what a crash has left.
-    pub(super) fn open(settings: &'a Settings) -> Result<Place<'a>, PublishError> {
+    pub(super) fn open(settings: &Settings) -> Result<Place, PublishError> {
         let dir = settings.directory.as_path();
         if real(dir).starts_with(real(&settings.store)) {
             return Err(PublishError::InStore(dir.to_owned()));
         }
         make(dir, settings.modes).map_err(PublishError::io("make", dir))?;
-        let path = dir.join(LOCK);
-        // Whoever else may write here could have put a pipe in its place, which is not opened before somebody reads it.
-        if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.is_file()) {
-            return Err(PublishError::io("lock", &path)(irregular()));
-        }
-        let lock = Lock::take(&path, PATIENCE).map_err(PublishError::io("lock", &path))?;
+        let directory = Directory::open(dir).map_err(PublishError::io("open", dir))?;
+        let lock = Lock::take_in(&directory, LOCK, PATIENCE).map_err(PublishError::io("lock", &dir.join(LOCK)))?;
         let lock = lock.ok_or_else(|| PublishError::Busy(dir.to_owned()))?;
-        let place = Place { dir, modes: settings.modes, _lock: lock };
+        let place = Place { directory, modes: settings.modes, _lock: lock };
         place.sweep();
         Ok(place)
     }
 
     /// What is left over costs space and nothing else.
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.dir) else { return };
+        let Ok(entries) = self.directory.entries() else { return };
         for entry in entries.flatten() {
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            let removed = if name.starts_with(STAGING) && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                fs::remove_dir_all(entry.path())
+            let name = entry.name.to_string_lossy();
+            let removed = if name.starts_with(STAGING) && entry.kind == EntryKind::Directory {
+                self.directory.remove_all(&entry.name)
             } else if name == NEW_LINK || name == NEW_RECORD {
-                fs::remove_file(entry.path())
+                self.directory.remove_file(&entry.name)
             } else {
                 continue;
             };
             if let Err(error) = removed {
-                tracing::warn!("cannot remove {}: {error}", entry.path().display());
+                tracing::warn!("cannot remove {}: {error}", self.shown(&name).display());
             }
         }
     }
 
-    /// Where a version's folder is.
-    pub(super) fn tree(&self, id: VersionId) -> PathBuf {
-        self.dir.join(id.to_string())
+    /// A name in it, for messages.
+    fn shown(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
     }
 
-    /// Whether there is one.
+    /// Whether there is a version's folder.
     pub(super) fn has(&self, id: VersionId) -> bool {
-        fs::symlink_metadata(self.tree(id)).is_ok_and(|metadata| metadata.is_dir())
+        self.directory.metadata_of(id.to_string()).is_ok_and(|metadata| metadata.is_dir())
+    }
+
+    /// Whether the folder of a version is there, with every file as it was put there.
+    pub(super) fn is_whole(&self, version: &Sealed) -> bool {
+        let tree = self.directory.directory(version.id.to_string());
+        tree.is_ok_and(|tree| build::is_whole(&tree, version, self.modes))
     }
 
     /// Where the link leads; nothing if it leads elsewhere than to a folder of ours.
     pub(super) fn current(&self) -> Result<Option<VersionId>, PublishError> {
-        let link = self.dir.join(CURRENT);
-        match target(&link) {
+        let link = self.shown(CURRENT);
+        match target(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(PublishError::NotALink(link)),
             other => other.map_err(PublishError::io("read", &link)),
         }
     }
 
     pub(super) fn record(&self) -> Result<Record, PublishError> {
-        let path = self.dir.join(record::FILE);
-        let read = match read_regular(&path, RECORD_SIZE) {
+        let read = match self.directory.read(record::FILE, RECORD_SIZE) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Record::default()),
             Err(error) => Err(error),
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
         };
-        read.map_err(PublishError::io("read", &path))
+        read.map_err(PublishError::io("read", &self.shown(record::FILE)))
     }
 
     pub(super) fn write_record(&self, record: &Record) -> Result<(), PublishError> {
-        let path = self.dir.join(record::FILE);
+        let path = self.shown(record::FILE);
         let bytes = serde_json::to_vec_pretty(record).map_err(PublishError::io("write", &path))?;
-        durable::replace(self.dir, record::FILE, &bytes).map_err(PublishError::io("write", &path))
+        self.directory.replace(record::FILE, 0o644, &bytes).map_err(PublishError::io("write", &path))
     }
 
     /// Builds the folder of `version` and puts it in place, whole.
@@ -119,32 +137,41 @@ impl<'a> Place<'a> {
         current: Option<VersionId>,
         now: i64,
     ) -> Result<Published, PublishError> {
-        let (id, target) = (version.id, self.tree(version.id));
-        let replaces = fs::symlink_metadata(&target).is_ok();
+        let (id, name) = (version.id, version.id.to_string());
+        let target = self.shown(&name);
+        let replaces = self.directory.has(&name);
         if replaces && !record.knows(id) {
             return Err(PublishError::Foreign(target));
         }
         let staging = self.staging()?;
-        let tree = staging.path().join("tree");
-        let donors: Vec<PathBuf> = record.donors(current, id).into_iter().map(|donor| self.tree(donor)).collect();
+        let tree = staging.directory.create_directory(TREE, 0o700);
+        let tree = tree.map_err(PublishError::io("make", &staging.directory.path().join(TREE)))?;
+        set_folder_mode(&tree, self.modes.folder).map_err(PublishError::io("make", tree.path()))?;
+        let donors = record.donors(current, id).into_iter();
+        let donors: Vec<Directory> =
+            donors.filter_map(|donor| self.directory.directory(donor.to_string()).ok()).collect();
         let done = build::build(&tree, version, &donors, self.modes)?;
-        let dir = File::open(self.dir).map_err(PublishError::io("open", self.dir))?;
         // All files at once, and before anything names them: after a crash there is no half-written file in `<id>`.
-        syncfs(&dir).map_err(PublishError::io("sync", self.dir))?;
+        syncfs(&self.directory).map_err(PublishError::io("sync", self.directory.path()))?;
         record.add(id, self.modes, current == Some(id), now);
         self.write_record(record)?;
-        let moved = if replaces { exchange(&tree, &target, staging.path()) } else { fs::rename(&tree, &target) };
+        let moved = if replaces {
+            exchange(&staging.directory, &self.directory, &name)
+        } else {
+            staging.directory.rename(TREE, &self.directory, &name)
+        };
         moved.map_err(PublishError::io("make", &target))?;
-        dir.sync_all().map_err(PublishError::io("sync", self.dir))?;
+        self.directory.sync().map_err(PublishError::io("sync", self.directory.path()))?;
         Ok(done)
     }
 
     /// Lets the link lead to `id`.
     pub(super) fn flip(&self, id: VersionId) -> Result<(), PublishError> {
-        let (new, link) = (self.dir.join(NEW_LINK), self.dir.join(CURRENT));
-        symlink(id.to_string(), &new).map_err(PublishError::io("make", &new))?;
-        fs::rename(&new, &link).map_err(PublishError::io("replace", &link))?;
-        durable::sync_dir(self.dir).map_err(PublishError::io("sync", self.dir))
+        let made = self.directory.create_link(id.to_string(), NEW_LINK);
+        made.map_err(PublishError::io("make", &self.shown(NEW_LINK)))?;
+        let renamed = self.directory.rename(NEW_LINK, &self.directory, CURRENT);
+        renamed.map_err(PublishError::io("replace", &self.shown(CURRENT)))?;
+        self.directory.sync().map_err(PublishError::io("sync", self.directory.path()))
     }
 
     /// Removes folders that nobody needs while `current` is. The link is right already, so a failure is told and no more.
@@ -156,74 +183,63 @@ impl<'a> Place<'a> {
         let removed = (|| {
             let staging = self.staging()?;
             for id in surplus {
-                let tree = self.tree(id);
+                let name = id.to_string();
                 // Aside first: what is half removed must not have the name of a whole.
-                match fs::rename(&tree, staging.path().join(id.to_string())) {
+                match self.directory.rename(&name, &staging.directory, &name) {
                     Ok(()) => record.forget(id),
                     // The others can go all the same.
-                    Err(error) => tracing::warn!("{}", Chain(&PublishError::io("remove", &tree)(error))),
+                    Err(error) => {
+                        tracing::warn!("{}", Chain(&PublishError::io("remove", &self.shown(&name))(error)));
+                    }
                 }
             }
-            self.write_record(record)?;
-            let path = staging.path().to_owned();
-            staging.close().map_err(PublishError::io("remove", &path))
+            self.write_record(record)
         })();
         if let Err(error) = removed {
             tracing::warn!("{}", Chain(&error));
         }
     }
 
-    fn staging(&self) -> Result<TempDir, PublishError> {
-        let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(self.dir);
-        staging.map_err(PublishError::io("write in", self.dir))
+    fn staging(&self) -> Result<Staging, PublishError> {
+        for n in 0u32.. {
+            let name = format!("{STAGING}{n}");
+            match self.directory.create_directory(&name, 0o700) {
+                Ok(directory) => return Ok(Staging { parent: self.directory.clone(), name, directory }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(PublishError::io("write in", self.directory.path())(error)),
+            }
+        }
+        Err(PublishError::io("write in", self.directory.path())(io::Error::from(io::ErrorKind::AlreadyExists)))
     }
 }
 
-/// Reads a file that others may have put there: no link is followed, no pipe is waited for.
-fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty())?);
-    if !file.metadata()?.is_file() {
-        return Err(irregular());
-    }
-    let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {most} bytes; remove it")));
-    }
-    Ok(bytes)
-}
-
-fn irregular() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "it is no regular file; remove it")
-}
-
-/// Where a link of ours leads; nothing where there is none or a foreign one, `InvalidInput` where there is something else.
-pub(super) fn target(link: &Path) -> io::Result<Option<VersionId>> {
-    match fs::read_link(link) {
+/// Where the link of a folder that is published into leads; nothing where there is none or a foreign one, `InvalidInput`
+/// where there is something else.
+pub(super) fn target(directory: &Directory) -> io::Result<Option<VersionId>> {
+    match directory.read_link(CURRENT) {
         Ok(target) => Ok(target.to_str().and_then(|name| name.parse().ok())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Puts `new` in the place of the folder `old`, which ends up in `aside`.
-fn exchange(new: &Path, old: &Path, aside: &Path) -> io::Result<()> {
-    match renameat_with(CWD, new, CWD, old, RenameFlags::EXCHANGE) {
+/// Puts the tree in `staging` in the place of the folder `name`, which ends up in `staging`.
+fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
+    match staging.exchange(TREE, to, name) {
         // Not every file system can. For an instant there is nothing, which is the best that can be had there.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            let aside = aside.join("old");
-            fs::rename(old, &aside)?;
-            fs::rename(new, old).inspect_err(|_| drop(fs::rename(&aside, old)))
+        Err(error) if is_unsupported(&error) => {
+            to.rename(name, staging, OLD)?;
+            staging.rename(TREE, to, name).inspect_err(|_| drop(staging.rename(OLD, to, name)))
         }
-        done => Ok(done?),
+        done => done,
     }
 }
 
 /// Makes a folder and those above it that are missing, for the same readers as what will lie in it.
+#[allow(clippy::disallowed_methods)] // the operator's path
 fn make(dir: &Path, modes: Modes) -> io::Result<()> {
     match fs::create_dir(dir) {
-        Ok(()) => Ok(set_folder_mode(&build::open_root(dir)?, modes.folder)?),
+        Ok(()) => Ok(set_folder_mode(&Directory::open_unlinked(dir)?, modes.folder)?),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(dir.parent().ok_or(error)?, modes)?;
@@ -234,6 +250,7 @@ fn make(dir: &Path, modes: Modes) -> io::Result<()> {
 }
 
 /// A path without links, as far as it is there.
+#[allow(clippy::disallowed_methods)] // the operator's path, for a comparison
 fn real(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     for above in whole.ancestors() {
@@ -245,7 +262,12 @@ fn real(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, Mode};
+
     use super::*;
     use crate::model::digest::Digest;
 
@@ -275,13 +297,13 @@ mod tests {
         assert!(said().contains(record::FILE), "{}", said());
         fs::remove_file(&path).unwrap();
         pipe(&path);
-        assert!(said().contains("no regular file"), "{}", said());
+        assert!(said().contains("a regular file is needed"), "{}", said());
         drop(place);
         let lock = settings.directory.join(LOCK);
         fs::remove_file(&lock).unwrap();
         pipe(&lock);
         let refused = Place::open(&settings).err().map(|error| Chain(&error).to_string());
-        assert!(refused.unwrap().contains("no regular file"));
+        assert!(refused.unwrap().contains("a regular file is needed"));
     }
 
     fn pipe(path: &Path) {
@@ -298,11 +320,11 @@ mod tests {
             record.add(id(n), MODES, false, 0);
             // The first and the third are gone, as if somebody had removed them at this moment.
             if n % 2 == 0 {
-                fs::create_dir(place.tree(id(n))).unwrap();
+                fs::create_dir(settings.directory.join(id(n).to_string())).unwrap();
             }
         }
         place.remove_surplus(&mut record, id(9), 1 << 20);
-        assert!(!place.tree(id(2)).exists() && !place.tree(id(4)).exists());
+        assert!(!place.has(id(2)) && !place.has(id(4)));
         assert_eq!([1, 2, 3, 4].map(|n| record.knows(id(n))), [true, false, true, false]);
         assert_eq!(place.record().unwrap(), record);
     }

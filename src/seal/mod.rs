@@ -4,13 +4,19 @@
 //! ([`adopt`]). Anything else is decoded by one thread and compressed by others into a new image ([`rewrite`]). Either
 //! way every byte has been read to the end of the archive before anyone else sees the result.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 mod adopt;
 mod copying;
+#[allow(clippy::disallowed_methods)] // who packs says where to
 pub mod pack;
 pub mod recode;
 mod rewrite;
+#[allow(clippy::disallowed_methods)] // who unpacks says where to
 pub mod unpack;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::cores;
+use crate::base::directory::{Access, Demands, Directory, FileId};
 use crate::base::growth::Growth;
+use crate::base::regular;
 use crate::bundle::flavor::Flavor;
 use crate::bundle::folder::Folder;
 use crate::bundle::format::{self, Archive};
@@ -86,8 +94,8 @@ impl Meter {
 /// Where images are written while nobody knows yet whether they are good.
 #[derive(Debug)]
 pub enum Space {
-    /// Named files in a folder of the store.
-    Dir(PathBuf),
+    /// Named files in a folder of the store, which another user may own.
+    Dir(Directory),
     /// Files without a name in this folder, gone with the process.
     Unlinked(PathBuf),
 }
@@ -100,12 +108,7 @@ const RECEIVED: &str = "received.zip";
 impl Space {
     fn create(&self, name: &str) -> Result<File, SealError> {
         let made = match self {
-            Space::Dir(dir) => File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(dir.join(name))
-                .map_err(|e| (dir.join(name), e)),
+            Space::Dir(dir) => dir.create_file(name, 0o600).map_err(|e| (dir.path().join(name), e)),
             Space::Unlinked(dir) => tempfile::tempfile_in(dir).map_err(|e| (dir.clone(), e)),
         };
         made.map_err(|(path, source)| SealError::Write { path, source })
@@ -113,7 +116,8 @@ impl Space {
 
     fn path(&self) -> &Path {
         match self {
-            Space::Dir(dir) | Space::Unlinked(dir) => dir,
+            Space::Dir(dir) => dir.path(),
+            Space::Unlinked(dir) => dir,
         }
     }
 }
@@ -243,16 +247,34 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
         sealing.proven.warnings.extend(warnings);
         return Ok(sealing);
     }
-    match open(path, &effort.limits).map_err(lift)? {
+    let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    seal_opened(file, path, None, space, effort, meter)
+}
+
+/// The same for an archive that is open already. `path` is for messages. If it is ours and on the file system of the image,
+/// it is moved from its `place` rather than copied.
+pub fn seal_opened(
+    file: File,
+    path: &Path,
+    place: Option<Place<'_>>,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Sealing, SealError> {
+    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    match format::open(file, path, &effort.limits).map_err(lift)? {
         Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter),
-        Archive::Zip(received) => seal_zip(&received, path, space, effort, meter),
+        Archive::Zip(received) => seal_zip(&received, path, place, space, effort, meter),
     }
 }
 
-/// The same for a bundle that is still arriving at `path`, if it is one that is read from its begin to its end. None for
+/// Where a file lies: its directory, and its name there.
+pub type Place<'a> = (&'a Directory, &'a OsStr);
+
+/// As [`seal`], for a bundle that is still arriving at `place`, if it is one that is read from its begin to its end. None for
 /// others: nothing can be said of them before they are whole.
 pub fn seal_arriving(
-    path: &Path,
+    (directory, name): Place<'_>,
     growth: &Arc<Growth>,
     space: &Space,
     effort: &Effort,
@@ -262,8 +284,10 @@ pub fn seal_arriving(
     if growth.wait_for(1).is_none_or(|there| there == 0) {
         return Ok(None);
     }
+    let path = &directory.path().join(name);
     let lift = |error: ReadError| SealError::from_read(error, path, space.path());
-    let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    let opened = directory.open_file(name, Access::Read, Demands::SINGLE_NAME);
+    let file = opened.map_err(|source| SealError::Read { path: path.clone(), source })?;
     match format::open_growing(file, path, &effort.limits, growth).map_err(lift)? {
         Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter).map(Some),
         Archive::Zip(_) => Ok(None),
@@ -282,7 +306,14 @@ fn seal_tar(
 }
 
 /// Copies, then adopts or writes anew.
-fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+fn seal_zip(
+    received: &File,
+    path: &Path,
+    place: Option<Place<'_>>,
+    space: &Space,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<Sealing, SealError> {
     let lift = |error: ReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let length = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
@@ -291,11 +322,11 @@ fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter:
     }
     let read = |source| SealError::Read { path: path.to_owned(), source };
     let start = Zip::find_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
-    if effort.take
-        && let Space::Dir(dir) = space
-        && std::fs::rename(path, dir.join(IMAGE)).is_ok()
+    if let (Some((directory, name)), Space::Dir(dir)) = (place, space)
+        && directory.rename(name, dir, IMAGE).is_ok()
     {
-        return take_zip(path, dir, space, effort, meter);
+        let image = moved(dir, received).map_err(write)?;
+        return take_zip(image, path, space, effort, meter);
     }
     let image = space.create(IMAGE)?;
     // The copy is what will be served, so the copy is what is judged, whatever becomes of the original meanwhile. Its
@@ -319,12 +350,21 @@ fn seal_zip(received: &File, path: &Path, space: &Space, effort: &Effort, meter:
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
 
-/// Proves a ZIP that nobody else writes to where it lies: in `dir`, under the image's name. It has no other name, so that
-/// no later download can write to what has been sealed.
-fn take_zip(path: &Path, dir: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+/// Opens the image that was `received` and has been moved into `dir`. It has no other name, so that no later download can
+/// write to what has been sealed; and it is that file, whatever the owner of the store has done to its name meanwhile.
+fn moved(dir: &Directory, received: &File) -> io::Result<File> {
+    let image = dir.open_file(IMAGE, Access::ReadWrite, Demands::SINGLE_NAME)?;
+    if FileId::of(&image.metadata()?) == FileId::of(&received.metadata()?) {
+        Ok(image)
+    } else {
+        Err(io::Error::other("somebody has exchanged what had arrived"))
+    }
+}
+
+/// Proves a ZIP that nobody else writes to where it lies: in `space`, under the image's name.
+fn take_zip(image: File, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
     let lift = |error: ReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let image = File::options().read(true).write(true).open(dir.join(IMAGE)).map_err(write)?;
     let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
     let mut archive = None;
     if adopt::fits(&zip) {
@@ -358,11 +398,11 @@ fn rewrite_zip(
 ) -> Result<Sealing, SealError> {
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     if let Space::Dir(dir) = space {
-        std::fs::rename(dir.join(IMAGE), dir.join(RECEIVED)).map_err(write)?;
+        dir.rename(IMAGE, dir, RECEIVED).map_err(write)?;
     }
     let sealing = write_anew(ZipStream::new(zip), Kind::Zip, |_| Some(archive), path, space, effort, meter)?;
     if let Space::Dir(dir) = space {
-        std::fs::remove_file(dir.join(RECEIVED)).map_err(write)?;
+        dir.remove_file(RECEIVED).map_err(write)?;
     }
     Ok(sealing)
 }
@@ -422,10 +462,15 @@ pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, Sea
 /// It was within the limits when it was received, and an image may be larger than its archive.
 const UNLIMITED: Limits = Limits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
 
-/// Proves a sealed image in the store again.
+/// Proves a sealed image again.
 pub fn verify_image(path: &Path, effort: &Effort) -> Result<Proven, SealError> {
+    let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    verify_opened_image(file, path, effort)
+}
+
+/// The same for one that is open already. `path` is for messages.
+pub fn verify_opened_image(file: File, path: &Path, effort: &Effort) -> Result<Proven, SealError> {
     let lift = |error: ReadError| SealError::from_read(error, path, path);
-    let file = File::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     let zip = Zip::open_image(file, path, &UNLIMITED).map_err(lift)?;
     let proved = adopt::prove(&zip, effort, &Meter::default(), None).map_err(lift)?;
     conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
@@ -441,14 +486,10 @@ pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Res
 }
 
 fn open(path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
-    let io = |source| ReadError::Io { path: path.to_owned(), source };
-    let file = File::open(path).map_err(io)?;
-    if !file.metadata().map_err(io)?.is_file() {
-        return Err(io(io::Error::other("it is neither a file nor a folder")));
-    }
-    format::open(file, path, limits)
+    format::open(regular::open(path).map_err(ReadError::io(path))?, path, limits)
 }
 
+#[allow(clippy::disallowed_methods)] // what it says is found out anew by opening
 fn is_dir(path: &Path) -> Result<bool, SealError> {
     match std::fs::metadata(path) {
         Ok(metadata) => Ok(metadata.is_dir()),

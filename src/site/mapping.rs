@@ -21,6 +21,7 @@ use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 
+use crate::base::regular;
 use crate::model::version::VersionId;
 
 /// Maps of other servers may come and go while a response is still being sent, so a few are registered at once; one
@@ -84,9 +85,13 @@ fn leased(file: File, id: Option<VersionId>) -> io::Result<Bytes> {
     mapped(&file, &MmapOptions::new(), id, Some(lease))
 }
 
-/// Maps the index at `path`, which is read from its begin to its end next. What is no regular file is read.
+/// Maps the index at `path`, which is read from its begin to its end next.
 pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
-    let mut file = File::open(path)?;
+    map_index(regular::open(path)?, id)
+}
+
+/// The same for one that is open already. What is no regular file is read.
+pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() == 0 {
         let mut bytes = Vec::new();

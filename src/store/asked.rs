@@ -7,10 +7,9 @@
 //!   asked for. A torn last line is dropped. Whoever reads holds a lock on the file.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +17,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::base::durable::{Lock, NO_LINK, replace};
+use crate::base::directory::{Access, Demands, Directory, FileId};
+use crate::base::durable::Lock;
 
 use super::{StoreError, owner};
 
@@ -115,10 +115,8 @@ impl Default for Book {
 /// The folder.
 #[derive(Debug)]
 pub struct Asked {
-    root: PathBuf,
-    /// Held open, so that nothing is written elsewhere.
-    _pin: Option<OwnedFd>,
-    way: PathBuf,
+    root: Directory,
+    folder: Directory,
 }
 
 impl Asked {
@@ -126,31 +124,29 @@ impl Asked {
     pub fn open(root: &Path) -> Result<Asked, StoreError> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o755);
+        #[allow(clippy::disallowed_methods)] // the operator's path
         builder.create(root).map_err(StoreError::io("make the store", root))?;
-        let folder = root.join(FOLDER);
-        match DirBuilder::new().mode(0o700).create(&folder) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(StoreError::io("make", &folder)(error));
-            }
-            _ => {}
-        }
-        let (pin, way) = owner::pinned(root, FOLDER)?;
+        let root = Directory::open(root).map_err(StoreError::io("open", root))?;
+        let folder = root.ensure_directory(FOLDER, 0o700);
+        let folder = folder.map_err(StoreError::io("make", &root.path().join(FOLDER)))?;
         // Whether we may write is found out now, before anything is asked.
-        drop(Lock::take(&way.join("lock"), PATIENCE).map_err(StoreError::io("lock", &folder.join("lock")))?);
-        let asked = Asked { root: root.to_owned(), _pin: pin, way };
+        let lock = Lock::take_in(&folder, "lock", PATIENCE);
+        drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);
+        let asked = Asked { root, folder };
         asked.sweep();
         Ok(asked)
     }
 
     /// Removes readings that nobody goes on with.
     fn sweep(&self) {
-        for entry in std::fs::read_dir(&self.way).into_iter().flatten().flatten() {
-            let is_reading = entry.path().extension().is_some_and(|end| end == "jsonl");
-            let age = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let Ok(entries) = self.folder.entries() else { return };
+        for name in entries.flatten().map(|entry| entry.name) {
+            let is_reading = Path::new(&name).extension().is_some_and(|end| end == "jsonl");
+            let age = self.folder.metadata_of(&name).and_then(|metadata| metadata.modified()).ok();
             let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
             if is_reading && age.is_some_and(|age| age > STALE) {
                 // Where another process has just begun with it, that one loses what it keeps, and reads on.
-                let _ = std::fs::remove_file(entry.path());
+                let _ = self.folder.remove_file(&name);
             }
         }
     }
@@ -162,24 +158,19 @@ impl Asked {
 
     /// The owner of the store may be hostile: nothing is waited for, no link followed, no more read than there can be.
     fn book(&self) -> io::Result<Book> {
-        let flags = NO_LINK | rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.way.join(BOOK))?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is no plain file"));
-        }
         let mut bytes = Vec::new();
-        file.take(LARGEST).read_to_end(&mut bytes)?;
+        self.folder.file(BOOK)?.take(LARGEST).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!("{} is damaged ({error}) and begun anew", self.root.join(FOLDER).join(BOOK).display());
+            tracing::warn!("{} is damaged ({error}) and begun anew", self.folder.path().join(BOOK).display());
             Book::default()
         }))
     }
 
     /// Changes the budget of this name in one turn.
     pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
-        let (lock, book) = (self.way.join("lock"), self.way.join(BOOK));
-        let locked = Lock::take(&lock, PATIENCE).map_err(StoreError::io("lock", &lock))?;
-        let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.root.join(FOLDER) })?;
+        let (lock, book) = (self.folder.path().join("lock"), self.folder.path().join(BOOK));
+        let locked = Lock::take_in(&self.folder, "lock", PATIENCE).map_err(StoreError::io("lock", &lock))?;
+        let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
         let mut budgets = match self.book() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Book::default(),
             other => other.map_err(StoreError::io("read", &book))?,
@@ -192,7 +183,7 @@ impl Asked {
             return Ok(result);
         }
         let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
-        replace(&self.way, BOOK, &bytes).map_err(StoreError::io("write", &book))?;
+        self.folder.replace(BOOK, 0o644, &bytes).map_err(StoreError::io("write", &book))?;
         self.hand_over();
         Ok(result)
     }
@@ -200,18 +191,18 @@ impl Asked {
     /// Opens the reading of this name if it is one of `question` and not [`STALE`], else begins it with these notes; none
     /// if another process is at it.
     pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<Spool>, StoreError> {
-        let path = self.way.join(format!("{name}.jsonl"));
+        let name_of_file = format!("{name}.jsonl");
+        let path = self.folder.path().join(&name_of_file);
         let io = |doing| StoreError::io(doing, &path);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_LINK);
-        let mut file = options.open(&path).map_err(io("open"))?;
+        let opened = self.folder.open_file(&name_of_file, Access::ReadWriteOrCreate(0o600), Demands::SINGLE_NAME);
+        let mut file = opened.map_err(io("open"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other.map_err(|errno| io("lock")(errno.into()))?,
         }
-        let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let opened = file.metadata().map_err(io("read"))?;
-        if !std::fs::symlink_metadata(&path).is_ok_and(|named| same(&named, &opened)) {
+        let named = self.folder.metadata_of(&name_of_file);
+        if !named.is_ok_and(|named| FileId::of(&named) == FileId::of(&opened)) {
             // Whoever had it has just ended and removed it: what is in our hands has no name any more.
             return self.reading(name, question, notes);
         }
@@ -222,7 +213,9 @@ impl Asked {
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
         let lines = bytes[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
         let lines: Result<Vec<Value>, _> = lines.map(serde_json::from_slice).collect();
-        let mut spool = Spool { file, path: path.clone(), header: Value::Null, pages: Vec::new() };
+        let folder = self.folder.clone();
+        let mut spool =
+            Spool { file, folder, name: name_of_file, path: path.clone(), header: Value::Null, pages: Vec::new() };
         match lines {
             Ok(mut lines) if is_young && lines.first().is_some_and(|header| header["question"] == *question) => {
                 spool.header = lines.remove(0);
@@ -238,7 +231,7 @@ impl Asked {
 
     fn hand_over(&self) {
         if let Err(error) = owner::hand_over(&self.root) {
-            tracing::warn!("cannot give {} to the owner of the store: {error}", self.root.join(FOLDER).display());
+            tracing::warn!("cannot give {} to the owner of the store: {error}", self.folder.path().display());
         }
     }
 }
@@ -247,6 +240,8 @@ impl Asked {
 #[derive(Debug)]
 pub struct Spool {
     file: File,
+    folder: Directory,
+    name: String,
     path: PathBuf,
     header: Value,
     pages: Vec<Value>,
@@ -279,7 +274,7 @@ impl Spool {
 
     /// The reading is whole, or of no use.
     pub fn done(self) -> Result<(), StoreError> {
-        match std::fs::remove_file(&self.path) {
+        match self.folder.remove_file(&self.name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &self.path)(error)),
             _ => Ok(()),
         }
@@ -292,6 +287,7 @@ impl Spool {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
     use serde_json::json;
 

@@ -1,15 +1,13 @@
 //! What was computed from a version and can be computed again: `derived/<id>/`, one file a kind. Whoever reads one checks
 //! it, and whoever cannot write one goes on without.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use crate::base::{durable, regular};
+use crate::base::directory::EntryKind;
 use crate::model::version::VersionId;
 
-use super::owner;
 use super::writer::{Writer, sweep_unrenamed};
 use super::{Store, StoreError};
 
@@ -33,14 +31,12 @@ impl Store {
 
     /// What was computed from a version, if it is there and has at most so many bytes.
     pub fn derived(&self, id: VersionId, kind: &str, most: u64) -> Option<Vec<u8>> {
-        let path = self.derived_dir(id).join(kind);
-        let fits = fs::metadata(&path).is_ok_and(|metadata| metadata.is_file() && metadata.len() <= most);
-        fits.then(|| fs::read(path).ok()).flatten()
+        self.directory().ok()?.read(Path::new(DERIVED).join(id.to_string()).join(kind), most).ok()
     }
 
     /// The same, opened, if it is there.
     pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<File> {
-        regular::open(&self.derived_dir(id).join(kind)).ok()
+        self.directory().ok()?.file(Path::new(DERIVED).join(id.to_string()).join(kind)).ok()
     }
 
     /// Whether anything is there that [`Writer::give_up_large`] would remove.
@@ -50,10 +46,12 @@ impl Store {
 
     /// What was derived that is large, finished or not.
     fn large(&self) -> impl Iterator<Item = PathBuf> {
-        let folders = fs::read_dir(self.root().join(DERIVED)).into_iter().flatten().flatten();
+        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+        let folders = derived.and_then(|derived| derived.entries().ok()).into_iter().flatten().flatten();
         let names = || LARGE.into_iter().flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")]);
-        let paths = folders.flat_map(move |folder| names().map(move |name| folder.path().join(name)));
-        paths.filter(|path| path.symlink_metadata().is_ok())
+        let paths = folders.flat_map(move |folder| names().map(move |name| Path::new(&folder.name).join(name)));
+        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+        paths.filter(move |path| derived.as_ref().is_some_and(|derived| derived.has(path)))
     }
 }
 
@@ -81,25 +79,21 @@ impl Writer {
         mode: u32,
         fill: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), StoreError> {
-        let (root, name, dir) = (self.store().root(), id.to_string(), self.store().derived_dir(id));
-        make(&root.join(DERIVED)).map_err(StoreError::io("make", &root.join(DERIVED)))?;
-        let (_pin, derived) = owner::pinned(root, DERIVED)?;
-        let way = derived.join(&name);
-        make(&way).map_err(StoreError::io("make", &dir))?;
-        let written = owner::pinned(&derived, &name).map_err(|error| named(error, &dir)).and_then(|(_pin, folder)| {
-            let fill = |file: &File| {
-                // Already now: whoever sweeps it after a kill may not be root.
-                self.hand_over();
-                fill(file)
-            };
-            durable::replace_by(&folder, kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)))
-        });
+        let (name, dir) = (id.to_string(), self.store().derived_dir(id));
+        let derived = self.store().folder(DERIVED)?;
+        let folder = derived.ensure_directory(&name, 0o755).map_err(StoreError::io("make", &dir))?;
+        let fill = |file: &File| {
+            // Already now: whoever sweeps it after a kill may not be root.
+            self.hand_over();
+            fill(file)
+        };
+        let written = folder.replace_file(kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)));
         // Looked at last: it may have been pruned while this was written.
         if !self.store().has(id) {
-            let _ = fs::remove_dir_all(&way);
+            let _ = derived.remove_all(&name);
         } else if written.is_err() {
             // On a full disk a folder without a file helps nobody.
-            let _ = fs::remove_dir(&way);
+            let _ = derived.remove_directory(&name);
         }
         // Already now: a daemon may be killed before it gives back what it has.
         self.hand_over();
@@ -109,9 +103,8 @@ impl Writer {
     /// Removes one thing that was computed from a version, because it is of no use.
     pub fn discard(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
         let path = self.store().derived_dir(id).join(kind);
-        let (_pin, derived) = owner::pinned(self.store().root(), DERIVED)?;
-        let (_pin, folder) = owner::pinned(&derived, &id.to_string())?;
-        match fs::remove_file(folder.join(kind)) {
+        let folder = self.store().folder(DERIVED)?.directory(id.to_string());
+        match folder.and_then(|folder| folder.remove_file_if_there(kind)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &path)(error)),
             _ => Ok(()),
         }
@@ -124,14 +117,14 @@ impl Writer {
             return false;
         }
         self.let_go_of_large();
-        let Ok((_pin, derived)) = owner::pinned(self.store().root(), DERIVED) else { return false };
-        let Ok(folders) = fs::read_dir(&derived) else { return false };
+        let Ok(derived) = self.store().folder(DERIVED) else { return false };
+        let Ok(folders) = derived.entries() else { return false };
         let mut any = false;
         for folder in folders.flatten() {
-            let Ok((_pin, folder)) = owner::pinned(&derived, &folder.file_name().to_string_lossy()) else { continue };
+            let Ok(folder) = derived.directory(&folder.name) else { continue };
             for kind in LARGE {
                 for name in [kind.to_owned(), format!(".{kind}.new")] {
-                    any |= fs::remove_file(folder.join(name)).is_ok();
+                    any |= folder.remove_file(name).is_ok();
                 }
             }
         }
@@ -140,9 +133,10 @@ impl Writer {
 
     /// Removes what a crash has left half made, and what belongs to no version. What cannot be removed does no harm.
     pub(super) fn sweep_derived(&self) {
-        let Ok((_pin, derived)) = owner::pinned(self.store().root(), DERIVED) else { return };
-        let entries = match fs::read_dir(&derived) {
-            Ok(entries) => entries,
+        let derived = self.store().directory().and_then(|root| root.directory(DERIVED));
+        let entries = derived.and_then(|derived| Ok((derived.entries()?, derived)));
+        let (entries, derived) = match entries {
+            Ok(both) => both,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return,
             Err(error) => {
                 tracing::warn!("cannot read {}: {error}", self.store().root().join(DERIVED).display());
@@ -150,41 +144,23 @@ impl Writer {
             }
         };
         for entry in entries.flatten() {
-            let path = entry.path();
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let owner = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if is_folder && owner.is_some_and(|id| self.store().has(id)) {
-                let folder = owner::pinned(&derived, &entry.file_name().to_string_lossy());
-                if let Err(error) = folder.and_then(|(_pin, folder)| sweep_unrenamed(&folder)) {
+            let owner = entry.name.to_str().and_then(|name| name.parse().ok());
+            if entry.kind == EntryKind::Directory && owner.is_some_and(|id| self.store().has(id)) {
+                let folder = derived.directory(&entry.name).map_err(StoreError::io("read", derived.path()));
+                if let Err(error) = folder.and_then(|folder| sweep_unrenamed(&folder)) {
                     tracing::warn!("{error}");
                 }
-            } else if is_folder {
-                let _ = fs::remove_dir_all(&path);
             } else {
-                let _ = fs::remove_file(&path);
+                let _ = derived.remove_all(&entry.name);
             }
         }
     }
 }
 
-/// An error that names what it is about as people know it, not as it is pinned.
-fn named(error: StoreError, path: &Path) -> StoreError {
-    match error {
-        StoreError::Io { doing, source, .. } => StoreError::Io { doing, path: path.to_owned(), source },
-        other => other,
-    }
-}
-
-/// Makes a folder, unless it is there. What is there need not be one: whoever works in it finds out.
-fn make(folder: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o755).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
-}
-
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{chown, symlink};
     use std::time::Duration;
 

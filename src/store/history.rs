@@ -2,14 +2,12 @@
 //! ones what a lost record would be made again from.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::durable;
+use crate::base::directory::{Access, Demands, Directory};
 use crate::model::version::VersionId;
 
 use super::{Store, StoreError};
@@ -61,7 +59,7 @@ impl Store {
     /// History, oldest first; a torn line is dropped.
     pub fn history(&self) -> Result<Vec<Event>, StoreError> {
         let path = self.root().join(FILE);
-        match File::open(&path) {
+        match self.directory().and_then(|root| root.file(FILE)) {
             Ok(file) => Ok(lines(file).filter_map(|line| serde_json::from_slice(&line).ok()).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
@@ -75,12 +73,11 @@ fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// Adds a line, durably.
-pub(super) fn append(path: &Path, event: &Event) -> io::Result<()> {
+pub(super) fn append(root: &Directory, event: &Event) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
-    let mut file =
-        OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(path)?;
-    if !ends_a_line(path)? {
+    let mut file = root.open_file(FILE, Access::Append(0o644), Demands::SINGLE_NAME)?;
+    if !ends_a_line(root.file(FILE)?)? {
         // A torn line from a crash must not swallow this one.
         line.insert(0, b'\n');
     }
@@ -88,8 +85,7 @@ pub(super) fn append(path: &Path, event: &Event) -> io::Result<()> {
     file.sync_data()
 }
 
-fn ends_a_line(path: &Path) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+fn ends_a_line(mut file: File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -100,12 +96,12 @@ fn ends_a_line(path: &Path) -> io::Result<bool> {
 }
 
 /// Cuts a history that has grown beyond [`MOST`], as a whole or not at all.
-pub(super) fn bound(root: &Path, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
-    let file = File::open(root.join(FILE))?;
+pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
+    let file = root.file(FILE)?;
     if file.metadata()?.len() <= MOST {
         return Ok(());
     }
-    durable::replace(root, FILE, &cut(&lines(file).collect::<Vec<_>>(), KEPT, is_here))
+    root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT, is_here))
 }
 
 /// The newest lines up to `most` bytes, behind those of the older ones that a lost record is made again from: the last

@@ -19,6 +19,9 @@
 //! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
 //! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 pub mod asked;
 pub mod derived;
 pub mod history;
@@ -31,12 +34,15 @@ pub mod rot;
 pub mod space;
 pub mod writer;
 
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::directory::{Directory, EntryKind};
 use crate::model::units::show_size;
 use crate::model::version::VersionId;
 
@@ -167,9 +173,17 @@ pub struct Stored {
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// The root, once it has been opened. What root does in a store of another user goes through it: the name could be
+    /// made to lead elsewhere meanwhile.
+    opened: Arc<OnceLock<Directory>>,
     /// What this process knows of rot, whatever can still be written.
     marks: Arc<rot::Marks>,
 }
+
+/// A record of ours is never larger: it has some hundred bytes for each label.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
+/// Neither is a receipt.
+const MAX_RECEIPT_BYTES: u64 = 1 << 20;
 
 /// The image's name in a version's folder.
 pub const IMAGE: &str = "site.zip";
@@ -181,12 +195,42 @@ pub const INDEX: &str = "index";
 impl Store {
     /// The store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> Store {
-        Store { root: root.to_owned(), marks: Arc::default() }
+        Store { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
     }
 
     /// Its folder.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Its directory, open.
+    pub fn directory(&self) -> io::Result<&Directory> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = Directory::open(&self.root)?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    /// A directory of it, which is created if it is not there.
+    pub(super) fn folder(&self, name: &str) -> Result<Directory, StoreError> {
+        let opened = self.directory().and_then(|root| root.ensure_directory(name, 0o755));
+        opened.map_err(StoreError::io("open", &self.root.join(name)))
+    }
+
+    /// Opens the image of a version for reading.
+    pub fn image(&self, id: VersionId) -> io::Result<File> {
+        self.directory()?.file(Path::new("versions").join(id.to_string()).join(IMAGE))
+    }
+
+    /// Opens the index of a version for reading.
+    pub fn index(&self, id: VersionId) -> io::Result<File> {
+        self.directory()?.file(Path::new("versions").join(id.to_string()).join(INDEX))
+    }
+
+    /// Opens the directory in which bundles arrive.
+    pub fn downloads_directory(&self) -> Result<Directory, StoreError> {
+        self.folder("downloads")
     }
 
     /// Where a version's files lie.
@@ -196,13 +240,14 @@ impl Store {
 
     /// Whether a version is there.
     pub fn has(&self, id: VersionId) -> bool {
-        self.version_dir(id).join(IMAGE).is_file()
+        let image = Path::new("versions").join(id.to_string()).join(IMAGE);
+        self.directory().and_then(|root| root.metadata_of(image)).is_ok_and(|metadata| metadata.is_file())
     }
 
     /// The record; an empty one for a store that has none yet.
     pub fn record(&self) -> Result<Record, StoreError> {
         let path = self.root.join(record::FILE);
-        match std::fs::read(&path) {
+        match self.directory().and_then(|root| root.read(record::FILE, MAX_RECORD_BYTES)) {
             Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
                 DecodeError::Damaged(source) => StoreError::Damaged { path, source },
                 DecodeError::Later(found) => StoreError::Later { path, found },
@@ -215,20 +260,20 @@ impl Store {
     /// All versions, the newest arrival first.
     pub fn versions(&self) -> Result<Vec<Stored>, StoreError> {
         let dir = self.root.join("versions");
-        let entries = match std::fs::read_dir(&dir) {
-            Ok(entries) => entries,
+        let folder = match self.directory().and_then(|root| root.directory("versions")) {
+            Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => {
                 return Err(StoreError::Io { doing: "read", path: dir, source });
             }
         };
         let mut versions = Vec::new();
-        for entry in entries {
+        for entry in folder.entries().map_err(StoreError::io("read", &dir))? {
             let entry = entry.map_err(StoreError::io("read", &dir))?;
-            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            let Some(id) = entry.name.to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            let Ok(metadata) = std::fs::metadata(entry.path().join(IMAGE)) else {
+            let Ok(metadata) = folder.metadata_of(Path::new(&entry.name).join(IMAGE)) else {
                 continue;
             };
             versions.push(Stored { id, bytes: metadata.len(), receipts: self.receipts(id) });
@@ -244,11 +289,12 @@ impl Store {
 
     /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
     pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
-        let Ok(entries) = std::fs::read_dir(self.root.join("receipts").join(id.to_string())) else {
-            return Vec::new();
-        };
-        let mut receipts: Vec<Receipt> =
-            entries.filter_map(|entry| serde_json::from_slice(&std::fs::read(entry.ok()?.path()).ok()?).ok()).collect();
+        let folder = Path::new("receipts").join(id.to_string());
+        let Ok(folder) = self.directory().and_then(|root| root.directory(folder)) else { return Vec::new() };
+        let Ok(entries) = folder.entries() else { return Vec::new() };
+        let files = entries.flatten().filter(|entry| entry.kind == EntryKind::File);
+        let read = |name: &OsStr| serde_json::from_slice(&folder.read(name, MAX_RECEIPT_BYTES).ok()?).ok();
+        let mut receipts: Vec<Receipt> = files.filter_map(|entry| read(&entry.name)).collect();
         receipts.sort_by(|a, b| a.time.cmp(&b.time));
         receipts
     }

@@ -2,67 +2,26 @@
 //! else, cannot change afterwards.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
 use rustix::process::{Gid, Uid, geteuid};
 
-use super::StoreError;
-use super::derived::DERIVED;
+use crate::base::directory::Directory;
 
 /// How deep folders lie in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
 
-/// Gives what root has made in the store at `root` to whom the store belongs. Does nothing for anybody but root, nor in
+/// Gives what root has made in the store `root` to whom the store belongs. Does nothing for anybody but root, nor in
 /// root's own store.
-pub(super) fn hand_over(root: &Path) -> io::Result<()> {
+pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    let dir = rustix::fs::open(root, FOLDER, Mode::empty())?;
-    let stat = rustix::fs::fstat(&dir)?;
-    let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-    if owner.0.is_root() { Ok(()) } else { give(dir.as_fd(), owner, DEPTH) }
-}
-
-/// Whether root works in a store that belongs to somebody else, who may be hostile.
-fn is_foreign(root: &Path) -> io::Result<bool> {
-    Ok(geteuid().is_root() && std::fs::metadata(root)?.uid() != 0)
-}
-
-/// Refuses a store of somebody else whose folders are links: what is written and swept in them would be elsewhere.
-pub(super) fn check(root: &Path) -> io::Result<()> {
-    if !is_foreign(root)? {
-        return Ok(());
-    }
-    for name in ["versions", "receipts", "staging", "downloads", DERIVED] {
-        let is_link = match std::fs::symlink_metadata(root.join(name)) {
-            Ok(metadata) => metadata.is_symlink(),
-            // It is made when it is needed.
-            Err(error) if name == DERIVED && error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error),
-        };
-        if is_link {
-            return Err(io::Error::other(format!("{name} is a link in a store that is not root's; remove it")));
-        }
-    }
-    Ok(())
-}
-
-/// A folder of the store, and the way to it. In a store of somebody else it is held by its descriptor, so that nothing
-/// that he does to the name meanwhile leads elsewhere.
-pub(super) fn pinned(root: &Path, name: &str) -> Result<(Option<OwnedFd>, PathBuf), StoreError> {
-    let path = root.join(name);
-    if !is_foreign(root).map_err(StoreError::io("read", root))? {
-        return Ok((None, path));
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(&path, flags, Mode::empty());
-    let folder = folder.map_err(|errno| StoreError::io("open", &path)(errno.into()))?;
-    let way = PathBuf::from(format!("/proc/self/fd/{}/.", folder.as_raw_fd()));
-    Ok((Some(folder), way))
+    let metadata = root.metadata()?;
+    let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
+    if owner.0.is_root() { Ok(()) } else { give(root.as_fd(), owner, DEPTH) }
 }
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -94,8 +53,10 @@ fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> 
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
     use std::os::unix::fs::{chown, lchown, symlink};
+    use std::path::Path;
 
     use super::*;
     use crate::store::keeper::Keeper;
@@ -144,11 +105,11 @@ mod tests {
         symlink(&elsewhere, store.join("versions")).unwrap();
         symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
         let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
-        hand_over(&store).unwrap();
+        hand_over(&Directory::open(&store).unwrap()).unwrap();
         assert_eq!(owner(&store.join("state.json")), 0, "root's own store stays root's");
         chown(&store, Some(4711), Some(4711)).unwrap();
         lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
-        hand_over(&store).unwrap();
+        hand_over(&Directory::open(&store).unwrap()).unwrap();
         for name in ["receipts", "receipts/one", "receipts/one/1.json", "derived/one/csp", "state.json"] {
             assert_eq!(owner(&store.join(name)), 4711, "{name}");
         }

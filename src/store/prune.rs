@@ -1,22 +1,19 @@
 //! Old versions go; what is active, previous, newest, labelled or being read stays.
 
-use std::fs::{self, File};
-
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::model::version::VersionId;
 
+use super::StoreError;
 use super::derived::DERIVED;
 use super::writer::Writer;
-use super::{IMAGE, StoreError};
 
 impl Writer {
     /// Removes one version, unless somebody has it mapped.
     pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
-        let dir = self.store().version_dir(id);
         self.let_go(id);
-        let Ok(lease) = File::open(dir.join(IMAGE)) else { return Ok(false) };
+        let Ok(lease) = self.store().image(id) else { return Ok(false) };
         // Where files cannot be locked, as on NFS, nobody has them mapped either.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
@@ -29,11 +26,13 @@ impl Writer {
     /// next start sweeps what a crash leaves of it.
     pub(super) fn take_out(&self, id: VersionId) -> Result<(), StoreError> {
         let dir = self.store().version_dir(id);
-        let aside = self.store().root().join("staging").join(id.to_string());
-        fs::rename(&dir, &aside).map_err(StoreError::io("remove", &dir))?;
-        let _ = fs::remove_dir_all(&aside);
+        let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);
+        let name = id.to_string();
+        versions.rename(&name, &staging, &name).map_err(StoreError::io("remove", &dir))?;
+        let _ = staging.remove_all(&name);
+        let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
         for kind in ["receipts", DERIVED] {
-            let _ = fs::remove_dir_all(self.store().root().join(kind).join(id.to_string()));
+            let _ = root.directory(kind).and_then(|folder| folder.remove_all(&name));
         }
         Ok(())
     }

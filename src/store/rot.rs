@@ -6,14 +6,15 @@
 //! `scrub.json` may be deleted at any time: versions are proved sooner then.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::durable;
+use crate::base::directory::{Access, Demands, FileId};
 use crate::model::units::{now, parse_time};
 use crate::model::version::VersionId;
 
@@ -24,6 +25,8 @@ use super::{IMAGE, Store, StoreError};
 pub(super) const SUSPECT: &str = "suspect";
 /// When versions were proved.
 const BOOK: &str = "scrub.json";
+/// Neither file of ours is ever larger: they have a line for each version.
+const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -37,7 +40,7 @@ struct Book {
 }
 
 /// Which file an image is: device and inode.
-type Image = (u64, u64);
+type Image = FileId;
 
 /// The versions that this process has found damaged, with the very file that was.
 #[derive(Debug, Default)]
@@ -52,7 +55,7 @@ impl Marks {
 impl Store {
     /// The versions that were found damaged, as far as they are still there.
     pub fn suspects(&self) -> Vec<VersionId> {
-        let text = fs::read_to_string(self.root().join(SUSPECT)).unwrap_or_default();
+        let text = self.marked().unwrap_or_default();
         let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
         ids.extend(self.marks.lock().keys());
         ids.sort_unstable();
@@ -96,13 +99,18 @@ impl Store {
     }
 
     fn image_of(&self, id: VersionId) -> Option<Image> {
-        let metadata = fs::metadata(self.version_dir(id).join(IMAGE)).ok()?;
-        Some((metadata.dev(), metadata.ino()))
+        let path = Path::new("versions").join(id.to_string()).join(IMAGE);
+        Some(FileId::of(&self.directory().ok()?.metadata_of(path).ok()?))
     }
 
     /// A book that cannot be read is an empty one.
+    fn marked(&self) -> io::Result<String> {
+        let bytes = self.directory()?.read(SUSPECT, MAX_BYTES)?;
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    }
+
     fn book(&self) -> Book {
-        let bytes = fs::read(self.root().join(BOOK)).unwrap_or_default();
+        let bytes = self.directory().and_then(|root| root.read(BOOK, MAX_BYTES)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 }
@@ -111,7 +119,8 @@ impl Writer {
     /// Opens the file in which damaged versions are marked.
     pub fn suspect_file(&self) -> Result<File, StoreError> {
         let path = self.store().root().join(SUSPECT);
-        let file = OpenOptions::new().append(true).create(true).mode(0o644).custom_flags(durable::NO_LINK).open(&path);
+        let root = self.store().directory();
+        let file = root.and_then(|root| root.open_file(SUSPECT, Access::Append(0o644), Demands::SINGLE_NAME));
         file.map_err(StoreError::io("open", &path))
     }
 
@@ -139,14 +148,14 @@ impl Writer {
         marks.remove(&id);
         let path = self.store().root().join(SUSPECT);
         let write = || -> io::Result<()> {
-            let text = fs::read_to_string(&path)?;
+            let text = self.store().marked()?;
             let others: String =
                 text.lines().filter(|line| line.parse() != Ok(id)).flat_map(|line| [line, "\n"]).collect();
             if others.len() == text.len() {
                 return Ok(());
             }
             // Over what is there, then cut: at no moment is a mark of another version missing.
-            let file = OpenOptions::new().write(true).custom_flags(durable::NO_LINK).open(&path)?;
+            let file = self.store().directory()?.open_file(SUSPECT, Access::ReadWrite, Demands::SINGLE_NAME)?;
             file.write_all_at(others.as_bytes(), 0)?;
             file.set_len(others.len() as u64)?;
             file.sync_all()
@@ -186,6 +195,7 @@ impl Writer {
 
     fn keep_book(&self, book: &Book) -> Result<(), StoreError> {
         let path = self.store().root().join(BOOK);
-        durable::replace(self.store().root(), BOOK, &json(book)).map_err(StoreError::io("write", &path))
+        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json(book)));
+        written.map_err(StoreError::io("write", &path))
     }
 }

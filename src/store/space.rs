@@ -1,9 +1,9 @@
 //! Room: what versions take, what the file system has left, and what must go before more may come.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::base::directory::{Directory, Entry, EntryKind};
 use crate::model::version::VersionId;
 
 use super::derived::DERIVED;
@@ -40,8 +40,11 @@ impl Store {
     }
 
     pub(super) fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
-        let derived = self.root().join(DERIVED);
-        let of = |id: VersionId| bytes_below(&self.version_dir(id)) + bytes_below(&derived.join(id.to_string()));
+        let below = |parent: &str, id: VersionId| {
+            let folder = self.directory().and_then(|root| root.directory(Path::new(parent).join(id.to_string())));
+            folder.map_or(0, |folder| bytes_below(&folder))
+        };
+        let of = |id: VersionId| below("versions", id) + below(DERIVED, id);
         versions.iter().map(|version| (version.id, of(version.id))).collect()
     }
 
@@ -97,13 +100,12 @@ pub fn free_bytes(path: &Path) -> io::Result<Option<u64>> {
     Ok((about.f_blocks > 0).then(|| about.f_bavail.saturating_mul(about.f_frsize)))
 }
 
-/// Bytes of all files below `dir`. What cannot be read counts as nothing: it is asked for to make room, not to prove.
-fn bytes_below(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    let of = |entry: fs::DirEntry| match entry.metadata() {
-        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
-        Ok(metadata) => metadata.len(),
-        Err(_) => 0,
+/// Bytes of all files below a directory. What cannot be read counts as nothing: it is asked for to make room, not to prove.
+fn bytes_below(directory: &Directory) -> u64 {
+    let Ok(entries) = directory.entries() else { return 0 };
+    let of = |entry: Entry| match entry.kind {
+        EntryKind::Directory => directory.directory(&entry.name).map_or(0, |inner| bytes_below(&inner)),
+        _ => directory.metadata_of(&entry.name).map_or(0, |metadata| metadata.len()),
     };
     entries.flatten().map(of).sum()
 }

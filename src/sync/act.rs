@@ -18,6 +18,7 @@ use crate::api::Api;
 use crate::api::wire::{Job, Link};
 use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
+use crate::base::regular;
 use crate::base::secret::{SafeUrl, Scrubber};
 use crate::fetch::{self, Arrived, Coming, Download, Fetched, Known, Progress};
 use crate::model::digest::{Digest, Hasher};
@@ -223,6 +224,11 @@ impl World for Act<'_> {
         if metadata.is_dir() {
             return Err(SyncError::IsFolder { path: path.to_owned() });
         }
+        if !metadata.is_file() {
+            // Reading a named pipe would wait for a writer, perhaps for ever.
+            let source = regular::kind_error(metadata.file_type());
+            return Err(SyncError::Missing { path: path.to_owned(), source });
+        }
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
         Ok(Seen {
             source: path.display().to_string(),
@@ -234,7 +240,7 @@ impl World for Act<'_> {
     fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
         use std::io::Read;
         let missing = |source| SyncError::Missing { path: path.to_owned(), source };
-        let mut file = std::fs::File::open(path).map_err(missing)?;
+        let mut file = regular::open(path).map_err(missing)?;
         let mut hasher = Hasher::new();
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -281,7 +287,7 @@ impl World for Act<'_> {
     }
 
     fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
-        let dir = self.writer.store().downloads();
+        let dir = self.writer.store().downloads_directory()?;
         let progress = Arc::clone(&self.means.doing.fetching);
         let limit = self.intent.effort.limits.archive;
         let network = self.intent.network.clone();
@@ -333,7 +339,8 @@ impl World for Act<'_> {
 
     fn unwrap(&mut self, arrived: &Arrived) -> Result<Option<PathBuf>, SyncError> {
         let limit = self.intent.effort.limits.archive;
-        Ok(fetch::unwrap_second_layer(&arrived.path, limit).map_err(StoreError::io("unwrap", &arrived.path))?)
+        let downloads = self.writer.store().downloads_directory()?;
+        Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &arrived.path))?)
     }
 
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {

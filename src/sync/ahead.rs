@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::base::chain::Chain;
+use crate::base::directory::Directory;
 use crate::base::growth::Growth;
 use crate::fetch::Coming;
 use crate::seal::{self, Effort, Meter, SealError, Sealing, Space};
@@ -29,6 +30,8 @@ const ROOM: u64 = 3;
 #[derive(Debug)]
 pub(super) struct Ahead {
     path: PathBuf,
+    /// The directory of that, and its name there.
+    place: (Directory, &'static str),
     /// Goes before the stage in which it works.
     worker: Worker,
     stage: Stage,
@@ -66,14 +69,16 @@ impl Ahead {
         }
         let stage = writer.stage().ok()?;
         let (path, growth) = (coming.path.clone(), Arc::clone(coming.growth));
+        let (directory, name) = (coming.place.0.clone(), coming.place.1);
         let work = {
-            let (path, growth, space) = (path.clone(), Arc::clone(&growth), Space::Dir(stage.dir().to_owned()));
+            let (directory, growth) = (directory.clone(), Arc::clone(&growth));
+            let space = Space::Dir(stage.directory().clone());
             let effort = Effort { durable: true, take: false, ..intent.effort };
             // Whoever watches is shown the download: this waits for that.
-            move || seal::seal_arriving(&path, &growth, &space, &effort, &Meter::default())
+            move || seal::seal_arriving((&directory, name.as_ref()), &growth, &space, &effort, &Meter::default())
         };
         let thread = thread::Builder::new().name("docwharf-ahead".to_owned()).spawn(work).ok()?;
-        Some(Ahead { path, worker: Worker { growth, thread: Some(thread) }, stage })
+        Some(Ahead { path, place: (directory, name), worker: Worker { growth, thread: Some(thread) }, stage })
     }
 
     /// The same, if it is of what is about to go on arriving, and as long as there is room for the rest of that beside it.
@@ -96,7 +101,7 @@ impl Ahead {
         }
         let sealed = self.worker.wait()?.inspect_err(|error| tracing::debug!("sealing ahead: {}", Chain(error)));
         let sealing = sealed.ok()??;
-        let length = path.metadata().ok()?.len();
+        let length = self.place.0.metadata_of(self.place.1).ok()?.len();
         let is_all = sealing.proven.archive.is_some_and(|(_, read)| read == length);
         is_all.then_some(Done { stage: self.stage, sealing })
     }

@@ -14,7 +14,7 @@ use crate::seal::{self, Effort, Meter, Proven};
 use crate::store::keeper::Keeper;
 use crate::store::record::{Labelled, Record};
 use crate::store::writer::{Committed, Writer};
-use crate::store::{IMAGE, Receipt, StoreError};
+use crate::store::{Receipt, StoreError};
 
 use super::ahead::Done;
 use super::workshop::{Proved, Workshop};
@@ -25,6 +25,8 @@ use super::{Intent, SyncError, open, room};
 pub struct Arrival<'a> {
     /// The bundle.
     pub path: &'a Path,
+    /// The bundle itself, if it is open already: then nothing is opened by path.
+    pub file: Option<&'a File>,
     /// The source's name, as receipts and labels have it.
     pub source: &'a str,
     /// What messages call it.
@@ -82,7 +84,7 @@ pub fn bring<W: Workshop>(
     who: &str,
     meter: &Meter,
 ) -> Result<Brought, SyncError> {
-    let mut wanted = shop.wanted(arrival.path, ours);
+    let mut wanted = shop.wanted(arrival, ours);
     if arrival.ahead.borrow().is_some() {
         // It is there.
         wanted.more = 0;
@@ -217,13 +219,11 @@ pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, k
     }
 }
 
-/// Whether the version in `dir` is undamaged: the very bytes that have just been proved, or proved again by itself.
-pub(super) fn is_whole(dir: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
-    let stored = dir.join(IMAGE);
-    if File::open(&stored).and_then(|file| same_bytes(&file, proved)).unwrap_or(false) {
-        return true;
-    }
-    seal::verify_image(&stored, effort).is_ok_and(|proven| proven.id == id)
+/// Whether a stored image is undamaged: the very bytes that have just been proved, or proved again by itself. `path` is for
+/// messages.
+pub(super) fn is_whole(stored: File, path: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
+    same_bytes(&stored, proved).unwrap_or(false)
+        || seal::verify_opened_image(stored, path, effort).is_ok_and(|proven| proven.id == id)
 }
 
 fn same_bytes(a: &File, b: &File) -> std::io::Result<bool> {

@@ -3,14 +3,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::base::chain::Chain;
+use crate::base::directory::FileId;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 use crate::seal::{self, Effort};
@@ -19,7 +18,7 @@ use crate::site::mapping;
 use crate::site::sealed::Sealed;
 use crate::store::keeper::Keeper;
 use crate::store::writer::Writer;
-use crate::store::{IMAGE, INDEX, Store};
+use crate::store::{IMAGE, Store};
 
 use super::SyncError;
 use super::bring::date_files;
@@ -43,26 +42,25 @@ pub fn index(store: &Store, id: VersionId) -> io::Result<Index> {
 
 /// A version's index, and the length of the image that it has to belong to.
 fn index_bytes(store: &Store, id: VersionId) -> io::Result<(Bytes, u64)> {
-    let dir = store.version_dir(id);
-    let length = std::fs::metadata(dir.join(IMAGE))?.len();
-    Ok((mapping::open_index(&dir.join(INDEX), id)?, length))
+    let length = store.image(id)?.metadata()?.len();
+    Ok((mapping::map_index(store.index(id)?, id)?, length))
 }
 
 /// A version as it lies there; nothing is mended, nothing is written.
 pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
     let index = index(store, id)?;
-    let image = mapping::open(&store.version_dir(id).join(IMAGE), id)?;
+    let image = mapping::map(store.image(id)?, id)?;
     Ok(Sealed::new(id, image, index))
 }
 
 /// Opens an image so that it is not pruned. One that is being pruned at this moment is there no more.
-fn leased(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
+fn leased(store: &Store, id: VersionId) -> io::Result<File> {
+    let file = store.image(id)?;
     if flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
         return Err(io::Error::new(io::ErrorKind::NotFound, "it is being removed"));
     }
-    let (held, named) = (file.metadata()?, std::fs::metadata(path)?);
-    if (held.dev(), held.ino()) == (named.dev(), named.ino()) { Ok(file) } else { leased(path) }
+    let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
+    if FileId::of(&held) == FileId::of(&named) { Ok(file) } else { leased(store, id) }
 }
 
 /// Opens a version that may have been found damaged: then it is proved first, and no longer doubted if it is whole.
@@ -94,8 +92,7 @@ pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> R
 
 fn open_with(writer: &Writer, id: VersionId, effort: &Effort, care: Care) -> Result<Sealed, SyncError> {
     let failed = |source| SyncError::Open { id, source };
-    let path = writer.store().version_dir(id).join(IMAGE);
-    let file = leased(&path).map_err(failed)?;
+    let file = leased(writer.store(), id).map_err(failed)?;
     let index = match known(writer, id, care) {
         Some(index) => index,
         None => made_again(writer, id, effort, &file)?,
@@ -122,8 +119,9 @@ fn known(writer: &Writer, id: VersionId, care: Care) -> Option<Index> {
 /// Proves an image and makes its index of that.
 fn made_again(writer: &Writer, id: VersionId, effort: &Effort, image: &File) -> Result<Index, SyncError> {
     let failed = |source| SyncError::Open { id, source };
-    let mut proven = seal::verify_image(&writer.store().version_dir(id).join(IMAGE), effort)
-        .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
+    let path = writer.store().version_dir(id).join(IMAGE);
+    let proven = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);
+    let mut proven = proven.map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
     if proven.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }

@@ -1,10 +1,9 @@
 //! Room for a bundle: made before it is downloaded, and again before it is sealed. One for which there is none is not
 //! begun, so that a disk does not fill up to its last byte on the way to the same end.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
+use crate::base::regular;
 use crate::bundle::{Kind, format};
 use crate::model::units::show_size;
 use crate::store::StoreError;
@@ -13,6 +12,7 @@ use crate::store::record::Record;
 use crate::store::space::{Allowance, Wanted};
 
 use super::Intent;
+use super::bring::Arrival;
 
 /// Sees to it that there is room for `wanted`; history says what had to go for it.
 pub fn make<K: Keeper>(
@@ -33,17 +33,17 @@ pub fn make<K: Keeper>(
     Ok(())
 }
 
-/// What sealing the bundle at `path` takes, as far as it can be told beforehand. An image is about as large as the
-/// archive if that is compressed; a ZIP of ours becomes the image by a rename.
-pub(super) fn to_seal(path: &Path, ours: bool) -> Wanted {
-    let Ok(metadata) = std::fs::metadata(path) else { return Wanted::default() };
-    if !metadata.is_file() {
-        return Wanted::default();
-    }
+/// What sealing a bundle takes, as far as it can be told beforehand. An image is about as large as the archive if that is
+/// compressed; a ZIP of ours becomes the image by a rename.
+pub(super) fn to_seal(arrival: &Arrival<'_>, ours: bool) -> Wanted {
+    let opened = match arrival.file {
+        Some(file) => file.try_clone(),
+        None => regular::open(arrival.path),
+    };
+    let Ok(file) = opened else { return Wanted::default() };
     let mut head = [0; 4];
-    let kind =
-        File::open(path).and_then(|mut file| file.read_exact(&mut head)).ok().and_then(|()| format::guess(&head));
-    let size = metadata.len();
+    let size = file.metadata().map_or(0, |metadata| metadata.len());
+    let kind = file.read_exact_at(&mut head, 0).ok().and_then(|()| format::guess(&head));
     match kind {
         Some(Kind::Zip) if ours => Wanted { whole: size, more: 0 },
         Some(_) => Wanted { whole: size, more: size },

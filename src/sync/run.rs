@@ -270,7 +270,8 @@ impl<W: World> Sync<'_, W> {
         let title = export.as_deref().unwrap_or(source);
         let occasion = if self.trigger == Trigger::Refresh { Occasion::Refresh } else { Occasion::Look };
         let demanded = self.intent.sha256;
-        let arrival = Arrival { path, source, title, occasion, label, demanded, job, sent, ahead: RefCell::default() };
+        let (file, ahead) = (None, RefCell::default());
+        let arrival = Arrival { path, file, source, title, occasion, label, demanded, job, sent, ahead };
         self.world.bring(self.record, &arrival, ours)
     }
 

@@ -1,6 +1,6 @@
 //! Whether what is stored is still what was sealed: every byte is read again, slowly, beside serving.
 
-use std::fs::{File, Metadata};
+use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
@@ -57,7 +57,7 @@ pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
 fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     let store = writer.store();
     let path = store.version_dir(id).join(IMAGE);
-    let opened = there(File::open(&path).and_then(|image| image.metadata().map(|about| (image, about))));
+    let opened = there(store.image(id).and_then(|image| image.metadata().map(|about| (image, about))));
     let (image, about) = match opened {
         Ok(Some(opened)) => opened,
         Ok(None) => return Ok(Verdict::Gone),
@@ -87,7 +87,7 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
         Err(error) => Some(Chain(&error).to_string()),
     };
     // One that was mended or pruned meanwhile is not the one that was read.
-    let still = there(std::fs::metadata(&path))?.is_some_and(|now| is_same(&about, &now));
+    let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));
     Ok(match damage {
         _ if !still => Verdict::Gone,
         Some(why) => Verdict::Damaged(why),

@@ -2,6 +2,7 @@
 //! record that was lost.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -162,6 +163,8 @@ fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) -> 
 pub struct Handed<'a> {
     /// Where it lies.
     pub path: &'a Path,
+    /// The bundle itself, if it is open already: then nothing is opened by path.
+    pub file: Option<&'a File>,
     /// What receipts and messages call it.
     pub source: &'a str,
     /// The label that the result gets.
@@ -180,13 +183,13 @@ pub fn import<W: Workshop>(
     handed: Handed<'_>,
     meter: &Meter,
 ) -> Result<Report, SyncError> {
-    let Handed { path, source, label, who, force } = handed;
+    let Handed { path, file, source, label, who, force } = handed;
     let mut record = read_record(shop)?;
     let intent = &in_force();
     let ahead = RefCell::default();
     let occasion = Occasion::Import;
     let arrival =
-        Arrival { path, source, title: source, occasion, label, demanded: None, job: None, sent: None, ahead };
+        Arrival { path, file, source, title: source, occasion, label, demanded: None, job: None, sent: None, ahead };
     let brought = match bring(shop, &mut record, intent, &arrival, false, who, meter) {
         Ok(brought) => brought,
         Err(error) => {

@@ -2,11 +2,11 @@
 //! that decides about versions knows them through here alone, so that a simulation can stand in for it.
 
 use std::fs::File;
-use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
 use crate::base::chain::Chain;
+use crate::base::directory::{Access, Demands};
 use crate::model::digest::Digest;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
@@ -47,7 +47,7 @@ pub trait Workshop: Keeper {
     type Stage;
 
     /// What sealing a bundle takes, as far as it can be told beforehand; `ours` says that the file may be moved.
-    fn wanted(&self, path: &Path, ours: bool) -> Wanted;
+    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted;
     /// Proves a bundle and seals it aside.
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Self::Stage), SyncError>;
     /// Makes it a version. Files that the versions `beside` have as well keep their dates.
@@ -78,7 +78,20 @@ pub struct Made {
 fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<Done, SyncError> {
     let stage = writer.stage()?;
     let effort = Effort { durable: true, ..*effort };
-    let sealing = seal::seal(arrival.path, &Space::Dir(stage.dir().to_owned()), &effort, meter);
+    let space = Space::Dir(stage.directory().clone());
+    let path = arrival.path;
+    let read = |source| SealError::Read { path: path.to_owned(), source };
+    let sealing = if let Some(file) = arrival.file {
+        let file = file.try_clone().map_err(read)?;
+        seal::seal_opened(file, path, None, &space, &effort, meter)
+    } else if effort.take {
+        // What has arrived lies among the downloads, whose owner may be another user than we.
+        let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
+        let file = downloads.open_file(name, Access::Read, Demands::SINGLE_NAME).map_err(read)?;
+        seal::seal_opened(file, path, Some((&downloads, name)), &space, &effort, meter)
+    } else {
+        seal::seal(path, &space, &effort, meter)
+    };
     let sealing = sealing.map_err(|error| match error {
         // People know the bundle by where it comes from, not by where it lies while it is judged.
         SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
@@ -91,8 +104,8 @@ impl Workshop for Writer {
     type Opened = Sealed;
     type Stage = Made;
 
-    fn wanted(&self, path: &Path, ours: bool) -> Wanted {
-        room::to_seal(path, ours)
+    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted {
+        room::to_seal(arrival, ours)
     }
 
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Made), SyncError> {
@@ -115,17 +128,19 @@ impl Workshop for Writer {
     fn commit(&self, made: &mut Made, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError> {
         let Made { stage, sealing, leases } = made;
         let id = sealing.proven.id;
-        let image = stage.dir().join(IMAGE);
+        let image = stage.directory().path().join(IMAGE);
         let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
         date_files(&mut sealing.proven, unix_seconds(sealed_at), self, beside);
-        self.finish_stage(stage, &sealing.proven.index(sealing.image_len))?;
+        self.finish_stage(stage, &sealing.image, &sealing.proven.index(sealing.image_len))?;
         // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
-        leases.extend(File::open(self.store().version_dir(id).join(IMAGE)).ok());
+        leases.extend(self.store().image(id).ok());
         for lease in leases.iter().chain([&sealing.image]) {
             // A file system without locks has no leases.
             let _ = flock(lease, FlockOperation::NonBlockingLockShared);
         }
-        let committed = Writer::commit(self, stage, id, |dir| is_whole(dir, id, &sealing.image, effort))?;
+        let stored = self.store().version_dir(id).join(IMAGE);
+        let whole = |file| is_whole(file, &stored, id, &sealing.image, effort);
+        let committed = Writer::commit(self, stage, &sealing.image, id, whole)?;
         if committed == Committed::Known && open::index(self.store(), id).is_err() {
             // The image is good, but what stands beside it is not: opening makes it again.
             open::open(self, id, effort, false)?;

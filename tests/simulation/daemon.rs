@@ -200,7 +200,8 @@ impl Sim {
                 Work::Sync(trigger, _) => self.sync(&intent, *trigger, force),
                 Work::Import(path, label, _) => {
                     let source = path.display().to_string();
-                    let handed = Handed { path, source: &source, label: label.as_ref(), who: "importer", force };
+                    let handed =
+                        Handed { path, file: None, source: &source, label: label.as_ref(), who: "importer", force };
                     import(self, &|| self.in_force(), handed, &Meter::default())
                 }
                 Work::Release => operator::go_on(self, &|| self.in_force(), "somebody", &stop),

@@ -240,8 +240,8 @@ impl Workshop for Sim {
     type Opened = Lease;
     type Stage = Aside;
 
-    fn wanted(&self, path: &Path, ours: bool) -> Wanted {
-        let size = self.content_at(path).map_or(0, |content| content.bytes);
+    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted {
+        let size = self.content_at(arrival.path).map_or(0, |content| content.bytes);
         Wanted { whole: size, more: if ours { 0 } else { size } }
     }
 

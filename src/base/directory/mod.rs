@@ -9,14 +9,18 @@
 //! Source directories may hold links that stay inside: [`Directory::resolve`] says where they lead, as a path without
 //! links, which is then opened like any other.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 mod removal;
 mod resolve;
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
@@ -59,6 +63,8 @@ pub enum Access {
     Read,
     /// Reading and writing, from its beginning.
     ReadWrite,
+    /// The same; it is created, with this mode, if there is none.
+    ReadWriteOrCreate(u32),
     /// Writing at its end; it is created, with this mode, if there is none.
     Append(u32),
 }
@@ -139,9 +145,14 @@ impl Directory {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
+    /// Another descriptor of it, for calls that take a file.
+    pub fn to_file(&self) -> io::Result<File> {
+        Ok(File::from(self.descriptor.try_clone()?))
+    }
+
     /// What the directory itself is.
     pub fn metadata(&self) -> io::Result<Metadata> {
-        File::from(self.descriptor.try_clone()?).metadata()
+        self.to_file()?.metadata()
     }
 
     /// Makes the names in it durable: without this, a rename may not survive a power cut.
@@ -200,6 +211,7 @@ impl Directory {
         let (flags, mode) = match access {
             Access::Read => (OFlags::RDONLY, 0),
             Access::ReadWrite => (OFlags::RDWR, 0),
+            Access::ReadWriteOrCreate(mode) => (OFlags::RDWR | OFlags::CREATE, mode),
             Access::Append(mode) => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode),
         };
         // NONBLOCK: opening a named pipe would wait for its other end.
@@ -264,6 +276,11 @@ impl Directory {
             return Err(error);
         }
         self.sync()
+    }
+
+    /// As [`Directory::replace_file`], with these bytes.
+    pub fn replace(&self, name: impl AsRef<OsStr>, mode: u32, bytes: &[u8]) -> io::Result<()> {
+        self.replace_file(name, mode, |mut file| file.write_all(bytes))
     }
 
     /// What a path below this directory leads to; of a link, the link itself.
@@ -354,7 +371,8 @@ impl Directory {
                     // Something was renamed meanwhile.
                     Err(Errno::AGAIN) => {}
                     // An old kernel; a filter of system calls. If it was about the file, the other way says so as well.
-                    Err(Errno::NOSYS | Errno::PERM) => break,
+                    // Neither is a path too long for the kernel one for us.
+                    Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => break,
                     opened => return opened.map_err(link_error),
                 }
             }
@@ -426,6 +444,12 @@ impl EntryKind {
             _ => EntryKind::Other,
         }
     }
+}
+
+/// Whether a file system cannot do what it was asked: exchange two names, for instance.
+pub fn is_unsupported(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].iter().any(|errno| code == Some(errno.raw_os_error()))
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

@@ -26,9 +26,22 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(refused),
             opened => opened?,
         };
-        let mut removal = Removal { top: &top, moved: 0 };
-        removal.empty(&top, 0)?;
+        top.remove_contents()?;
         self.remove_directory(name)
+    }
+
+    /// Removes everything in this directory.
+    pub fn remove_contents(&self) -> io::Result<()> {
+        Removal { top: self, moved: 0 }.empty(self, 0)
+    }
+
+    /// As [`Directory::remove_all`], and whether there was anything.
+    pub fn remove_all_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+        match self.remove_all(name) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

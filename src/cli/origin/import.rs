@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 
+use crate::base::regular;
 use crate::cli::{Context, Failure};
 use crate::model::digest::{Digest, Hasher};
 use crate::model::units::count;
@@ -33,7 +34,7 @@ impl ImportSearches {
             return Err(Failure::Usage(format!("there is no project {:?} in the file", self.project)));
         }
         let reading = || format!("cannot read {}", self.file.display());
-        let mut file = File::open(&self.file).map_err(Failure::local(reading()))?;
+        let mut file = regular::open(&self.file).map_err(Failure::local(reading()))?;
         // The same file a second time adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
         let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id);

@@ -21,7 +21,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rusqlite::Transaction;
 
 use crate::base::chain::Chain;
-use crate::base::durable;
+use crate::base::directory::{Directory, Entry, EntryKind};
+use crate::base::{durable, regular};
 use crate::model::digest::{Digest, hex};
 use crate::model::units::{count, show_unix};
 use crate::seal::Effort;
@@ -163,12 +164,7 @@ impl Exports {
             tracing::warn!("the origin was stopped with {jobs} under way, which failed");
         }
         let known: BTreeSet<String> = db.read(rows::bundles)?.into_iter().collect();
-        for entry in std::fs::read_dir(&bundles).map_err(system("list the bundles"))? {
-            let entry = entry.map_err(system("list the bundles"))?;
-            if !entry.file_name().to_str().is_some_and(|name| known.contains(name)) {
-                std::fs::remove_file(entry.path()).map_err(system("remove a bundle that no job names"))?;
-            }
-        }
+        remove_unnamed(&bundles, &known).map_err(system("list the bundles"))?;
         let queue = Mutex::new(Queue { is_fresh: true, is_closed: false });
         Ok(Exports {
             db,
@@ -267,7 +263,7 @@ impl Exports {
         };
         let Some(made) = job.made else { return Ok(Bundle::NotThere(job.status)) };
         let path = self.bundles.join(rows::file_name(&job.id, &made.kind));
-        Ok(match File::open(&path) {
+        Ok(match regular::open(&path) {
             Ok(file) => Bundle::There(Archive {
                 file: Arc::new(file),
                 kind: made.kind,
@@ -416,7 +412,7 @@ impl Exports {
 
     /// Puts what lies at `path` into place as the bundle of a job, durably.
     fn place(&self, path: &Path, id: &str, kind: &str) -> io::Result<()> {
-        File::open(path)?.sync_all()?;
+        regular::open(path)?.sync_all()?;
         std::fs::rename(path, self.bundles.join(rows::file_name(id, kind)))?;
         durable::sync_dir(&self.bundles)
     }
@@ -438,6 +434,24 @@ impl Exports {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Removes bundles of jobs that are forgotten. What no job of ours can have made is somebody's, and stays.
+fn remove_unnamed(bundles: &Path, known: &BTreeSet<String>) -> io::Result<()> {
+    let bundles = Directory::open(bundles)?;
+    for entry in bundles.entries()? {
+        let Entry { name, kind } = entry?;
+        let shown = bundles.path().join(&name);
+        let name = name.to_string_lossy();
+        if kind != EntryKind::File || !rows::is_file_name(&name) {
+            tracing::warn!("{} is no bundle of a job; it is left alone, and should lie elsewhere", shown.display());
+        } else if !known.contains(&*name)
+            && let Err(error) = bundles.remove_file(&*name)
+        {
+            tracing::warn!("cannot remove {}, which no job names: {error}", shown.display());
+        }
+    }
+    Ok(())
 }
 
 /// Nobody goes on with what the last run was making; a build that has outlived it may still write there.

@@ -179,6 +179,14 @@ pub(super) fn file_name(id: &str, kind: &str) -> String {
     format!("{id}.{kind}")
 }
 
+/// Whether the file of a bundle may be called so.
+pub(super) fn is_file_name(name: &str) -> bool {
+    let is_id = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.strip_prefix("se_")
+        .and_then(|name| name.split_once('.'))
+        .is_some_and(|(id, kind)| is_id(id) && !kind.is_empty())
+}
+
 /// Forgets the finished jobs beyond the newest `keep` of each project, failures counted apart, and beyond `most` bytes of
 /// bundles the oldest; but never a project's newest whole bundle, and none that ended after `young` or has a link that works
 /// after `now`. The files that may go.

@@ -1,14 +1,18 @@
 //! Some pages of a site, with everything that is no page: styles, scripts, images, whatever they may need.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::base::directory::Directory;
 use crate::bundle::ReadError;
 use crate::bundle::flavor::Flavor;
-use crate::bundle::folder::Folder;
+use crate::bundle::folder::{Folder, Item};
 use crate::model::limits::Limits;
 use crate::model::site_path::is_page;
 
@@ -41,7 +45,7 @@ fn candidates(address: &str) -> [String; 3] {
 pub(super) fn copy(from: &Path, to: &Path, pages: &[String], limits: &Limits) -> Result<(), SubsetError> {
     let folder = Folder::open(from, limits)?;
     let flavor = Flavor::of(folder.items.iter().map(|item| &item.path)).ok();
-    let site_path = |item: &crate::bundle::folder::Item| {
+    let site_path = |item: &Item| {
         flavor.as_ref().and_then(|flavor| flavor.site_path(&item.path)).map(|path| path.as_bytes().to_vec())
     };
     let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::from([b"404.html".to_vec()]);
@@ -51,17 +55,34 @@ pub(super) fn copy(from: &Path, to: &Path, pages: &[String], limits: &Limits) ->
             candidates(page).into_iter().map(String::into_bytes).find(|path| all.contains(path) && is_page(path));
         wanted.insert(found.ok_or_else(|| SubsetError::NoPage(page.clone()))?);
     }
+    let target = Directory::open_unlinked(to).map_err(copy_error(to))?;
     for item in &folder.items {
         let Some(path) = site_path(item) else { continue };
         if is_page(&path) && !wanted.contains(&path) {
             continue;
         }
-        let target = to.join(OsStr::from_bytes(item.path.as_bytes()));
-        let failed = |source| SubsetError::Copy { path: item.file.clone(), source };
-        if let Some(parent) = target.parent() {
-            std::fs::create_dir_all(parent).map_err(failed)?;
-        }
-        std::fs::copy(&item.file, &target).map_err(failed)?;
+        copy_file(&folder, item, &target)?;
     }
     Ok(())
+}
+
+fn copy_file(folder: &Folder, item: &Item, to: &Directory) -> Result<(), SubsetError> {
+    let path = Path::new(OsStr::from_bytes(item.path.as_bytes()));
+    let shown = to.path().join(path);
+    let mut parent = to.clone();
+    for name in path.parent().into_iter().flat_map(Path::iter) {
+        parent = parent.ensure_directory(name, 0o777).map_err(copy_error(&shown))?;
+    }
+    let name = path.file_name().unwrap_or_default();
+    let mut file = parent.create_file(name, 0o666).map_err(copy_error(&shown))?;
+    folder.read(item, &mut |piece| file.write_all(piece).map_err(ReadError::Sink)).map_err(|error| match error {
+        ReadError::Sink(source) => copy_error(&shown)(source),
+        other => other.into(),
+    })?;
+    Ok(())
+}
+
+fn copy_error(path: &Path) -> impl FnOnce(io::Error) -> SubsetError {
+    let path = path.to_owned();
+    move |source| SubsetError::Copy { path, source }
 }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::base::chain::Chain;
+use crate::base::regular;
 use crate::bundle::ReadError;
 use crate::model::units::{count, show_size};
 use crate::origin::source::crawl::{CrawlError, crawl};
@@ -235,7 +236,7 @@ impl Exports {
     }
 
     fn copy_bytes(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), NotMade> {
-        let mut from = File::open(archive).map_err(io_error("read", archive))?;
+        let mut from = regular::open(archive).map_err(io_error("read", archive))?;
         let mut file = File::create(to).map_err(io_error("write", to))?;
         let mut piece = vec![0; PIECE];
         loop {

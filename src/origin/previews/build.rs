@@ -1,11 +1,12 @@
 //! One deployment after the other: from a branch to what its preview shows.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::chain::Chain;
+use crate::base::directory::Directory;
 use crate::model::units::count;
 use crate::seal::{self, Effort, Meter, SealError, Space};
 use crate::serve::Site;
@@ -132,7 +133,7 @@ impl Inner {
         let bench = self.shelf.bench(&job.id)?;
         let made = git::make(&project.git, &job.branch, &bench.source(), watch)?;
         *origin = Some(told(made.commit));
-        let sealing = self.seal(job, &made.site, bench.version(), watch)?;
+        let sealing = self.seal(job, &made.site, &bench.version(), watch)?;
         let before = self.site_of(job).current();
         let version = self.shelf.keep(&job.id, &bench, sealing, before.as_deref())?;
         // From here on it is on the shelf, and must not stay there for nothing.
@@ -142,9 +143,11 @@ impl Inner {
     }
 
     /// Proves the site as any folder is proved: what leads out of it is left out, what no site may hold is refused.
-    fn seal(&self, job: &Waiting, site: &Path, to: PathBuf, watch: &Watch) -> Result<seal::Sealing, NotMade> {
+    fn seal(&self, job: &Waiting, site: &Path, to: &Path, watch: &Watch) -> Result<seal::Sealing, NotMade> {
         let effort = Effort { durable: true, take: false, ..self.effort };
-        let sealing = seal::seal(site, &Space::Dir(to), &effort, &Meter::default()).map_err(|error| match error {
+        let write = |source| SealError::Write { path: to.to_owned(), source };
+        let space = Space::Dir(Directory::open_unlinked(to).map_err(write)?);
+        let sealing = seal::seal(site, &space, &effort, &Meter::default()).map_err(|error| match error {
             // People know the branch, not where it lies while it is judged.
             SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
             other => other,

@@ -9,14 +9,18 @@
 //! A version is whole and durable before its folder gets that name, and has it before any row names it. What no row names
 //! is removed at a start.
 
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::base::chain::Chain;
+use crate::base::directory::{Directory, Entry, EntryKind};
 use crate::base::durable::{self, Lock};
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
@@ -30,6 +34,10 @@ use crate::store::{IMAGE, INDEX};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The folder of what is being built.
 const WORK: &str = "work";
+/// In the folder of a deployment that is being built: what it is built of.
+const SOURCE: &str = "source";
+/// Beside it: image and index.
+const VERSION: &str = "version";
 
 /// Why the folder does not do what is asked.
 #[derive(Debug, thiserror::Error)]
@@ -68,29 +76,36 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Shelf
 #[derive(Debug)]
 pub(super) struct Shelf {
     folder: PathBuf,
+    /// The same, open. Builds may run as another user who passes through it.
+    directory: Directory,
     _lock: Lock,
 }
 
 /// Where a deployment is being built; empty when it begins, and gone when it ends.
 #[derive(Debug)]
-pub(super) struct Bench(PathBuf);
+pub(super) struct Bench {
+    work: Directory,
+    id: String,
+    directory: Directory,
+}
 
 impl Bench {
     /// For the checkout and what is built of it.
     pub(super) fn source(&self) -> PathBuf {
-        self.0.join("source")
+        self.directory.path().join(SOURCE)
     }
 
     /// For the image.
     pub(super) fn version(&self) -> PathBuf {
-        self.0.join("version")
+        self.directory.path().join(VERSION)
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!("cannot remove {}: {error}; it is removed at the next start", self.0.display());
+        if let Err(error) = self.work.remove_all_if_there(&self.id) {
+            let path = self.directory.path().display();
+            tracing::warn!("cannot remove {path}: {error}; it is removed at the next start");
         }
     }
 }
@@ -99,41 +114,48 @@ impl Shelf {
     /// Takes the folder, making it if need be.
     pub(super) fn open(folder: PathBuf) -> Result<Shelf, ShelfError> {
         // Builds may run as another user: they pass through to their own, and find no other.
+        #[allow(clippy::disallowed_methods)] // below the state, which is the operator's
         let made = DirBuilder::new().recursive(true).mode(0o711).create(&folder);
         made.map_err(io_error("make", &folder))?;
         if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
             // What is on disk in it is not if it is not there itself.
             durable::sync_dir(parent).map_err(io_error("sync", parent))?;
         }
-        let lock = folder.join("lock");
-        let taken = Lock::take(&lock, PATIENCE).map_err(io_error("lock", &lock))?;
+        let directory = Directory::open_unlinked(&folder).map_err(io_error("open", &folder))?;
+        let taken = Lock::take_in(&directory, "lock", PATIENCE).map_err(io_error("lock", &folder.join("lock")))?;
         let Some(taken) = taken else { return Err(ShelfError::Taken(folder)) };
-        Ok(Shelf { folder, _lock: taken })
+        Ok(Shelf { folder, directory, _lock: taken })
     }
 
     /// Removes what an earlier process has left: all work, and each version but those of these deployments.
     pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), ShelfError> {
-        for entry in fs::read_dir(&self.folder).map_err(io_error("read", &self.folder))? {
-            let entry = entry.map_err(io_error("read", &self.folder))?;
-            let (name, path) = (entry.file_name(), entry.path());
-            let is_needed = name.to_str().is_some_and(|name| needed.contains(name));
-            if is_needed || !entry.file_type().map_err(io_error("look at", &path))?.is_dir() {
+        for entry in self.directory.entries().map_err(io_error("read", &self.folder))? {
+            let Entry { name, kind } = entry.map_err(io_error("read", &self.folder))?;
+            if kind != EntryKind::Directory || name.to_str().is_some_and(|name| needed.contains(name)) {
                 continue;
             }
-            fs::remove_dir_all(&path).map_err(io_error("remove", &path))?;
+            if let Err(error) = self.directory.remove_all_if_there(&name) {
+                // A build that has outlived its origin may still write there. Nothing of ours has that name again.
+                let path = self.folder.join(&name);
+                tracing::warn!("cannot remove {}: {error}; it is tried again at the next start", path.display());
+            }
         }
         Ok(())
     }
 
     /// A place to work on a deployment.
     pub(super) fn bench(&self, id: &str) -> Result<Bench, ShelfError> {
-        let bench = Bench(self.folder.join(WORK).join(id));
-        for (dir, mode) in [(bench.source(), 0o711), (bench.version(), 0o700)] {
-            let made = DirBuilder::new().recursive(true).mode(0o711).create(dir.parent().unwrap_or(&dir));
-            let made = made.and_then(|()| DirBuilder::new().mode(mode).create(&dir));
-            made.map_err(io_error("make", &dir))?;
-        }
-        Ok(bench)
+        let path = self.folder.join(WORK).join(id);
+        let make = || -> io::Result<Bench> {
+            let work = self.directory.ensure_directory(WORK, 0o711)?;
+            let directory = work.create_directory(id, 0o711)?;
+            let bench = Bench { work, id: id.to_owned(), directory };
+            for (name, mode) in [(SOURCE, 0o711), (VERSION, 0o700)] {
+                bench.directory.create_directory(name, mode)?;
+            }
+            Ok(bench)
+        };
+        make().map_err(io_error("make", &path))
     }
 
     /// Makes what was sealed on a bench the version of a deployment, and opens it. Files that the version `before` has as
@@ -151,12 +173,13 @@ impl Shelf {
         let sealed_at = image.metadata().and_then(|metadata| metadata.modified()).map_err(io_error("read", &path))?;
         date(&mut proven, unix_seconds(sealed_at), before);
         let index = proven.index(image_len);
-        write_sealed(&from.join(INDEX), &index)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o444)).map_err(io_error("seal", &path))?;
-        durable::sync_dir(&from).map_err(io_error("sync", &from))?;
+        let made = bench.directory.directory(VERSION).map_err(io_error("open", &from))?;
+        write_sealed(&made, &index)?;
+        image.set_permissions(Permissions::from_mode(0o444)).map_err(io_error("seal", &path))?;
+        made.sync().map_err(io_error("sync", &from))?;
         let to = self.folder.join(id);
-        fs::rename(&from, &to).map_err(io_error("move into place", &to))?;
-        durable::sync_dir(&self.folder).map_err(io_error("sync", &self.folder))?;
+        bench.directory.rename(VERSION, &self.directory, id).map_err(io_error("move into place", &to))?;
+        self.directory.sync().map_err(io_error("sync", &self.folder))?;
         let index =
             Index::decode(index, image_len, proven.id).map_err(io::Error::other).map_err(io_error("open", &to))?;
         let image = mapping::map(image, proven.id).map_err(io_error("map", &to))?;
@@ -167,15 +190,18 @@ impl Shelf {
     pub(super) fn open_version(&self, id: &str, version: VersionId, effort: &Effort) -> Result<Sealed, ShelfError> {
         let dir = self.folder.join(id);
         let path = dir.join(IMAGE);
-        let image = File::open(&path).map_err(io_error("open", &path))?;
+        let shelved = self.directory.directory(id).map_err(io_error("open", &dir))?;
+        let image = shelved.file(IMAGE).map_err(io_error("open", &path))?;
         let metadata = image.metadata().map_err(io_error("look at", &path))?;
-        let stored = mapping::open_index(&dir.join(INDEX), version).unwrap_or_default();
+        let stored = shelved.file(INDEX).and_then(|index| mapping::map_index(index, version)).unwrap_or_default();
         let known = Index::decode(stored.clone(), metadata.len(), version).ok();
         let index = if let Some(index) = known {
             index
         } else {
             let damaged = |source| ShelfError::Damaged { path: dir.clone(), source };
-            let mut proven = seal::verify_image(&path, effort).map_err(|error| damaged(Some(error)))?;
+            let image = image.try_clone().map_err(io_error("open", &path))?;
+            let proven = seal::verify_opened_image(image, &path, effort);
+            let mut proven = proven.map_err(|error| damaged(Some(error)))?;
             if proven.id != version {
                 return Err(damaged(None));
             }
@@ -186,7 +212,7 @@ impl Shelf {
         };
         // Made again, or of the format before. A cache: whoever cannot write it serves all the same.
         if stored != index.bytes()
-            && let Err(error) = durable::replace_sealed(&dir, INDEX, index.bytes())
+            && let Err(error) = shelved.replace(INDEX, 0o444, index.bytes())
         {
             tracing::warn!("cannot write the index in {}: {error}", dir.display());
         }
@@ -197,7 +223,7 @@ impl Shelf {
     /// Removes the version of a deployment. Whoever is still sending from it does so to the end.
     pub(super) fn remove(&self, id: &str) {
         let path = self.folder.join(id);
-        let removed = fs::remove_dir_all(&path).map_err(io_error("remove", &path));
+        let removed = self.directory.remove_all(id).map_err(io_error("remove", &path));
         if let Err(error) = removed {
             tracing::warn!("{}; it is removed at the next start", Chain(&error));
         }
@@ -216,11 +242,10 @@ fn date(proven: &mut Proven, sealed_at: i64, before: Option<&Sealed>) {
     }
 }
 
-fn write_sealed(path: &Path, bytes: &[u8]) -> Result<(), ShelfError> {
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o444).open(path);
-    let written = file.and_then(|mut file| {
+fn write_sealed(directory: &Directory, bytes: &[u8]) -> Result<(), ShelfError> {
+    let written = directory.create_file(INDEX, 0o444).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
     });
-    written.map_err(io_error("write", path))
+    written.map_err(io_error("write", &directory.path().join(INDEX)))
 }
