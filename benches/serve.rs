@@ -5,16 +5,14 @@
 //! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds
 //! are interleaved. BENCHMARKS.md says what is compared, and how.
 
+mod common;
+
 #[path = "serve/check.rs"]
 mod check;
 #[path = "serve/field.rs"]
 mod field;
-#[path = "serve/http.rs"]
-mod http;
 #[path = "serve/load.rs"]
 mod load;
-#[path = "serve/machine.rs"]
-mod machine;
 #[path = "serve/measure.rs"]
 mod measure;
 #[path = "serve/memory.rs"]
@@ -25,8 +23,6 @@ mod options;
 mod ours;
 #[path = "serve/peers.rs"]
 mod peers;
-#[path = "serve/process.rs"]
-mod process;
 #[path = "serve/report.rs"]
 mod report;
 #[path = "serve/rows.rs"]
@@ -35,8 +31,6 @@ mod rows;
 mod site;
 #[path = "serve/start.rs"]
 mod start;
-#[path = "serve/stats.rs"]
-mod stats;
 #[path = "serve/svg.rs"]
 mod svg;
 #[path = "serve/swap.rs"]
@@ -47,6 +41,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
+use common::{machine, process, stats};
 use options::Options;
 use site::Site;
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use crate::http::{Answer, Client};
+use crate::common::http::{Answer, Client};
 use crate::rows::Ask;
 use crate::site::Site;
 
@@ -68,7 +68,7 @@ fn judge(site: &Site, ask: &Ask, path: &str, answer: &Answer) -> Result<(), Stri
 
 /// The condition under which a server's answer need not be sent again.
 pub(crate) fn condition(site: &Site, address: std::net::SocketAddr) -> Result<Option<(String, String)>, String> {
-    let answer = crate::http::once(address, &site.hot.path, &[]).map_err(|error| error.to_string())?;
+    let answer = crate::common::http::once(address, &site.hot.path, &[]).map_err(|error| error.to_string())?;
     let field = |theirs: &str, ours: &str| answer.field(theirs).map(|value| (ours.to_owned(), value.to_owned()));
     Ok(field("etag", "If-None-Match").or_else(|| field("last-modified", "If-Modified-Since")))
 }

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::http;
+use crate::common::http;
+use crate::common::place::{Place, local, version_of};
+use crate::common::process::{self, How, Server};
 use crate::options::Options;
 use crate::ours::{self, Ours};
-use crate::peers::{Launch, PEERS, Peer, Place, local, version_of};
-use crate::process::{self, How, Server};
+use crate::peers::{Launch, PEERS, Peer};
 use crate::site::Site;
 
 /// A server, set up, that can be started as often as one likes.

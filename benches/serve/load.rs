@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::check::Expected;
+use crate::common::stats::percentile;
 use crate::rows::{Ask, Row};
 use crate::site::run;
-use crate::stats::percentile;
 
 const CONNECTIONS: &str = "64";
 /// Heads of answers are shorter.

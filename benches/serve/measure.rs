@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::check::{check, check_h2, condition};
+use crate::common::place::local;
+use crate::common::process::Server;
 use crate::field::Contender;
 use crate::load::{h2_latency, load, warm_up};
 use crate::options::Options;
-use crate::peers::local;
-use crate::process::Server;
 use crate::rows::{Ask, Row};
 use crate::site::Site;
 

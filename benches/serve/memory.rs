@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use crate::common::http::Client;
+use crate::common::place::local;
+use crate::common::process::{Memory, Server};
 use crate::field::Contender;
-use crate::http::Client;
 use crate::options::Options;
-use crate::peers::local;
-use crate::process::{Memory, Server};
 use crate::site::Site;
 
 /// What `sockstat` counts in, on the machines that this is measured on.

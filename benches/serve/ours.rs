@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::http::once;
-use crate::peers::{Launch, Place, free_port, local};
+use crate::common::http::once;
+use crate::common::place::{Place, free_port, local};
+use crate::peers::Launch;
 use crate::site::run;
 
 pub(crate) const NAME: &str = "docwharf";

@@ -1,25 +1,11 @@
 //! Each server with its configuration: one worker, no access log, connections kept without a bound, compressed files
 //! made beforehand, entity tags and caches of open files where it has them.
 
-use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use crate::process::many_files;
+use crate::common::place::{Place, stay, version_of};
+use crate::common::process::many_files;
 use crate::rows::Row;
-
-/// Where a server is set up.
-#[derive(Debug)]
-pub(crate) struct Place {
-    /// Its own folder, for its configuration and whatever it writes.
-    pub folder: PathBuf,
-    /// The document root.
-    pub root: PathBuf,
-    pub port: u16,
-    /// For HTTP/2 in clear where that takes a port of its own.
-    pub h2_port: u16,
-}
 
 /// How it is started.
 #[derive(Debug)]
@@ -54,40 +40,6 @@ pub(crate) const PEERS: &[Peer] = &[
     },
 ];
 
-/// A port that nobody has just now.
-pub(crate) fn free_port() -> Result<u16, String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|error| format!("cannot find a free port: {error}"))
-}
-
-pub(crate) fn local(port: u16) -> SocketAddr {
-    (Ipv4Addr::LOCALHOST, port).into()
-}
-
-impl Place {
-    pub(crate) fn new(folder: PathBuf, root: &Path) -> Result<Self, String> {
-        fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        Ok(Self { folder, root: root.to_path_buf(), port: free_port()?, h2_port: free_port()? })
-    }
-
-    /// Writes a configuration and returns its path.
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<String, String> {
-        let path = self.folder.join(name);
-        fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(path.display().to_string())
-    }
-}
-
-/// The version in what a program prints about it, on whichever stream: the first word that begins with a digit.
-pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(arguments).output().ok()?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let mut words = text.split(|c: char| c.is_whitespace() || c == '/');
-    let version = words.find(|word| word.starts_with(|c: char| c.is_ascii_digit()))?;
-    Some(format!("{} {version}", program.file_name()?.to_str()?))
-}
-
 impl Peer {
     pub(crate) fn version(&self) -> Result<String, String> {
         let missing =
@@ -103,11 +55,6 @@ impl Peer {
 fn launch(command: &[&str]) -> Launch {
     let command = command.iter().map(|&word| word.to_owned()).collect();
     Launch { command, variables: Vec::new(), h2_port: 0, lacks: &[] }
-}
-
-/// Started by root, they would become somebody else, who may not be let into the folders above the site.
-fn stay(line: &str) -> &str {
-    if rustix::process::geteuid().is_root() { line } else { "" }
 }
 
 fn nginx(place: &Place, sending: &str) -> Result<Launch, String> {

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::common::document::{put, short};
+use crate::common::stats::{Ratio, median, percentile, ratio};
 use crate::ours::NAME;
 use crate::peers::PEERS;
 use crate::rows::Row;
-use crate::stats::{Ratio, median, percentile, ratio};
 use crate::svg;
 
 /// The measurements of one server in one row.
@@ -42,16 +43,6 @@ pub(crate) fn best(results: &Value, row: Row) -> Option<&'static str> {
 /// docwharf's ratio to a peer, pair by pair.
 fn against(results: &Value, row: Row, peer: &str) -> Option<Ratio> {
     ratio(&Cell::of(results, row, NAME).all("cpu_us"), &Cell::of(results, row, peer).all("cpu_us"))
-}
-
-/// Three figures that count; a dash for what is not there.
-fn short(number: f64) -> String {
-    match number {
-        n if !n.is_finite() => "–".to_owned(),
-        n if n.abs() >= 100.0 => format!("{n:.0}"),
-        n if n.abs() >= 10.0 => format!("{n:.1}"),
-        n => format!("{n:.2}"),
-    }
 }
 
 fn servers() -> Vec<&'static str> {
@@ -271,15 +262,6 @@ fn memory(all: &[Value]) -> String {
         }
     }
     out
-}
-
-/// Puts `new` between the marks of `part`.
-fn put(document: &str, part: &str, new: &str) -> Result<String, String> {
-    let (begin, end) = (format!("<!-- measured: {part} -->"), format!("<!-- /measured: {part} -->"));
-    let missing = || format!("BENCHMARKS.md has no {begin} with {end} behind it: put them where the table belongs");
-    let (before, rest) = document.split_once(&begin).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
-    Ok(format!("{before}{begin}\n{}\n{end}{after}", new.trim_end()))
 }
 
 /// Tables and plots of all results in `out`, into the package's documents.

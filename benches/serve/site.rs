@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::stats::shuffle;
+use crate::common::stats::shuffle;
 
 /// A hot page is small, as most are; the asset is as large as in earlier measurements, to compare with.
 const HOT: u64 = 10 * 1024;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::check::check;
+use crate::common::http::Client;
+use crate::common::place::local;
 use crate::field::{Contender, docwharf};
-use crate::http::Client;
 use crate::load::load;
 use crate::options::Options;
 use crate::ours::Ours;
-use crate::peers::local;
 use crate::rows::Row;
 use crate::site::Site;
 

@@ -62,9 +62,11 @@ pub(crate) enum How {
     Bound,
     /// Nothing is between this program and it: for measuring how long that takes.
     Bare,
+    /// As `Bound`, on all cores.
+    AllCores,
 }
 
-/// `command` on the servers' core.
+/// Starts `command`, unless `how` says otherwise on the servers' core.
 pub(crate) fn spawn(
     command: &[String],
     folder: &Path,
@@ -73,16 +75,17 @@ pub(crate) fn spawn(
 ) -> Result<Server, String> {
     let log = fs::File::create(folder.join("log")).map_err(|error| format!("cannot write a log: {error}"))?;
     let errors = log.try_clone().map_err(|error| format!("cannot write a log: {error}"))?;
-    let bound: &[&str] = if how == How::Bound { &["setpriv", "--pdeathsig", "TERM"] } else { &[] };
+    let bound: &[&str] = if how == How::Bare { &[] } else { &["setpriv", "--pdeathsig", "TERM"] };
     let all: Vec<&str> = bound.iter().copied().chain(command.iter().map(String::as_str)).collect();
     let mut start = Command::new(all[0]);
     start.args(&all[1..]).current_dir(folder).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
     start.envs(variables.iter().map(|(name, value)| (name, value)));
-    if can_pin() {
+    let pinned = can_pin() && how != How::AllCores;
+    if pinned {
         pin(SERVER_CORE)?;
     }
     let child = start.spawn().map_err(|error| format!("cannot start {}: {error}", all.join(" ")));
-    if can_pin() {
+    if pinned {
         pin(LOAD_CORE)?;
     }
     Ok(Server { child: child? })
@@ -103,7 +106,7 @@ impl Times {
     pub(crate) fn since(&self, before: &Self) -> f64 {
         let gone = before.threads.keys().any(|thread| !self.threads.contains_key(thread));
         if gone || self.threads.is_empty() {
-            return (self.ticks - before.ticks) as f64 / TICKS_PER_SECOND;
+            return self.ticks.saturating_sub(before.ticks) as f64 / TICKS_PER_SECOND;
         }
         let spent =
             self.threads.iter().map(|(thread, now)| now - before.threads.get(thread).unwrap_or(&0)).sum::<u64>();
@@ -133,37 +136,57 @@ fn numbers_in(folder: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// A process and all its descendants.
+pub(crate) fn tree_of(root: u32) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> =
+        numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, stat(pid)?.0))).collect();
+    let mut tree = vec![root];
+    let mut at = 0;
+    while at < tree.len() {
+        let of = tree[at];
+        tree.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    tree
+}
+
+/// The time that these processes have spent on a processor.
+pub(crate) fn times_of(tree: &[u32]) -> Times {
+    let mut times = Times::default();
+    for &pid in tree {
+        times.ticks += stat(pid).map_or(0, |(_, ticks)| ticks);
+        for thread in numbers_in(&format!("/proc/{pid}/task")) {
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
+            if let Some(spent) = text.split(' ').next().and_then(|text| text.parse().ok()) {
+                times.threads.insert(thread, spent);
+            }
+        }
+    }
+    times
+}
+
+/// Anonymous memory of these processes in KiB. Cheap enough to be asked ten times a second; a page that two of them
+/// share counts twice, unlike in `Server::memory`.
+pub(crate) fn anonymous_of(tree: &[u32]) -> u64 {
+    let of = |pid: &u32| -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        text.lines().find(|line| line.starts_with("RssAnon:"))?.split_whitespace().nth(1)?.parse().ok()
+    };
+    tree.iter().filter_map(of).sum()
+}
+
 impl Server {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// It and all that come of it.
-    fn tree(&self) -> Vec<u32> {
-        let parents: Vec<(u32, u32)> =
-            numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, stat(pid)?.0))).collect();
-        let mut tree = vec![self.pid()];
-        let mut at = 0;
-        while at < tree.len() {
-            let of = tree[at];
-            tree.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
-            at += 1;
-        }
-        tree
+    /// Its process and all descendants.
+    pub(crate) fn tree(&self) -> Vec<u32> {
+        tree_of(self.pid())
     }
 
     pub(crate) fn times(&self) -> Times {
-        let mut times = Times::default();
-        for pid in self.tree() {
-            times.ticks += stat(pid).map_or(0, |(_, ticks)| ticks);
-            for thread in numbers_in(&format!("/proc/{pid}/task")) {
-                let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
-                if let Some(spent) = text.split(' ').next().and_then(|text| text.parse().ok()) {
-                    times.threads.insert(thread, spent);
-                }
-            }
-        }
-        times
+        times_of(&self.tree())
     }
 
     pub(crate) fn memory(&self) -> Memory {

@@ -1,0 +1,226 @@
+//! What was measured, as lines while it runs and as tables in BENCHMARKS.md.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::attack::Attack;
+use crate::common::document::{put, short};
+use crate::measure::BACK_KIB;
+use crate::servers::DOCWHARF;
+use crate::{on_sites, tenants};
+
+const PEERS: [&str; 2] = ["nginx", "h2o"];
+/// What must hold under every attack.
+const MOST_P99_MS: f64 = 100.0;
+const MOST_MEMORY_KIB: f64 = 128.0 * 1024.0;
+const MOST_CPU_RATIO: f64 = 1.5;
+/// CPU for each byte is compared where each server took as much as this.
+const COMPARED_BYTES: f64 = 1e6;
+
+const MISSED: &str = "**missed**";
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(f64::NAN)
+}
+
+fn sent(cell: &Value) -> f64 {
+    number(&cell["sent"]["sent"])
+}
+
+/// CPU milliseconds for each MB that the attacker sent.
+fn cpu_of_mb(cell: &Value) -> f64 {
+    number(&cell["cpu_s"]) * 1e3 / (sent(cell) / 1e6)
+}
+
+/// Whether a bystander was let down, or the server ended.
+pub(crate) fn has_failed(cell: &Value) -> bool {
+    let seen = &cell["bystander"];
+    cell["is_running"] == false || number(&seen["failed"]) > 0.0 || number(&seen["livez_failed"]) > 0.0
+}
+
+/// A line for whoever watches.
+pub(crate) fn print(attack: &str, server: &str, cell: &Value) {
+    let seen = &cell["bystander"];
+    eprintln!(
+        "{attack:20} {server:9} {:8.2} MB {:8.0} units {:8.1} CPU ms/MB; p50 {:.1} p99 {:.1} max {:.0} ms, {} of {} failed{}, livez {} of {}{}; {:.1} MiB, {:.1} after {:.1} s{}",
+        sent(cell) / 1e6,
+        number(&cell["sent"]["units"]),
+        cpu_of_mb(cell),
+        number(&seen["p50_ms"]),
+        number(&seen["p99_ms"]),
+        number(&seen["max_ms"]),
+        seen["failed"],
+        seen["asked"],
+        seen["first_failure"].as_str().map_or(String::new(), |why| format!(" ({why})")),
+        seen["livez_failed"],
+        seen["livez_asked"],
+        seen["livez_first_failure"].as_str().map_or(String::new(), |why| format!(" ({why})")),
+        number(&cell["peak_kib"]) / 1024.0,
+        number(&cell["after_kib"]) / 1024.0,
+        number(&cell["back_s"]),
+        if cell["is_running"] == false { "; THE SERVER HAS ENDED" } else { "" },
+    );
+}
+
+/// A figure, and whether it misses what must hold.
+fn judged(text: String, is_met: bool) -> String {
+    if is_met { text } else { format!("{text}, {MISSED}") }
+}
+
+fn bystander(cell: &Value) -> String {
+    let seen = &cell["bystander"];
+    let (p99, failed) = (number(&seen["p99_ms"]), number(&seen["failed"]));
+    let text = format!("{}; {}; {failed:.0} of {}", short(number(&seen["p50_ms"])), short(p99), seen["asked"]);
+    judged(text, p99 <= MOST_P99_MS && failed < 1.0)
+}
+
+fn livez(cell: &Value) -> String {
+    let seen = &cell["bystander"];
+    let failed = number(&seen["livez_failed"]);
+    judged(format!("{failed:.0} of {}", seen["livez_asked"]), failed < 1.0)
+}
+
+fn memory(cell: &Value) -> [String; 2] {
+    let (peak, after) = (number(&cell["peak_kib"]), number(&cell["after_kib"]));
+    [
+        judged(short(peak / 1024.0), peak <= MOST_MEMORY_KIB),
+        judged(
+            format!("{} after {} s", short(after / 1024.0), short(number(&cell["back_s"]))),
+            after <= BACK_KIB as f64,
+        ),
+    ]
+}
+
+/// docwharf's CPU for each byte over the better peer's; none where somebody took too little to compare.
+fn ratio(cells: &Value) -> Option<(f64, &'static str)> {
+    if sent(&cells[DOCWHARF]).is_nan() || sent(&cells[DOCWHARF]) < COMPARED_BYTES {
+        return None;
+    }
+    let peers = PEERS.iter().filter(|peer| cells[**peer].is_object());
+    let of: Vec<(f64, &'static str)> = peers.map(|peer| (cpu_of_mb(&cells[*peer]), *peer)).collect();
+    if of.is_empty() || PEERS.iter().any(|peer| cells[*peer].is_object() && sent(&cells[*peer]) < COMPARED_BYTES) {
+        return None;
+    }
+    let best = of.into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some((cpu_of_mb(&cells[DOCWHARF]) / best.0, best.1))
+}
+
+fn musts(results: &Value) -> String {
+    let mut out = String::from(
+        "| attack | bystander: p50, p99 ms; failed | `/livez` failed | memory above idle, MiB | and afterwards | CPU a byte, \
+         of the better peer |\n|---|---|---|---|---|---|\n",
+    );
+    for (attack, cells) in measured(results) {
+        let cell = &cells[DOCWHARF];
+        let cpu = ratio(cells).map_or("–".to_owned(), |(ratio, peer)| {
+            judged(format!("{} of {peer}", short(ratio)), ratio <= MOST_CPU_RATIO)
+        });
+        let [peak, after] = memory(cell);
+        let _ =
+            writeln!(out, "| {} | {} | {} | {peak} | {after} | {cpu} |", attack.title, bystander(cell), livez(cell));
+    }
+    out
+}
+
+fn measured(results: &Value) -> impl Iterator<Item = (&'static Attack, &Value)> {
+    let cells = |attack: &'static Attack| Some((attack, results["attacks"].get(attack.name)?));
+    on_sites().filter_map(cells)
+}
+
+/// Each server's figures beside one another.
+fn field(results: &Value) -> String {
+    let servers = [&[DOCWHARF][..], &PEERS].concat();
+    let mut out = format!("| attack, connections | {} |\n|---|---|---|---|\n", servers.join(" | "));
+    for (attack, cells) in measured(results) {
+        let _ = write!(out, "| {}, {} |", attack.title, attack.connections);
+        for server in &servers {
+            let cell = &cells[*server];
+            if !cell.is_object() {
+                out.push_str(" – |");
+                continue;
+            }
+            let seen = &cell["bystander"];
+            let failed = number(&seen["failed"]);
+            let failed = if failed > 0.0 { format!(", {failed:.0} failed") } else { String::new() };
+            let ended = if cell["is_running"] == false { ", **ended**" } else { "" };
+            let _ = write!(
+                out,
+                " {} MB; {}; {}; {}{failed}{ended} |",
+                short(sent(cell) / 1e6),
+                short(cpu_of_mb(cell)),
+                short(number(&cell["peak_kib"]) / 1024.0),
+                short(number(&seen["p99_ms"])),
+            );
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// What must hold on an origin: the other organizations' work at twice its usual time and 2 s.
+fn origin(results: &Value) -> String {
+    let mut out = String::from(
+        "| attack of one organization | bystander: p50, p99 ms; failed | memory above idle, MiB | and afterwards | \
+         another's export, s: usual, then | its preview, s | its question, s |\n|---|---|---|---|---|---|---|\n",
+    );
+    for attack in tenants::ATTACKS {
+        let Some(cell) = results["origin"].get(attack.name) else { continue };
+        let work = |what: &str| {
+            let (usual, then) = (number(&cell["usual"][what]), number(&cell["then"][what]));
+            judged(format!("{}, {}", short(usual), short(then)), then <= usual * 2.0 + 2.0)
+        };
+        let [peak, after] = memory(cell);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {peak} | {after} | {} | {} | {} |",
+            attack.title,
+            bystander(cell),
+            work("export_s"),
+            work("preview_s"),
+            work("question_s"),
+        );
+    }
+    out
+}
+
+fn circumstances(results: &Value) -> String {
+    let (run, versions) = (&results["run"], &results["versions"]);
+    let machine = &run["machine"];
+    let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
+    let of: Vec<String> = [&[DOCWHARF][..], &PEERS].concat().iter().map(|name| text(&versions[*name])).collect();
+    format!(
+        "Measured on {}, {} s of each attack: {}; {}, {} cores, {} GiB, {}.\n",
+        text(&run["date"]),
+        run["seconds"],
+        of.join(", "),
+        text(&machine["cpu"]),
+        machine["cores"],
+        machine["memory_gib"],
+        text(&machine["kernel"]),
+    )
+}
+
+/// Puts the tables into the package's BENCHMARKS.md.
+pub(crate) fn write(results: &Value, package: &Path) -> Result<(), String> {
+    let path = package.join("BENCHMARKS.md");
+    let io = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let mut text = fs::read_to_string(&path).map_err(io)?;
+    if results["attacks"].is_object() {
+        let legend = "For each server: MB that the attacker sent; CPU milliseconds for each of them; memory above idle in \
+                      MiB; the bystander's p99 in ms.";
+        let new = format!("{}\n{}\n{legend}\n\n{}", circumstances(results), musts(results), field(results));
+        text = put(&text, "abuse", &new)?;
+    }
+    if results["origin"].is_object() {
+        text = put(&text, "abuse-origin", &origin(results))?;
+    }
+    for (section, mark) in [("sites", "abuse-hour"), ("origin", "abuse-hour-origin")] {
+        if let Some(table) = results["hour"][section]["table"].as_str() {
+            text = put(&text, mark, table)?;
+        }
+    }
+    fs::write(&path, text).map_err(io)
+}

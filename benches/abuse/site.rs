@@ -1,0 +1,135 @@
+//! The site that is attacked, made by this program: a zip for docwharf, a folder with `.gz` files for the others.
+//!
+//! The large pages together are larger than docwharf's `server.identityCache`, so that a walk over them misses it.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use zip::write::SimpleFileOptions;
+
+/// The page that a bystander asks for.
+pub(crate) const SMALL: &str = "/small.html";
+const SMALL_BYTES: usize = 2 * 1024;
+/// Pages as most are.
+pub(crate) const PAGES: usize = 200;
+const PAGE_BYTES: usize = 60 * 1024;
+/// Pages of nearly 4 MiB, 90 MiB together.
+pub(crate) const BIG_PAGES: usize = 24;
+const BIG_PAGE_BYTES: usize = 3_950_000;
+/// A file that does not compress and is longer than what sockets buffer.
+pub(crate) const LARGE: &str = "/files/large.png";
+const LARGE_BYTES: usize = 24 * 1024 * 1024;
+
+pub(crate) fn page(n: usize) -> String {
+    format!("/pages/p{:03}.html", n % PAGES)
+}
+
+pub(crate) fn big_page(n: usize) -> String {
+    format!("/big/p{:02}.html", n % BIG_PAGES)
+}
+
+/// The site in both forms.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub zip: PathBuf,
+    pub folder: PathBuf,
+    pub small: Vec<u8>,
+}
+
+/// Pseudo-random numbers, the same each time (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// A page of random words, which compresses about as well as prose.
+fn words(length: usize, seed: u64) -> Vec<u8> {
+    let mut numbers = Numbers(seed * 2 + 1);
+    let mut text = format!("<!doctype html><title>Page {seed}</title><p>").into_bytes();
+    while text.len() < length {
+        let number = numbers.next();
+        // One of 4,096 words of two to nine letters.
+        let mut word = (number & 0xfff).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..2 + (word >> 60) % 8 {
+            text.push(b'a' + (word % 26) as u8);
+            word /= 26;
+        }
+        text.push(b' ');
+    }
+    text.truncate(length);
+    text
+}
+
+fn bytes(length: usize) -> Vec<u8> {
+    let mut numbers = Numbers(7);
+    let mut all = b"\x89PNG\r\n\x1a\n".to_vec();
+    while all.len() < length {
+        all.extend_from_slice(&numbers.next().to_le_bytes());
+    }
+    all.truncate(length);
+    all
+}
+
+fn files() -> Vec<(String, Vec<u8>)> {
+    let mut files = vec![
+        ("/index.html".to_owned(), words(SMALL_BYTES, 1)),
+        (SMALL.to_owned(), words(SMALL_BYTES, 2)),
+        (LARGE.to_owned(), bytes(LARGE_BYTES)),
+    ];
+    files.extend((0..PAGES).map(|n| (page(n), words(PAGE_BYTES, 100 + n as u64))));
+    files.extend((0..BIG_PAGES).map(|n| (big_page(n), words(BIG_PAGE_BYTES, 1000 + n as u64))));
+    files
+}
+
+impl Site {
+    pub(crate) fn make(scratch: &Path) -> Result<Self, String> {
+        let (zip, folder) = (scratch.join("site.zip"), scratch.join("site"));
+        let files = files();
+        let small = files[1].1.clone();
+        let made = || -> Result<(), Box<dyn std::error::Error>> {
+            let mut archive = zip::ZipWriter::new(fs::File::create(&zip)?);
+            for (path, body) in &files {
+                archive.start_file(path.trim_start_matches('/'), SimpleFileOptions::default())?;
+                archive.write_all(body)?;
+                let file = folder.join(path.trim_start_matches('/'));
+                fs::create_dir_all(file.parent().unwrap_or(&folder))?;
+                fs::write(&file, body)?;
+                if path != LARGE {
+                    let compressed = fs::File::create(format!("{}.gz", file.display()))?;
+                    let mut encoder = GzEncoder::new(compressed, Compression::fast());
+                    encoder.write_all(body)?;
+                    encoder.finish()?;
+                }
+            }
+            archive.finish()?;
+            Ok(())
+        };
+        made().map_err(|error| format!("cannot make a site in {}: {error}", scratch.display()))?;
+        Ok(Self { zip, folder, small })
+    }
+
+    /// The same site with one file more, so that it is another version.
+    pub(crate) fn edition(&self, to: &Path, number: usize) -> Result<(), String> {
+        let made = || -> Result<(), Box<dyn std::error::Error>> {
+            let part = to.with_extension("part");
+            fs::copy(&self.zip, &part)?;
+            let file = fs::OpenOptions::new().read(true).write(true).open(&part)?;
+            let mut archive = zip::ZipWriter::new_append(file)?;
+            archive.start_file("edition.txt", SimpleFileOptions::default())?;
+            write!(archive, "edition {number}")?;
+            archive.finish()?;
+            fs::rename(&part, to)?;
+            Ok(())
+        };
+        made().map_err(|error| format!("cannot make {}: {error}", to.display()))
+    }
+}
