@@ -302,6 +302,31 @@ fn json(line: &str) -> Value {
 }
 
 #[test]
+fn fields_that_are_too_large_are_refused_over_http_2_as_everything_else_is() {
+    let host = logged("json");
+    let daemon = served(&host);
+    let value = "v".repeat(60_000);
+    let large = [("user-agent", "large"), ("x-first", value.as_str()), ("x-second", value.as_str())];
+    let mut client = Client::open(&daemon.address);
+    let Answer::Response { status: 431, body } = client.get("/guide?q=secret", &large) else { panic!("no 431") };
+    let line = json(&wait_for(&host, 1)[0]);
+    assert_eq!(
+        (&line["status"], &line["target"], &line["userAgent"]),
+        (&431.into(), &"/guide".into(), &"large".into())
+    );
+    assert_eq!(line["bytes"], body.len());
+    // A target that is too large itself.
+    let target = format!("/{value}{value}");
+    assert!(matches!(client.get(&target, &[]), Answer::Response { status: 431, .. }));
+    let line = json(&wait_for(&host, 2)[1]);
+    assert_eq!((&line["status"], &line["method"], &line["protocol"]), (&431.into(), &"GET".into(), &"HTTP/2.0".into()));
+    // Those who may not read the site hear the same as to everything else.
+    let daemon = served(&self::host().set("access.allow", text("192.0.2.0/24")));
+    let mut client = Client::open(&daemon.address);
+    assert!(matches!(client.get("/guide", &large), Answer::Response { status: 403, .. }));
+}
+
+#[test]
 fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
     let host = logged("json");
     let daemon = served(&host);

@@ -210,6 +210,34 @@ fn a_ping_that_is_always_under_way_does_not_end_a_download() {
 }
 
 #[test]
+fn a_refused_body_may_end_by_itself_and_a_very_long_one_is_told_to_stop() {
+    let (_dir, daemon, _) = site();
+    let head = h2::block(&[(":method", "POST"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")]);
+    for (frames, expected) in [(2, None), (100, None), (400, Some(0))] {
+        let mut client = Client::open(&daemon.address);
+        let stream = client.stream();
+        client.send(h2::HEADERS, h2::END_HEADERS, stream, &head).expect("the server reads");
+        assert!(matches!(client.answer(stream), Answer::Response { status: 405, .. }));
+        // No more than windows let through.
+        let mut room = 65_535;
+        for frame in 1..=frames {
+            let flags = if frame == frames { h2::END_STREAM } else { 0 };
+            while room < 16_384 && client.stopped(stream).is_none() && client.receive() {
+                room += client.take_granted(stream);
+            }
+            if client.stopped(stream).is_some() {
+                break;
+            }
+            client.send(h2::DATA, flags, stream, &[7; 16_384]).expect("the server reads");
+            room -= 16_384;
+        }
+        assert_eq!(client.stopped(stream), expected, "{frames} frames");
+        assert_eq!(client.get("/a.txt", &[]), small());
+        assert_eq!((client.stopped(stream), client.goaway()), (expected, None), "{frames} frames");
+    }
+}
+
+#[test]
 fn floods_of_frames_that_ask_for_nothing_end_their_connection_and_say_why() {
     let (_dir, daemon, _) = site();
     let floods: [(&str, Vec<u8>); 8] = [

@@ -11,8 +11,11 @@ use bytes::Buf;
 use http::{Request, Response};
 use hyper::body::Incoming;
 
+use crate::site::sealed::Sealed;
+
 use super::Site;
-use super::handler::{asset_to_come, handle_on};
+use super::body::Body;
+use super::handler::{asset_to_come, handle_on, refuse_on};
 use super::peer::Peer;
 use super::spare;
 use super::tally::Told;
@@ -69,9 +72,28 @@ impl Answer for Site {
 
 /// The answer to a request, counted and written down if somebody looked when it had begun.
 pub(super) fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<Instant>) -> Response<Told> {
+    recorded(site, request, begun, |version| handle_on(site, version, request))
+}
+
+/// The same, for a request that is refused with `refusal` whatever it asks for.
+pub(super) fn refused<B>(
+    site: &Arc<Site>,
+    request: &Request<B>,
+    begun: Option<Instant>,
+    refusal: Response<Body>,
+) -> Response<Told> {
+    recorded(site, request, begun, |version| refuse_on(site, version, request, refusal))
+}
+
+fn recorded<B>(
+    site: &Arc<Site>,
+    request: &Request<B>,
+    begun: Option<Instant>,
+    respond: impl FnOnce(Option<&Sealed>) -> Response<Body>,
+) -> Response<Told> {
     let version = site.showing();
     let version = version.as_deref();
-    let response = handle_on(site, version, request);
+    let response = respond(version);
     site.count(response.status());
     match site.log().zip(begun) {
         None => response.map(Told::from),

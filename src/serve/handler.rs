@@ -52,6 +52,18 @@ pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Requ
     response
 }
 
+/// Answers a request with `refusal`, whatever it asks for, unless it may not read the site at all.
+pub(super) fn refuse_on<B>(
+    site: &Site,
+    version: Option<&Sealed>,
+    request: &Request<B>,
+    refusal: Response<Body>,
+) -> Response<Body> {
+    let mut response = access::refuse(site, request).unwrap_or(refusal);
+    dress(site, version, request, &mut response);
+    response
+}
+
 /// The decoded address within the site that this asks for, if it may be that of an asset of an earlier version which is not
 /// open yet. Only at a start is there any.
 pub(super) fn asset_to_come<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Option<Vec<u8>> {

@@ -72,6 +72,12 @@ pub fn forbidden(head: bool) -> Response<Body> {
     answer(StatusCode::FORBIDDEN, PLAIN, "no-store", "403: you may not read this site\n", head)
 }
 
+/// 431 to a request whose fields are larger than they may be.
+pub fn fields_too_large(head: bool) -> Response<Body> {
+    let text = "431: the request's fields are too large\n";
+    answer(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, PLAIN, "no-store", text, head)
+}
+
 /// 405
 pub fn method_not_allowed() -> Response<Body> {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "no-store", "405: method not allowed\n", false);

@@ -41,6 +41,10 @@ struct Partial {
     body: Vec<u8>,
     ended: bool,
     reset: Option<u32>,
+    /// The code of a reset that came behind the whole response.
+    stopped: Option<u32>,
+    /// Bytes that the server has said it takes more, and nobody has asked for.
+    granted: usize,
 }
 
 /// One connection.
@@ -118,10 +122,19 @@ impl Client {
         self.next - 2
     }
 
-    /// Sends a request without a body; gives its stream.
+    /// Sends a request without a body, in as many frames as it takes; gives its stream.
     pub fn ask(&mut self, fields: &[(&str, &str)]) -> u32 {
         let stream = self.stream();
-        let _ = self.send(HEADERS, END_STREAM | END_HEADERS, stream, &block(fields));
+        let block = block(fields);
+        let (mut kind, mut flags) = (HEADERS, END_STREAM);
+        let mut parts = block.chunks(16_384).peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                flags |= END_HEADERS;
+            }
+            let _ = self.send(kind, flags, stream, part);
+            (kind, flags) = (CONTINUATION, 0);
+        }
         stream
     }
 
@@ -169,6 +182,16 @@ impl Client {
         self.pongs
     }
 
+    /// The code with which the server has said, behind a whole response, that it wants no more of the request.
+    pub fn stopped(&self, stream: u32) -> Option<u32> {
+        self.answers.get(&stream).and_then(|partial| partial.stopped)
+    }
+
+    /// Bytes that the server takes more of a request's body, since this was last asked.
+    pub fn take_granted(&mut self, stream: u32) -> usize {
+        self.answers.get_mut(&stream).map_or(0, |partial| std::mem::take(&mut partial.granted))
+    }
+
     /// Bytes of a body that have come so far.
     pub fn received(&self, stream: u32) -> usize {
         self.answers.get(&stream).map_or(0, |partial| partial.body.len())
@@ -208,12 +231,17 @@ impl Client {
                 let _ = self.send(PING, ACK, 0, &payload);
             }
             PING => self.pongs += 1,
+            WINDOW_UPDATE if stream != 0 => {
+                self.answers.entry(stream).or_default().granted += code(0) as usize;
+            }
             GOAWAY => self.goaway = Some(code(4)),
             RST_STREAM => {
                 let code = code(0);
                 let partial = self.answers.entry(stream).or_default();
                 // A whole response may be followed by a reset that only says: send no more.
-                if !partial.ended {
+                if partial.ended {
+                    partial.stopped = Some(code);
+                } else {
                     partial.reset = Some(code);
                 }
             }

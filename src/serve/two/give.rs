@@ -5,18 +5,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::serve::answer::told;
+use crate::serve::answer::{refused, told};
 use crate::serve::body::Body;
 use crate::serve::handler::asset_to_come;
 use crate::serve::memo::{self, Question, Shape, State};
+use crate::serve::reply;
 use crate::serve::spare;
 use crate::serve::tally::{Piece, Told};
 
 use super::frame::{self, Code, Fault};
 use super::hpack::{Fields, encode};
-use super::request::{judge, request};
+use super::request::{judge, partial_request, request};
 use super::{Later, Two};
 
 thread_local! {
@@ -34,10 +35,8 @@ impl Two {
             self.uploads.begin(id, asked.as_ref().and_then(|asked| asked.length));
         }
         if fields.is_too_large() {
-            let mut response = Response::new(Told::from(Body::empty()));
-            *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-            self.site.count(response.status());
-            self.give(id, !is_last, response, None);
+            let request = asked.and_then(|asked| request(&asked, fields)).unwrap_or_else(|| partial_request(fields));
+            self.refuse(id, is_last, request, reply::fields_too_large(fields.get(b":method") == Some(b"HEAD")));
             return Ok(());
         }
         let asked = asked.ok_or(malformed)?;
@@ -70,6 +69,16 @@ impl Two {
         spare::keep(std::mem::take(request.headers_mut()));
         self.give(id, !is_last, response, known);
         Ok(())
+    }
+
+    /// Gives `refusal`, by way of whoever may read the site and of the log.
+    fn refuse(&mut self, id: u32, is_last: bool, mut request: Request<()>, refusal: Response<Body>) {
+        if self.site.looks_at_peers() {
+            request.extensions_mut().insert(self.peer);
+        }
+        let begun = self.site.log().map(|_| Instant::now());
+        let response = refused(&self.site, &request, begun, refusal);
+        self.give(id, !is_last, response, None);
     }
 
     /// Gives an answer that was given before; false if there is none.
@@ -142,8 +151,7 @@ impl Two {
         }
         self.streams.served.answers += 1;
         if is_fed {
-            // RFC 9113, 8.1: an answer that does not depend on the rest of the request.
-            self.out.frame(frame::RST_STREAM, 0, id, &(Code::None as u32).to_be_bytes());
+            self.has_answered_upload(id);
         }
     }
 }

@@ -350,7 +350,11 @@ impl Two {
                 }
             }
         }
-        self.streams.fill(&mut self.out, context)
+        let is_there_more = self.streams.fill(&mut self.out, context);
+        while let Some(id) = self.streams.next_answered_upload() {
+            self.has_answered_upload(id);
+        }
+        is_there_more
     }
 
     /// Whether nothing more is to be said.

@@ -149,6 +149,17 @@ pub(super) fn request(asked: &Asked<'_>, fields: &Fields) -> Option<Request<()>>
     Some(request)
 }
 
+/// What is known of a request whose fields are not all there: its method, for `*`.
+pub(super) fn partial_request(fields: &Fields) -> Request<()> {
+    let mut request = Request::new(());
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = Uri::from_static("*");
+    if let Some(method) = fields.get(b":method").and_then(|method| Method::from_bytes(method).ok()) {
+        *request.method_mut() = method;
+    }
+    request
+}
+
 fn uri(asked: &Asked<'_>) -> Option<Uri> {
     let shared = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
     let mut parts = http::uri::Parts::default();

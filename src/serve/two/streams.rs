@@ -51,6 +51,8 @@ pub(super) struct Streams {
     pub(super) served: Served,
     /// Whether one waits for bytes that are being made, not for the peer.
     pub(super) is_making: bool,
+    /// Streams whose answers have been put out whole, and whose requests have not ended.
+    answered_uploads: Vec<u32>,
 }
 
 impl Default for Streams {
@@ -63,6 +65,7 @@ impl Default for Streams {
             most,
             served: Served::default(),
             is_making: false,
+            answered_uploads: Vec::new(),
         }
     }
 }
@@ -140,6 +143,11 @@ impl Streams {
         Ok(())
     }
 
+    /// One of the streams, each once, whose answers have been put out whole, and whose requests have not ended.
+    pub(super) fn next_answered_upload(&mut self) -> Option<u32> {
+        self.answered_uploads.pop()
+    }
+
     /// Puts out as much as windows and `out` take; whether more would follow once that is sent.
     pub(super) fn fill(&mut self, out: &mut Out, context: &mut Context<'_>) -> bool {
         self.is_making = false;
@@ -168,6 +176,9 @@ impl Streams {
                     // Its place may be what another waits for.
                     (waiting, made) = (0, made - usize::from(one.is_made));
                     self.served.answers += 1;
+                    if one.is_fed {
+                        self.answered_uploads.push(one.id);
+                    }
                     continue;
                 }
             }
@@ -212,6 +223,7 @@ impl Sending {
         let Some(piece) = &mut self.piece else {
             // What was promised does not come: the peer has to see that something is missing.
             out.frame(frame::RST_STREAM, 0, self.id, &(Code::Internal as u32).to_be_bytes());
+            self.is_fed = false;
             return Step::Done;
         };
         let n = piece.remaining().min(most).min(may);
@@ -232,14 +244,7 @@ impl Sending {
         if !piece.has_remaining() {
             self.piece = None;
         }
-        if !is_last {
-            return Step::Sent;
-        }
-        if self.is_fed {
-            // RFC 9113, 8.1: an answer that does not depend on the rest of the request.
-            out.frame(frame::RST_STREAM, 0, self.id, &(Code::None as u32).to_be_bytes());
-        }
-        Step::Done
+        if is_last { Step::Done } else { Step::Sent }
     }
 }
 
@@ -314,12 +319,13 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_told_to_stop() {
+    fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_known() {
         let mut streams = Streams::default();
         let broken = Body::inflating(Bytes::from_static(b"\xff"), [crate::serve::body::Wanted::Made(0, 10)]);
         streams.begin(1, None, Some(broken.into()), false);
         streams.begin(3, None, Some(Body::full("x").into()), true);
-        assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true), (3, 4, false)]);
+        assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true)]);
+        assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(3), None));
         assert_eq!(streams.len(), 0);
     }
 }

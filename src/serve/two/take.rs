@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::frame::{self, Code, Fault, Frame, number};
 use super::hpack::Fields;
 use super::request::are_trailers;
+use super::uploads::Discard;
 use super::{Block, End, MOST_STREAMS, SIGN, Two};
 
 /// Bytes of a block of fields; what they expand to is bounded besides.
@@ -165,8 +166,25 @@ impl Two {
         }
         if is_last {
             self.is_said(frame.stream);
+        } else {
+            self.go_on_discarding(frame.stream);
         }
         Ok(())
+    }
+
+    /// An answer has been put out whole whose request has not ended (RFC 9113, 8.1).
+    pub(super) fn has_answered_upload(&mut self, id: u32) {
+        self.uploads.is_answered(id);
+        self.go_on_discarding(id);
+    }
+
+    /// Lets more of a body come whose request is answered, or tells the peer to stop.
+    fn go_on_discarding(&mut self, id: u32) {
+        match self.uploads.discard(id) {
+            Discard::Nothing => {}
+            Discard::Widen(by) => self.out.frame(frame::WINDOW_UPDATE, 0, id, &by.to_be_bytes()),
+            Discard::Stop => self.out.frame(frame::RST_STREAM, 0, id, &(Code::None as u32).to_be_bytes()),
+        }
     }
 
     /// The peer says no more on a stream.

@@ -16,6 +16,22 @@ const MOST: usize = 256;
 const IN_VAIN: u64 = 16 << 20;
 const IN_VAIN_EACH: u64 = 64 << 10;
 
+/// Bytes of a body that are read and thrown away after its answer. A client that is told to stop by `RST_STREAM` may lose the
+/// answer with that (curl before 8), so short bodies may end by themselves.
+const DISCARDED: u64 = 4 << 20;
+/// A window of a stream is widened by no less.
+const WIDENED: u32 = TOLD as u32;
+
+/// What is to follow when some of a body has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Discard {
+    Nothing,
+    /// The window of the stream is to be wider by so much.
+    Widen(u32),
+    /// The peer is to be told that nobody wants the rest.
+    Stop,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
     list: VecDeque<Upload>,
@@ -29,8 +45,14 @@ pub(super) struct Uploads {
 #[derive(Debug)]
 struct Upload {
     id: u32,
-    /// What has come of it. Its window is never widened.
-    came: usize,
+    /// What has come of it.
+    came: u64,
+    /// Bytes of its window that are used up, and padding with them.
+    used: u32,
+    /// Whether its answer was put out whole, so that the rest is read only to be thrown away.
+    is_answered: bool,
+    /// Whether the peer was told to stop.
+    is_stopped: bool,
     /// What it said that it would be.
     length: Option<u64>,
 }
@@ -43,7 +65,7 @@ impl Uploads {
         {
             self.forgotten = oldest.id;
         }
-        self.list.push_back(Upload { id, came: 0, length });
+        self.list.push_back(Upload { id, came: 0, used: 0, is_answered: false, is_stopped: false, length });
     }
 
     /// A request has ended, or nobody asks any more; whether it had not.
@@ -56,7 +78,31 @@ impl Uploads {
     pub(super) fn conclude(&mut self, id: u32) -> Option<bool> {
         let at = self.list.iter().position(|upload| upload.id == id)?;
         let upload = self.list.remove(at)?;
-        Some(upload.length.is_none_or(|length| length == upload.came as u64))
+        Some(upload.length.is_none_or(|length| length == upload.came))
+    }
+
+    /// The answer to a request that has not ended was put out whole.
+    pub(super) fn is_answered(&mut self, id: u32) {
+        if let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) {
+            upload.is_answered = true;
+        }
+    }
+
+    /// What is to follow now for a body of which some has come, or whose request was just answered. Before the answer its
+    /// window is not widened.
+    pub(super) fn discard(&mut self, id: u32) -> Discard {
+        let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) else { return Discard::Nothing };
+        if !upload.is_answered || upload.is_stopped {
+            return Discard::Nothing;
+        }
+        if upload.came > DISCARDED || upload.length.is_some_and(|length| length > DISCARDED) {
+            upload.is_stopped = true;
+            return Discard::Stop;
+        }
+        if upload.used < WIDENED {
+            return Discard::Nothing;
+        }
+        Discard::Widen(std::mem::take(&mut upload.used))
     }
 
     /// A frame has come that takes `len` bytes of a window, `content` of them for a body that perhaps ends with them. By how
@@ -79,11 +125,12 @@ impl Uploads {
         }
         if let Some(at) = self.list.iter().position(|upload| upload.id == id) {
             let upload = &mut self.list[at];
-            upload.came += content;
-            if upload.came > WINDOW {
+            upload.came += content as u64;
+            upload.used += len as u32;
+            if upload.used as usize > WINDOW {
                 return Err(Fault::Connection(Code::FlowControl));
             }
-            let (came, length) = (upload.came as u64, upload.length);
+            let (came, length) = (upload.came, upload.length);
             if is_last {
                 self.list.remove(at);
             }
@@ -141,6 +188,29 @@ mod tests {
             assert_eq!(uploads.conclude(5), Some(expected), "{length:?} before trailers");
             assert_eq!(uploads.conclude(5), None);
         }
+    }
+
+    #[test]
+    fn a_short_body_may_end_by_itself_after_its_answer_and_a_long_one_is_stopped() {
+        let mut uploads = Uploads::default();
+        let send = |uploads: &mut Uploads, id| uploads.come(id, 16_384, 16_384, false, 0).map(|_| uploads.discard(id));
+        uploads.begin(1, None);
+        assert_eq!((send(&mut uploads, 1), send(&mut uploads, 1)), (Ok(Discard::Nothing), Ok(Discard::Nothing)));
+        assert_eq!(uploads.discard(1), Discard::Nothing, "it waits for its answer");
+        uploads.is_answered(1);
+        assert_eq!((uploads.discard(1), uploads.discard(1)), (Discard::Widen(32_768), Discard::Nothing));
+        for sent in 3..=DISCARDED / 16_384 {
+            let expected = if sent % 2 == 0 { Discard::Widen(32_768) } else { Discard::Nothing };
+            assert_eq!(send(&mut uploads, 1), Ok(expected));
+        }
+        // What is on its way meanwhile still comes.
+        for expected in [Discard::Stop, Discard::Nothing, Discard::Nothing] {
+            assert_eq!(send(&mut uploads, 1), Ok(expected));
+        }
+        uploads.begin(3, Some(DISCARDED + 1));
+        uploads.is_answered(3);
+        assert_eq!(uploads.discard(3), Discard::Stop, "it says itself that it is too long");
+        assert_eq!(uploads.discard(5), Discard::Nothing);
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl Fields {
             .map(|((begin, value), end)| self.text[*begin as usize..end].split_at((value - begin) as usize))
     }
 
+    /// The value of the first field of this name.
+    pub fn get(&self, name: &[u8]) -> Option<&[u8]> {
+        self.iter().find_map(|(known, value)| (known == name).then_some(value))
+    }
+
     /// Where the next field is put, by whoever ends it.
     pub(super) fn begin(&mut self) -> (&mut Vec<u8>, usize) {
         let begin = self.text.len();
