@@ -3,6 +3,8 @@
 #![allow(missing_docs)]
 
 mod support;
+#[path = "tenants/data.rs"]
+mod tenants_data;
 
 use serde_json::{Value, json};
 use support::client::Host;
@@ -147,7 +149,7 @@ fn jobs_links_and_keys_outlive_the_process() {
 
 #[test]
 fn a_job_that_was_under_way_when_the_origin_was_killed_has_failed_and_those_that_waited_are_done() {
-    let mut hub = Hub::of_folder();
+    let mut hub = Hub::new(&format!("[exports]\nworkers = 1\n{FOLDER}"));
     for n in 0..40 {
         let text = support::text(200_000);
         write_site(&hub.path("site"), &[(&format!("p{n}.html"), &text)]);
@@ -656,7 +658,7 @@ fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not
 
 #[test]
 fn a_start_that_fails_takes_no_job_that_waits() {
-    let mut hub = Hub::of_folder();
+    let mut hub = Hub::new(&format!("[exports]\nworkers = 1\n{FOLDER}"));
     for n in 0..40 {
         write_site(&hub.path("site"), &[(&format!("p{n}.html"), &support::text(200_000))]);
     }
@@ -702,6 +704,17 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
             "is there twice",
         ),
         (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
+        (&format!("[limits.total]\nrow = 5\n{FOLDER}"), "limits.total.row: there is no such limit"),
+        (&format!("[limits.organization]\nrows = \"5\"\n{FOLDER}"), "limits.organization.rows: write a number"),
+        (&format!("[limits.organization]\nlinks = 0\n{FOLDER}"), "limits.organization.links: at least 1"),
+        (
+            &format!("[limits.organization]\nlinks = 9\n[limits.total]\nlinks = 5\n{FOLDER}"),
+            "origin.toml:4:9: limits.organization.links: it is more than all together",
+        ),
+        (
+            &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER}"),
+            "exports.workers: limits.total.workers says another number",
+        ),
     ] {
         let store = if file.contains("[store]") { "" } else { "[store]\npath = \"state\"\n" };
         let at = if store.is_empty() { "\n" } else { "" };

@@ -99,6 +99,7 @@ struct Admin {
 struct Store {
     path: PathBuf,
     max_bytes: Option<Text>,
+    min_free: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -229,6 +230,7 @@ impl Checker<'_> {
         let mut settings = Settings::new(Effort::new(limits));
         if let Some(store) = &written.store {
             settings.state = State::Folder(self.base.join(&store.path));
+            settings.min_free = self.read("store.minFree", store.min_free.as_ref(), parse_size);
         } else {
             let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
             self.problems.push(Problem { place: Place::Missing, what });

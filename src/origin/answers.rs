@@ -58,6 +58,21 @@ pub(super) fn wrong(status: StatusCode, why: &str, details: Vec<String>) -> Resp
     json(status, &Wrong { error: why.to_owned(), details })
 }
 
+/// An error of analytics has `details` in any case: where there are no single mistakes, the error itself.
+pub(super) fn with_details(mut response: Response<Body>) -> Response<Body> {
+    if response.status().as_u16() < 400 {
+        return response;
+    }
+    let Body::Text(text) = response.body() else { return response };
+    let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(text) else { return response };
+    let Some(error) = fields.get("error").cloned() else { return response };
+    fields.entry("details").or_insert_with(|| serde_json::json!([{ "message": error }]));
+    let text = Bytes::from(serde_json::Value::Object(fields).to_string());
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    *response.body_mut() = Body::Text(text);
+    response
+}
+
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     match serde_json::to_string(value) {
         Ok(json) => text(status, "application/json", json),

@@ -1,74 +1,170 @@
-//! How many requests each organization may make in a window of time. In memory; pure, for it is told what time it is.
+//! How much each organization may take in a window of time. In memory; pure, for it is told what time it is.
+//!
+//! What one organization has taken is remembered for itself, in bounded memory: however much one of them asks for, nothing
+//! of it is in the way of another but for the bound of all together, where there is one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Requests of all organizations together that are remembered, at about 40 bytes each. Beyond it nobody gets one more:
-/// what must not be exceeded is the budget, whoever asks under however many names.
-const REMEMBERED: usize = 1 << 18;
+use super::shares::NoShare;
 
-/// Requests that each may make in a window.
+/// Requests of one organization that are remembered one by one, at 40 bytes each.
+const EXACT: usize = 1024;
+/// Beyond those, what is taken within this part of a window is remembered together, and is free again when the last of it
+/// is. So nothing is remembered in more than `EXACT + PARTS` entries, and no window has more than it may.
+const PARTS: u32 = 1024;
+
+/// What each organization may take in a window, and all together.
 #[derive(Debug)]
 pub struct Budget {
-    most: u32,
+    organization: u64,
+    total: u64,
+    /// What an organization that has taken something leaves to those that have taken nothing.
+    reserve: u64,
     window: Duration,
-    remembered: usize,
     taken: Mutex<Taken>,
+}
+
+/// A budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverBudget {
+    /// Whose it is.
+    pub why: NoShare,
+    /// After this time there is room for what was asked for.
+    pub wait: Duration,
 }
 
 /// What was taken within the last window.
 #[derive(Debug, Default)]
 struct Taken {
-    /// By all, in the order of time.
-    all: VecDeque<(Instant, Arc<str>)>,
-    /// By each of them, in the order of time; nobody is here who has taken nothing.
-    each: HashMap<Arc<str>, VecDeque<Instant>>,
+    /// The latest time that was told.
+    latest: Option<Instant>,
+    /// When those who have taken nothing any more were forgotten.
+    swept: Option<Instant>,
+    all: Spent,
+    each: HashMap<Arc<str>, Spent>,
+}
+
+/// What was taken under one name, in the order of time.
+#[derive(Debug, Default)]
+struct Spent {
+    entries: VecDeque<Entry>,
+    sum: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    first: Instant,
+    last: Instant,
+    amount: u64,
 }
 
 impl Budget {
-    /// At most `most` in any `window`.
-    pub fn new(most: u32, window: Duration) -> Budget {
-        Budget { most, window, remembered: REMEMBERED, taken: Mutex::default() }
+    /// At most `organization` in any `window` for each of them, and no bound for all together.
+    pub fn new(organization: u32, window: Duration) -> Budget {
+        Budget::shared(u64::from(organization), u64::MAX, 0, window)
+    }
+
+    /// The same with `total` for all together, of which those who have taken something leave `reserve` to the others.
+    pub fn shared(organization: u64, total: u64, reserve: u64, window: Duration) -> Budget {
+        Budget { organization, total, reserve, window, taken: Mutex::default() }
     }
 
     /// Takes one of the budget of `who`; the error is how long it lasts until there is one again. What was taken at one
     /// moment is free again a whole window later, and no sooner.
+    pub fn take(&self, who: &str, now: Instant) -> Result<(), Duration> {
+        self.take_many(who, 1, now).map_err(|over| over.wait)
+    }
+
+    /// Takes `amount`, all of it or nothing.
     ///
     /// Threads that read the clock and then come in another order are taken to come at the time of the latest of them.
-    pub fn take(&self, who: &str, now: Instant) -> Result<(), Duration> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = taken.all.back().map_or(now, |(last, _)| now.max(*last));
-        taken.forget(now, self.window);
-        let until_free = |oldest: Instant| self.window.saturating_sub(now.saturating_duration_since(oldest));
-        let own = taken.each.get(who);
-        if own.map_or(0, VecDeque::len) >= self.most as usize {
-            return Err(own.and_then(VecDeque::front).map_or(self.window, |oldest| until_free(*oldest)));
-        }
-        if taken.all.len() >= self.remembered {
-            return Err(taken.all.front().map_or(self.window, |(oldest, _)| until_free(*oldest)));
-        }
+    pub fn take_many(&self, who: &str, amount: u64, now: Instant) -> Result<(), OverBudget> {
+        let taken = &mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = taken.latest.map_or(now, |latest| now.max(latest));
+        taken.latest = Some(now);
+        taken.sweep(now, self.window);
+        taken.all.forget(now, self.window);
         let who = taken.each.get_key_value(who).map_or_else(|| Arc::from(who), |(who, _)| Arc::clone(who));
-        taken.each.entry(Arc::clone(&who)).or_default().push_back(now);
-        taken.all.push_back((now, who));
+        let none = Spent::default();
+        let own = match taken.each.get_mut(&who) {
+            Some(own) => {
+                own.forget(now, self.window);
+                &*own
+            }
+            None => &none,
+        };
+        if let Some(over) = own.sum.saturating_add(amount).checked_sub(self.organization).filter(|over| *over > 0) {
+            return Err(OverBudget { why: NoShare::Organization, wait: own.wait(over, now, self.window) });
+        }
+        let reserve = if own.sum > 0 { self.reserve } else { 0 };
+        let wanted = taken.all.sum.saturating_add(amount).saturating_add(reserve);
+        if let Some(over) = wanted.checked_sub(self.total).filter(|over| *over > 0) {
+            return Err(OverBudget { why: NoShare::Total, wait: taken.all.wait(over, now, self.window) });
+        }
+        taken.each.entry(who).or_default().push(amount, now, self.window);
+        // Without a bound for all nobody asks.
+        if self.total < u64::MAX {
+            taken.all.push(amount, now, self.window);
+        }
         Ok(())
+    }
+
+    /// What all have taken within the last window.
+    pub fn in_use(&self, now: Instant) -> u64 {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all.forget(now, self.window);
+        taken.all.sum
     }
 }
 
 impl Taken {
-    /// Forgets what was taken a window ago. Each is forgotten once, so that a take costs the same on average whoever takes.
-    fn forget(&mut self, now: Instant, window: Duration) {
-        while let Some((at, who)) = self.all.front()
-            && now.saturating_duration_since(*at) >= window
-        {
-            if let Some(own) = self.each.get_mut(who) {
-                own.pop_front();
-                if own.is_empty() {
-                    self.each.remove(who);
-                }
-            }
-            self.all.pop_front();
+    /// Once a window those go who have taken nothing within it.
+    fn sweep(&mut self, now: Instant, window: Duration) {
+        let swept = *self.swept.get_or_insert(now);
+        if now.saturating_duration_since(swept) >= window {
+            self.swept = Some(now);
+            self.each.retain(|_, own| {
+                own.forget(now, window);
+                !own.entries.is_empty()
+            });
         }
+    }
+}
+
+impl Spent {
+    /// Forgets what was taken a window ago.
+    fn forget(&mut self, now: Instant, window: Duration) {
+        while let Some(oldest) = self.entries.front()
+            && now.saturating_duration_since(oldest.last) >= window
+        {
+            self.sum -= oldest.amount;
+            self.entries.pop_front();
+        }
+    }
+
+    fn push(&mut self, amount: u64, now: Instant, window: Duration) {
+        self.sum += amount;
+        let is_full = self.entries.len() >= EXACT;
+        match self.entries.back_mut() {
+            Some(last) if is_full && now.saturating_duration_since(last.first) < window / PARTS => {
+                last.last = now;
+                last.amount += amount;
+            }
+            _ => self.entries.push_back(Entry { first: now, last: now, amount }),
+        }
+    }
+
+    /// How long it lasts until so much is free again: a whole window if that is more than there is.
+    fn wait(&self, mut amount: u64, now: Instant, window: Duration) -> Duration {
+        for entry in &self.entries {
+            if entry.amount >= amount {
+                return window.saturating_sub(now.saturating_duration_since(entry.last));
+            }
+            amount -= entry.amount;
+        }
+        window
     }
 }
 
@@ -130,16 +226,56 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_however_many_ask_and_comes_back() {
-        let start = Instant::now();
-        let budget = Budget { remembered: 100, ..Budget::new(3, HOUR) };
-        let names = |from: u32| (from..from + 1000).map(|n| n.to_string());
-        let given = names(0).filter(|who| budget.take(who, start).is_ok()).count();
-        assert_eq!(given, 100);
-        assert_eq!(budget.take("new", start + seconds(1)), Err(seconds(3599)));
-        assert_eq!(budget.take("new", start + HOUR), Ok(()));
-        let taken = budget.taken.lock().unwrap();
-        assert_eq!((taken.all.len(), taken.each.len()), (1, 1));
+    fn one_organization_does_not_close_the_budget_for_others_and_memory_is_bounded() {
+        let (budget, start) = (Budget::new(10_000, HOUR), Instant::now());
+        let names: Vec<String> = (0..60).map(|n| n.to_string()).collect();
+        for who in &names {
+            for n in 0..10_000 {
+                assert_eq!(budget.take(who, start + Duration::from_millis(n)), Ok(()), "{who}: the {n}th");
+            }
+            assert!(budget.take(who, start + seconds(10)).is_err());
+        }
+        // Spread over all of the window.
+        for n in 0..10_000 {
+            budget.take("even", start + seconds(11) + Duration::from_millis(n * 300)).unwrap();
+        }
+        let entries: usize = budget.taken.lock().unwrap().each.values().map(|own| own.entries.len()).sum();
+        assert!(entries <= 61 * (EXACT + PARTS as usize + 1), "{entries}");
+        assert_eq!(budget.take("0", start + HOUR + HOUR), Ok(()));
+        assert_eq!(budget.taken.lock().unwrap().each.len(), 1, "those who have taken nothing for an hour are gone");
+    }
+
+    #[test]
+    fn what_is_remembered_together_is_free_when_the_last_of_it_is() {
+        let (most, window) = (4000, seconds(1024));
+        let (budget, start) = (Budget::new(most, window), Instant::now());
+        for _ in 0..EXACT {
+            budget.take("a", start).unwrap();
+        }
+        for tenth in 0..10 {
+            budget.take("a", start + seconds(5) + Duration::from_millis(tenth * 100)).unwrap();
+        }
+        let now = start + window;
+        assert_eq!(budget.take_many("a", u64::from(most) - 10, now), Ok(()));
+        let wait = Duration::from_millis(5900);
+        assert_eq!(budget.take_many("a", 1, now), Err(OverBudget { why: NoShare::Organization, wait }));
+    }
+
+    #[test]
+    fn all_together_have_a_bound_and_leave_some_of_it_to_who_has_taken_nothing() {
+        let (budget, start) = (Budget::shared(80, 100, 10, HOUR), Instant::now());
+        budget.take_many("a", 70, start).unwrap();
+        assert_eq!(budget.take_many("a", 11, start).unwrap_err().why, NoShare::Organization);
+        budget.take_many("b", 15, start + seconds(60)).unwrap();
+        let over = OverBudget { why: NoShare::Total, wait: seconds(3530) };
+        assert_eq!(budget.take_many("b", 6, start + seconds(70)), Err(over));
+        assert_eq!(budget.take_many("c", 15, start + seconds(70)), Ok(()));
+        assert_eq!(budget.in_use(start + seconds(70)), 100);
+        assert_eq!(budget.take_many("b", 6, start + HOUR), Ok(()));
+        assert_eq!(
+            budget.take_many("x", 101, start + HOUR).unwrap_err(),
+            OverBudget { why: NoShare::Organization, wait: HOUR }
+        );
     }
 
     #[test]

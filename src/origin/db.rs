@@ -73,7 +73,7 @@ pub struct Database {
 
 /// The tables, format by format; a database has run the first `user_version` of them. Never changed once released, only
 /// added to.
-const FORMATS: &[&str] = &[include_str!("tables.sql")];
+const FORMATS: &[&str] = &[include_str!("tables.sql"), include_str!("usage.sql")];
 
 impl Database {
     /// Opens the database at `path`, making it or bringing it up to date.

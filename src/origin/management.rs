@@ -1,6 +1,6 @@
 //! What a client with a key is answered.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -8,17 +8,22 @@ use http::{Response, StatusCode};
 use crate::base::chain::{Chain, Name};
 use crate::model::units::{show_time, unix_seconds};
 
-use super::analytics::{self, QueryError};
+use super::analytics::{self, NoRoom, QueryError};
 use super::answers::{error, failed, json, no_such_job, try_after, try_later, wrong};
 use super::body::Body;
 use super::exports::{Bundle, NotStarted};
 use super::keys::Caller;
+use super::limits::Resource;
 use super::previews::DeployError;
 use super::settings::Project;
+use super::shares::NoShare;
 use super::source::Source;
 use super::table::Operation;
 use super::types::{BundleLink, Deploying};
 use super::{Origin, requests};
+
+/// How long a question waits for others.
+const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Questions. Another organization's things are not there.
 pub(super) fn get(origin: &Origin, operation: Operation, value: &str, head: &Parts, caller: &Caller) -> Response<Body> {
@@ -37,6 +42,24 @@ pub(super) fn get(origin: &Origin, operation: Operation, value: &str, head: &Par
         // The table has no other that is asked with GET.
         _ => super::answers::nothing_here(),
     }
+}
+
+/// What is refused whatever the body says: budgets, and projects of others.
+pub(super) fn before_body(origin: &Origin, operation: Operation, value: &str, caller: &Caller) -> Result<(), Refusal> {
+    let (budget, why) = match operation {
+        Operation::Ingest => (
+            &origin.ingest_budget,
+            "an organization may send 10,000 batches an hour; put more into each, and try again later",
+        ),
+        Operation::StartPreview => {
+            (&origin.preview_budget, "an organization may ask for 5 previews a minute; try again later")
+        }
+        _ => return Ok(()),
+    };
+    if let Err(wait) = budget.take(&caller.organization, Instant::now()) {
+        return Err(Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, wait)));
+    }
+    project(origin, value, caller).map(drop)
 }
 
 /// Orders.
@@ -84,8 +107,13 @@ fn start_export(origin: &Origin, body: &[u8], caller: &Caller) -> Answer {
     match origin.exports.start(project, &caller.organization, version, wanted.paths) {
         Ok(job) => Ok(json(StatusCode::ACCEPTED, &job)),
         Err(why) => Err(Box::new(match why {
-            NotStarted::Full => {
-                try_later(StatusCode::TOO_MANY_REQUESTS, "too many jobs are waiting; start this one later")
+            NotStarted::Full(NoShare::Organization) => {
+                let why = "too many jobs of your organization are waiting (limits.organization.waitingJobs); start this one later";
+                try_later(StatusCode::TOO_MANY_REQUESTS, why)
+            }
+            NotStarted::Full(NoShare::Total) => {
+                let why = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
+                try_later(StatusCode::TOO_MANY_REQUESTS, why)
             }
             NotStarted::NoId(why) => failed("make an id for a job", &why),
             NotStarted::Database(why) => failed("write down a job", &Chain(&why)),
@@ -109,6 +137,18 @@ fn link(origin: &Origin, job: &str, head: &Parts, caller: &Caller) -> Answer {
         Err(why) => return Err(Box::new(failed("look up a job", &Chain(&why)))),
     };
     let begin = own_address(origin, head)?;
+    origin.link_budget.take_many(&caller.organization, 1, Instant::now()).map_err(|over| {
+        origin.shares.pool(Resource::Links).refuse();
+        let why = match over.why {
+            NoShare::Organization => {
+                "your organization had as many links within an hour as it may (limits.organization.links)"
+            }
+            NoShare::Total => {
+                "all organizations together had as many links within an hour as they may (limits.total.links)"
+            }
+        };
+        Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, over.wait))
+    })?;
     let expires = SystemTime::now() + origin.link_lifetime;
     let promised = origin.exports.promise(job, expires);
     promised.map_err(|why| Box::new(failed("write down a link", &Chain(&why))))?;
@@ -128,10 +168,6 @@ fn own_address(origin: &Origin, head: &Parts) -> Result<String, Refusal> {
 }
 
 fn start_preview(origin: &Origin, id: &str, head: &Parts, body: &[u8], caller: &Caller) -> Answer {
-    if let Err(wait) = origin.preview_budget.take(&caller.organization, Instant::now()) {
-        let why = "an organization may ask for 5 previews a minute; try again later";
-        return Err(Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, wait)));
-    }
     let project = project(origin, id, caller)?;
     if !project.previews || !matches!(project.source, Source::Git(_)) {
         let why = "previews are not available for this project: they need previews = true and a git source";
@@ -162,19 +198,26 @@ fn searches(origin: &Origin, id: &str, head: &Parts, caller: &Caller) -> Respons
     if let Err(refusal) = project(origin, id, caller) {
         return *refusal;
     }
-    match analytics::searches(&origin.db, id, head.uri.query(), &origin.cursor) {
+    let busy = |_| {
+        let why = "too many questions are asked at a time; try again in a moment";
+        try_later(StatusCode::TOO_MANY_REQUESTS, why)
+    };
+    let asked = origin.asked.take(&caller.organization, 1);
+    let turn =
+        asked.and_then(|asked| Ok((asked, origin.questions.take_within(&caller.organization, 1, QUESTION_PATIENCE)?)));
+    let _turn = match turn.map_err(busy) {
+        Ok(turn) => turn,
+        Err(refusal) => return refusal,
+    };
+    match analytics::searches(&origin.db, id, head.uri.query(), &origin.cursor, origin.oldest_searches()) {
         Ok(found) => json(StatusCode::OK, &found),
         Err(why) => refused(why),
     }
 }
 
 fn ingest(origin: &Origin, id: &str, body: &[u8], caller: &Caller) -> Answer {
-    if let Err(wait) = origin.ingest_budget.take(&caller.organization, Instant::now()) {
-        let why = "an organization may send 10,000 batches an hour; put more into each, and try again later";
-        return Err(Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, wait)));
-    }
-    project(origin, id, caller)?;
-    let accepted = analytics::ingest(&origin.db, id, body).map_err(|why| Box::new(refused(why)))?;
+    let allowance = origin.allowance(&caller.organization);
+    let accepted = analytics::ingest(&origin.db, id, body, &allowance).map_err(|why| Box::new(refused(why)))?;
     if !accepted.duplicate {
         origin.counted.searches(accepted.accepted);
     }
@@ -184,6 +227,13 @@ fn ingest(origin: &Origin, id: &str, body: &[u8], caller: &Caller) -> Answer {
 fn refused(why: QueryError) -> Response<Body> {
     match why {
         QueryError::Bad(bad) => wrong(StatusCode::BAD_REQUEST, &bad.error, bad.details),
+        QueryError::Full(why) => {
+            let status = match why {
+                NoRoom::Disk => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::TOO_MANY_REQUESTS,
+            };
+            try_after(status, &why.to_string(), why.wait())
+        }
         QueryError::Database(why) => failed("read or write searches", &Chain(&why)),
     }
 }

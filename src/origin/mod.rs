@@ -32,6 +32,7 @@ mod settings;
 pub mod shares;
 mod sitemap;
 pub mod source;
+pub(crate) mod space;
 mod survey;
 mod table;
 mod types;
@@ -58,13 +59,14 @@ use crate::serve::answer::Answer;
 use crate::serve::listener::{self, Listener};
 use crate::serve::peer::Peer;
 
+use analytics::Allowance;
 use budget::Budget;
 use db::{Database, DatabaseError};
 use exports::{Exports, Keep};
 use key::KeyFile;
 use links::Signer;
 use previews::{PreviewError, Previews};
-use shares::Shares;
+use shares::{SharedPool, Shares};
 use source::Source;
 
 pub use body::Body;
@@ -84,8 +86,17 @@ const PREVIEWS: (u32, Duration) = (5, Duration::from_mins(1));
 const QUESTIONS: (u32, Duration) = (100, Duration::from_hours(1));
 /// Batches of searches that an organization may send.
 const BATCHES: (u32, Duration) = (10_000, Duration::from_hours(1));
-/// Batches that may wait for the disk. Each holds a thread, of which whoever looks up a key needs one as well.
-const INGESTS_AT_ONCE: usize = 64;
+/// Batches of an organization, and of all, that may wait for the disk, and what one leaves to others. Each holds a thread, of
+/// which whoever looks up a key needs one as well.
+const INGESTS: (u64, u64, u64) = (32, 64, 16);
+/// Questions about searches that are answered at a time, likewise. Each reads all of its range.
+const QUESTIONS_AT_ONCE: (u64, u64, u64) = (2, 4, 2);
+/// The same for those that are answered or wait for it.
+const QUESTIONS_WAITING: (u64, u64, u64) = (16, 64, 16);
+/// What begins a walk through searches leaves out what is removed within this time, or half of `analytics.keep`.
+const WALK: Duration = Duration::from_hours(24);
+/// The window of `limits.*.links` and `limits.*.events`.
+const HOUR: Duration = Duration::from_hours(1);
 /// How often what is too old is removed.
 const TIDY: Duration = Duration::from_hours(1);
 
@@ -135,7 +146,7 @@ pub struct Origin {
     /// The organization and project of each domain.
     domains: BTreeMap<Domain, (String, String)>,
     /// The organization of each project.
-    owners: BTreeMap<String, String>,
+    owners: Arc<BTreeMap<String, String>>,
     key: Option<(String, KeyFile)>,
     db: Arc<Database>,
     link_lifetime: Duration,
@@ -149,12 +160,25 @@ pub struct Origin {
     previews: Arc<Previews>,
     preview_budget: Budget,
     question_budget: Budget,
+    /// What organizations hold of what they share.
+    shares: Arc<Shares>,
+    link_budget: Budget,
+    event_budget: Arc<Budget>,
+    /// What must stay free on the disk.
+    min_free: Option<u64>,
+    /// For how long searches are kept.
+    searches: Duration,
+    /// Questions that are answered or wait, and those that are answered.
+    asked: Arc<SharedPool>,
+    questions: Arc<SharedPool>,
     sitemaps: Arc<Semaphore>,
+    /// Of projects with a folder.
+    surveys: BTreeMap<String, sitemap::FolderSurvey>,
     /// Of projects with a repository.
     heads: BTreeMap<String, sitemap::Head>,
     ingest_budget: Budget,
     /// Batches that are written at a time.
-    ingests: Arc<Semaphore>,
+    ingests: Arc<SharedPool>,
     counted: ops::Counted,
     /// Told when nothing is to be tidied any more.
     closed: std::sync::mpsc::Sender<()>,
@@ -199,14 +223,20 @@ impl Origin {
                 projects.insert(project.id.clone(), project);
             }
         }
-        let by_domain = projects.values().map(|project| (project.domain.clone(), project.clone())).collect();
+        let owners = Arc::new(owners);
+        let owned = |project: &Project| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
+        let owned = projects.values().map(owned).collect();
         let is_git = |project: &&Project| matches!(project.source, Source::Git(_));
         let heads = projects.values().filter(is_git).map(|project| (project.id.clone(), sitemap::Head::default()));
         let heads = heads.collect();
+        let is_folder = |project: &&Project| matches!(project.source, Source::Directory(_));
+        let surveys =
+            projects.values().filter(is_folder).map(|project| (project.id.clone(), sitemap::FolderSurvey::default()));
+        let surveys = surveys.collect();
         // Whoever keeps nothing keeps no promise to those who come late, either.
         let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
-        let keep = Keep { jobs: settings.keep, bytes: Some(settings.limits.total[Resource::BundleBytes]), young };
-        let exports = Arc::new(Exports::open(Arc::clone(&db), Arc::clone(&shares), by_domain, effort, keep, &folder)?);
+        let keep = Keep::new(settings.keep, &shares, young, settings.min_free);
+        let exports = Arc::new(Exports::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
         for n in 0..settings.limits.total.count(Resource::Workers) {
             let exports = Arc::clone(&exports);
             std::thread::Builder::new()
@@ -218,11 +248,15 @@ impl Origin {
         let (signer, cursor) = (Signer::new(secret(&db, "links")?), secret(&db, "cursors")?);
         let (closed, over) = std::sync::mpsc::channel();
         let (tidied, age, old) = (Arc::clone(&db), settings.searches, Arc::clone(&exports));
-        let ids: Vec<String> = projects.keys().cloned().collect();
         std::thread::Builder::new()
             .name("tidying".to_owned())
-            .spawn(move || tidy(&tidied, &ids, age, &old, &over))
+            .spawn(move || tidy(&tidied, age, &old, &over))
             .map_err(system("start the thread that tidies"))?;
+        let hourly = |resource| {
+            let limits = &settings.limits;
+            Budget::shared(limits.organization[resource], limits.total[resource], shares.pool(resource).reserve(), HOUR)
+        };
+        let pool = |(organization, total, reserve)| SharedPool::new(organization, total, reserve);
         Ok(Arc::new(Origin {
             projects,
             domains,
@@ -239,14 +273,35 @@ impl Origin {
             previews,
             preview_budget: Budget::new(PREVIEWS.0, PREVIEWS.1),
             question_budget: Budget::new(QUESTIONS.0, QUESTIONS.1),
+            link_budget: hourly(Resource::Links),
+            event_budget: Arc::new(hourly(Resource::Events)),
+            min_free: settings.min_free,
+            searches: settings.searches,
+            asked: pool(QUESTIONS_WAITING),
+            questions: pool(QUESTIONS_AT_ONCE),
+            surveys,
             sitemaps: Arc::new(Semaphore::new(SITEMAPS_AT_ONCE)),
             heads,
             ingest_budget: Budget::new(BATCHES.0, BATCHES.1),
-            ingests: Arc::new(Semaphore::new(INGESTS_AT_ONCE)),
+            ingests: pool(INGESTS),
+            shares,
             counted: ops::Counted::new(),
             closed,
             held: Mutex::new((temporary, Some(lock))),
         }))
+    }
+
+    /// What an organization may put into the database.
+    fn allowance(&self, organization: &str) -> Allowance {
+        let events = Some(Arc::clone(&self.event_budget));
+        Allowance::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
+    }
+
+    /// The time before which nothing counts for a walk through searches that begins now, in milliseconds since 1970: what is
+    /// removed while it goes on lies before it.
+    fn oldest_searches(&self) -> i64 {
+        let counted = self.searches.saturating_sub(WALK.min(self.searches / 2));
+        millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Ends the threads that make bundles and previews. Work under way is abandoned, not waited for.
@@ -358,14 +413,15 @@ fn open_previews(
 }
 
 /// Removes events and jobs that are too old, now and then.
-fn tidy(db: &Database, projects: &[String], age: Duration, exports: &Exports, over: &std::sync::mpsc::Receiver<()>) {
+fn tidy(db: &Database, age: Duration, exports: &Exports, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
         let before = millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-        for project in projects {
-            if let Err(error) = analytics::prune(db, project, before) {
-                tracing::warn!("cannot remove old searches: {}", Chain(&error));
-            }
+        let pruned = analytics::projects(db).and_then(|projects| {
+            projects.iter().try_for_each(|project| analytics::prune(db, project, before).map(drop))
+        });
+        if let Err(error) = pruned {
+            tracing::warn!("cannot remove old searches: {}", Chain(&error));
         }
         match over.recv_timeout(TIDY) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}

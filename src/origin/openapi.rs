@@ -11,7 +11,7 @@ use super::analytics::Searches;
 use super::analytics::ingest::{Accepted, Batch};
 use super::previews::Deployment;
 use super::table::{Operation, ROUTES, Route};
-use super::types::{BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};
+use super::types::{AnalyticsWrong, BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};
 
 /// The version of the interface (the seed's "Versioning").
 const VERSION: &str = "1.0.0";
@@ -121,7 +121,10 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         _ => {}
     }
     responses.insert(status.to_string(), answer);
-    let wrong = body_of::<Wrong>(schemas);
+    let wrong = match route.operation {
+        Operation::Searches | Operation::Ingest => body_of::<AnalyticsWrong>(schemas),
+        _ => body_of::<Wrong>(schemas),
+    };
     let mut refusal = |status: u16, description: &str| {
         responses.insert(status.to_string(), json!({ "description": description, "content": wrong }));
     };
@@ -134,6 +137,9 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     if route.method == Method::POST {
         refusal(408, "The body did not come in time.");
         refusal(413, "The body is too long.");
+        if route.operation == Operation::ExportBundle {
+            refusal(429, "Too many links in an hour, or too many bodies at a time.");
+        }
     }
     Value::Object(responses)
 }
@@ -153,12 +159,12 @@ fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
             (400, "The branch is missing, or is none."),
             (403, "Previews are not available for this project, or the key may only read."),
             (404, "No such project."),
-            (429, "More than 5 requests in a minute, or too many previews wait."),
+            (429, "More than 5 requests in a minute, too many previews wait, or too many bodies come at a time."),
         ],
         Operation::StartExport => &[
             (400, "The domain or a path is none, or is not served here."),
             (403, "Exports are not available for this project, or the key may only read."),
-            (429, "Too many jobs wait."),
+            (429, "Too many jobs wait, or too many bodies come at a time."),
         ],
         Operation::ExportBundle => &[
             (400, "The request names no host that a link could lead to."),
@@ -171,13 +177,16 @@ fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
         Operation::Searches => &[
             (400, "A parameter or the cursor is none; `details` has each mistake."),
             (404, "No such project."),
-            (429, "More than 100 requests in an hour."),
+            (429, "More than 100 requests in an hour, or too many at a time."),
         ],
         Operation::Ingest => &[
             (400, "The batch is none; `details` has each mistake."),
             (403, "The key may only read."),
             (404, "No such project."),
-            (429, "More than 10,000 requests in an hour."),
+            (
+                429,
+                "More than 10,000 requests in an hour, too many searches in an hour or in all, or too many bodies at a time.",
+            ),
         ],
     }
 }

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use http::header::VARY;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -19,8 +20,11 @@ use crate::serve::answer::Answer;
 use crate::serve::peer::Peer;
 
 use super::Origin;
+use super::analytics::DatabaseUse;
 use super::answers::{failed, not_allowed, nothing_here, text};
 use super::body::Body;
+use super::db::DatabaseError;
+use super::limits::Resource;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -34,6 +38,9 @@ pub(super) struct Counted {
     searches: Counter,
     jobs: Family<Labels<1>, Gauge>,
     previews: Gauge,
+    in_use: Family<Labels<1>, Gauge>,
+    limits: Family<Labels<1>, Gauge>,
+    refused: Family<Labels<1>, Counter>,
 }
 
 impl Counted {
@@ -45,11 +52,19 @@ impl Counted {
             searches: Counter::default(),
             jobs: Family::default(),
             previews: Gauge::default(),
+            in_use: Family::default(),
+            limits: Family::default(),
+            refused: Family::default(),
         };
         registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
         registry.register("searches", "Searches that were taken in", counted.searches.clone());
         registry.register("jobs", "Export jobs by state", counted.jobs.clone());
         registry.register("previews", "Previews that are served", counted.previews.clone());
+        let what =
+            "What all organizations together have of a resource of [limits], in its unit (times in milliseconds)";
+        registry.register("resource_in_use", what, counted.in_use.clone());
+        registry.register("resource_limit", "What limits.total allows of a resource", counted.limits.clone());
+        registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
         *counted.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
         counted
     }
@@ -78,8 +93,36 @@ impl Origin {
         }
     }
 
+    /// Writes down how much of each resource there is, wherever it is counted.
+    fn count_resources(&self, jobs: &[(String, u64)]) -> Result<(), DatabaseError> {
+        let used = self.db.read(|connection| DatabaseUse::read(connection, |_| false))?;
+        let bundles = self.exports.all_bundle_bytes()?;
+        let in_state = |state: &str| jobs.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
+        let now = Instant::now();
+        for resource in Resource::ALL {
+            let pool = self.shares.pool(resource);
+            let in_use = match resource {
+                Resource::WaitingJobs => in_state("queued"),
+                Resource::Workers => in_state("running"),
+                Resource::Events => self.event_budget.in_use(now),
+                Resource::Links => self.link_budget.in_use(now),
+                Resource::Rows => used.rows,
+                Resource::DatabaseBytes => used.file_bytes,
+                Resource::BundleBytes => bundles,
+                _ => pool.in_use(),
+            };
+            let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let labels = [("resource", resource.key().to_owned())];
+            self.counted.in_use.get_or_create(&labels).set(gauge(in_use));
+            self.counted.limits.get_or_create(&labels).set(gauge(self.shares.limits.total[resource]));
+            let refused = self.counted.refused.get_or_create(&labels);
+            refused.inc_by(pool.refused().saturating_sub(refused.get()));
+        }
+        Ok(())
+    }
+
     fn metrics(&self, format: MetricsFormat) -> Response<Body> {
-        let counts = match self.exports.count() {
+        let counts = match self.exports.count().and_then(|counts| self.count_resources(&counts).map(|()| counts)) {
             Ok(counts) => counts,
             Err(why) => return failed("read the database", &Chain(&why)),
         };

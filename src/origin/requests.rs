@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONNECTION};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, EXPECT};
 use http::{HeaderMap, Response, StatusCode};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
 
@@ -12,14 +13,18 @@ use crate::base::chain::Name;
 use crate::model::version::Label;
 
 use super::Domain;
-use super::answers::{error, set};
+use super::answers::{error, set, try_later};
 use super::body::Body;
+use super::limits::LEAST_BODY;
+use super::shares::{NoShare, Share};
 
 /// How much of a body that is too long is read and thrown away: a client that is still sending when the connection closes
 /// would see that, and not the answer.
 const MOST_DISCARDED: u64 = 1 << 20;
 /// A request body must be whole after this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// For so long a body that is not wanted is read and thrown away.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pages that an export may be asked for one by one.
 const MOST_PATHS: usize = 1000;
 /// The longest path of a page, in bytes.
@@ -33,8 +38,67 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// Reads a body that is neither too long nor too slow.
-pub(super) async fn whole_body(body: Incoming, longest: u64) -> Result<Vec<u8>, Response<Body>> {
+/// Why a body is not read any further.
+enum NotRead {
+    /// It is too long.
+    Long,
+    /// There is no room for more of it.
+    Full(NoShare),
+    /// It ended too early.
+    Cut,
+}
+
+/// The answer when there is no room for a body.
+pub(super) fn no_room_for_body(why: NoShare) -> Response<Body> {
+    let why = match why {
+        NoShare::Organization => {
+            "your organization sends as much at a time as it may (limits.organization.bodyBytes); try again in a moment"
+        }
+        NoShare::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
+    };
+    try_later(StatusCode::TOO_MANY_REQUESTS, why)
+}
+
+/// An answer to a request whose body is not wanted: of what is on its way already a part is read and thrown away, so that a
+/// client that does not look before it has sent everything sees the answer.
+pub(super) async fn without_body(
+    mut response: Response<Body>,
+    headers: &HeaderMap,
+    mut body: Incoming,
+) -> Response<Body> {
+    set(response.headers_mut(), CONNECTION, "close");
+    // Who waits to be asked for the body has not sent any of it.
+    if !headers.contains_key(EXPECT) {
+        discard(&mut body).await;
+    }
+    response
+}
+
+/// Reads and throws away some of a body, for some time.
+async fn discard(body: &mut Incoming) {
+    let discard = async {
+        let mut len = 0;
+        while len <= MOST_DISCARDED
+            && let Some(Ok(frame)) = next_frame(body).await
+        {
+            len += frame.into_data().map_or(0, |data| data.len() as u64);
+        }
+    };
+    // What has not come by then is not waited for.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
+}
+
+/// What a body is going to take: its length if it is known, and no more than is read of it.
+pub(super) fn expected(body: &Incoming, longest: u64) -> u64 {
+    match body.size_hint().exact() {
+        _ if body.is_end_stream() => 0,
+        Some(len) => len.clamp(LEAST_BODY, longest.max(LEAST_BODY)),
+        None => LEAST_BODY,
+    }
+}
+
+/// Reads a body that is neither too long nor too slow, within a share that grows with it.
+pub(super) async fn whole_body(mut body: Incoming, longest: u64, share: &mut Share) -> Result<Vec<u8>, Response<Body>> {
     let refuse = |status, why: &str| {
         let mut response = error(status, why);
         // What is left of the body is not read.
@@ -46,28 +110,46 @@ pub(super) async fn whole_body(body: Incoming, longest: u64) -> Result<Vec<u8>, 
     if body.size_hint().lower() > discarded {
         return Err(too_long());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, gather(body, longest, discarded)).await {
-        Ok(Ok(Some(bytes))) => Ok(bytes),
-        Ok(Ok(None)) => Err(too_long()),
-        Ok(Err(_)) => Err(refuse(StatusCode::BAD_REQUEST, "the body did not come whole")),
+    match tokio::time::timeout(BODY_TIMEOUT, gather(&mut body, longest, discarded, share)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(NotRead::Long)) => Err(too_long()),
+        Ok(Err(NotRead::Full(why))) => {
+            discard(&mut body).await;
+            let mut response = no_room_for_body(why);
+            set(response.headers_mut(), CONNECTION, "close");
+            Err(response)
+        }
+        Ok(Err(NotRead::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body did not come whole")),
         Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
     }
 }
 
-/// The bytes of a body; none if there are too many.
-async fn gather(mut body: Incoming, longest: u64, discarded: u64) -> Result<Option<Vec<u8>>, hyper::Error> {
-    let (mut bytes, mut len) = (Vec::new(), 0);
-    while let Some(frame) = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(data) = frame?.into_data() else { continue };
+/// The bytes of a body. No more memory is taken than the share says.
+async fn gather(body: &mut Incoming, longest: u64, discarded: u64, share: &mut Share) -> Result<Vec<u8>, NotRead> {
+    let known = body.size_hint().exact().filter(|len| *len <= longest).unwrap_or(0);
+    let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(known).unwrap_or(0)), 0_u64);
+    while let Some(frame) = next_frame(body).await {
+        let Ok(data) = frame.map_err(|_| NotRead::Cut)?.into_data() else { continue };
         len += data.len() as u64;
         if len > discarded {
             break;
         }
-        if len <= longest {
-            bytes.extend_from_slice(&data);
+        if len > longest {
+            continue;
         }
+        if len > share.amount() {
+            share.grow((len - share.amount()).max(LEAST_BODY)).map_err(NotRead::Full)?;
+        }
+        if bytes.capacity() - bytes.len() < data.len() {
+            bytes.reserve_exact(data.len().max(LEAST_BODY as usize));
+        }
+        bytes.extend_from_slice(&data);
     }
-    Ok((len <= longest).then_some(bytes))
+    if len <= longest { Ok(bytes) } else { Err(NotRead::Long) }
+}
+
+async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
 }
 
 /// What a client asks for.

@@ -14,9 +14,10 @@ use crate::model::units::unix_seconds;
 use crate::serve::handler::is_host;
 use crate::serve::peer::Peer;
 
-use super::answers::{error, failed, not_allowed, nothing_here, set, text, try_later};
+use super::answers::{error, failed, not_allowed, nothing_here, set, text, try_later, with_details};
 use super::body::Body;
 use super::keys::{self, Caller, Scope};
+use super::limits::Resource;
 use super::previews::{self, Started};
 use super::table::{Found, Operation, find};
 use super::{Origin, Said, bundles, management, millis, openapi, requests, sitemap};
@@ -30,14 +31,19 @@ const GET: [&str; 2] = ["GET", "HEAD"];
 
 /// Answers any request. The answer to HEAD is that to GET without its body.
 pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Said> {
+    let is_analytics = request.uri().path().starts_with("/v1/analytics/");
     if !has_good_host(&request) {
-        return error(StatusCode::BAD_REQUEST, "the request needs one Host field with a host in it").map(Either::Left);
+        let refusal = error(StatusCode::BAD_REQUEST, "the request needs one Host field with a host in it");
+        return if is_analytics { with_details(refusal) } else { refusal }.map(Either::Left);
     }
     if let Some(response) = origin.previews_answer(&request) {
         return response.map(Either::Right);
     }
     let head = request.method() == Method::HEAD;
     let mut response = route(origin, request).await;
+    if is_analytics {
+        response = with_details(response);
+    }
     if head {
         *response.body_mut() = Body::empty();
     }
@@ -153,17 +159,29 @@ async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: 
     };
     let longest = if operation == Operation::Ingest { LONGEST_BATCH } else { LONGEST_BODY };
     let whose = Some(caller.organization.clone());
-    let body = match requests::whole_body(body, longest).await {
+    // Nothing is read, and no memory taken, for what would be refused whatever the body says.
+    if let Err(refusal) = management::before_body(&origin, operation, &value, &caller) {
+        return (whose, requests::without_body(*refusal, &head.headers, body).await);
+    }
+    let share = origin.shares.take(&caller.organization, Resource::BodyBytes, requests::expected(&body, longest));
+    let mut share = match share {
+        Ok(share) => share,
+        Err(why) => {
+            let refusal = requests::no_room_for_body(why);
+            return (whose, requests::without_body(refusal, &head.headers, body).await);
+        }
+    };
+    let body = match requests::whole_body(body, longest, &mut share).await {
         Ok(body) => body,
         Err(refusal) => return (whose, refusal),
     };
-    let turn = (operation == Operation::Ingest).then(|| Arc::clone(&origin.ingests).try_acquire_owned());
+    let turn = (operation == Operation::Ingest).then(|| origin.ingests.take(&caller.organization, 1));
     let Ok(turn) = turn.transpose() else {
         let why = "too many batches wait for the disk; send this one again";
         return (whose, try_later(StatusCode::SERVICE_UNAVAILABLE, why));
     };
     let work = move |origin: &Origin| {
-        let _turn = turn;
+        let _held = (turn, share);
         management::post(origin, operation, &value, &head, &body, &caller)
     };
     (whose, blocking(origin, work).await)

@@ -79,6 +79,8 @@ pub struct Settings {
     pub effort: Effort,
     /// What organizations may take of what they share.
     pub limits: OriginLimits,
+    /// What must stay free on the disk of `state`; by default a twentieth of it, and at most 1 GiB.
+    pub min_free: Option<u64>,
     /// Bundles kept for each project, the newest, and as many failures; those that have ended, or have a link that works, a
     /// link's life ago at most stay all the same.
     pub keep: usize,
@@ -99,6 +101,7 @@ impl Settings {
             public_url: None,
             effort,
             limits: OriginLimits::default(),
+            min_free: None,
             keep: 5,
             previews: PreviewSettings::default(),
             searches: Duration::from_hours(24 * 400),

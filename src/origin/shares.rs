@@ -92,13 +92,37 @@ impl SharedPool {
         self.taken(&mut held, organization, amount)
     }
 
-    /// What an organization can take, and why it cannot take more.
-    fn free(&self, held: &Held, organization: &str) -> (NoShare, u64) {
-        let own = held.each.get(organization).copied().unwrap_or(0);
+    /// What an organization that holds `own` can take while all hold `all`, and why it cannot take more.
+    fn room(&self, own: u64, all: u64) -> (NoShare, u64) {
         let reserve = if own > 0 { self.reserve } else { 0 };
-        let of_all = self.total.saturating_sub(held.all).saturating_sub(reserve);
+        let of_all = self.total.saturating_sub(all).saturating_sub(reserve);
         let of_own = self.organization.saturating_sub(own);
         if of_own <= of_all { (NoShare::Organization, of_own) } else { (NoShare::Total, of_all) }
+    }
+
+    /// The same for what is held here.
+    fn free(&self, held: &Held, organization: &str) -> (NoShare, u64) {
+        self.room(held.each.get(organization).copied().unwrap_or(0), held.all)
+    }
+
+    /// Whether `amount` more fits, where what is held (`own`, `all`) is counted elsewhere, as in the database.
+    pub fn check(&self, own: u64, all: u64, amount: u64) -> Result<(), NoShare> {
+        let (why, room) = self.room(own, all);
+        if amount <= room {
+            return Ok(());
+        }
+        self.refuse();
+        Err(why)
+    }
+
+    /// Counts a refusal for which another place has decided.
+    pub fn refuse(&self) {
+        self.held().refused += 1;
+    }
+
+    /// What those that hold something leave to those that hold nothing.
+    pub fn reserve(&self) -> u64 {
+        self.reserve
     }
 
     fn taken(self: &Arc<Self>, held: &mut Held, organization: &str, amount: u64) -> Result<Share, NoShare> {
@@ -239,6 +263,17 @@ mod tests {
         drop(both);
         let one = OriginLimits::of(|_| None, |resource| (resource == Resource::Workers).then_some(1)).unwrap();
         assert!(Shares::new(one, 5).take("a", Resource::Workers, 1).is_ok());
+    }
+
+    #[test]
+    fn what_is_counted_elsewhere_has_the_same_bounds() {
+        let pool = SharedPool::new(10, 20, 5);
+        assert_eq!(pool.check(4, 4, 6), Ok(()));
+        assert_eq!(pool.check(4, 4, 7), Err(NoShare::Organization));
+        assert_eq!(pool.check(4, 14, 2), Err(NoShare::Total), "five are left to those that hold nothing");
+        assert_eq!(pool.check(0, 14, 6), Ok(()));
+        assert_eq!(pool.check(30, 40, 1), Err(NoShare::Organization), "bounds may have been lowered");
+        assert_eq!(pool.refused(), 3);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use http::header::{CACHE_CONTROL, ETAG, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE};
 use http::{HeaderMap, Response, StatusCode};
 use percent_encoding::percent_decode_str;
-use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::sync::{Mutex, Semaphore};
 
 use crate::base::chain::Chain;
 use crate::serve::conditional::{self, Dated, Verdict};
@@ -39,26 +39,76 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
             return error(StatusCode::NOT_FOUND, &why);
         }
     };
-    let Some(turn) = turn(origin).await else { return busy() };
-    let (path, limits) = (path.clone(), origin.effort.limits);
-    let survey = tokio::task::spawn_blocking(move || {
-        // Given up when the work is done, also if whoever asked has gone.
-        let _turn = turn;
-        Survey::of(&path, &limits)
-    })
-    .await;
-    let survey = match survey {
-        Ok(Ok(survey)) => survey,
-        Ok(Err(why)) => return unreadable(domain, &Chain(&why)),
-        Err(why) => return unreadable(domain, &why),
+    let Some(survey) = origin.surveys.get(project) else { return nothing_here() };
+    let (path, limits, name) = (path.clone(), origin.effort.limits, domain.clone());
+    let look = move || match Survey::of(&path, &limits) {
+        Ok(survey) => Ok(Arc::new(FolderSitemap { tag: survey.tag(), text: survey.sitemap(&name) })),
+        Err(why) => {
+            tracing::error!("cannot list the site of {name}: {}", Chain(&why));
+            Err(Unreadable)
+        }
     };
-    conditional_answer(&survey.tag(), || survey.sitemap(domain), headers)
+    match survey.0.get(&origin.sitemaps, look).await {
+        Some(Ok(sitemap)) => conditional_answer(&sitemap.tag, || sitemap.text.clone(), headers),
+        Some(Err(Unreadable)) => cannot_read(),
+        None => busy(),
+    }
 }
 
-/// A turn among those who look at folders.
-async fn turn(origin: &Origin) -> Option<OwnedSemaphorePermit> {
-    let turn = Arc::clone(&origin.sitemaps).acquire_owned();
-    tokio::time::timeout(PATIENCE, turn).await.ok()?.ok()
+/// The sitemap of a folder.
+#[derive(Debug)]
+struct FolderSitemap {
+    tag: String,
+    text: String,
+}
+
+/// The log says why.
+#[derive(Debug, Clone, Copy)]
+struct Unreadable;
+
+/// The sitemap of a project's folder.
+#[derive(Debug, Default)]
+pub(super) struct FolderSurvey(SharedAnswer<Result<Arc<FolderSitemap>, Unreadable>>);
+
+/// An answer that takes time to make and is made for all who wait for it: one makes it at a time, and whoever came before
+/// that began gets the same. So nobody is told what was so before it asked, and however many ask, each of them waits for two
+/// answers to be made at most.
+#[derive(Debug)]
+struct SharedAnswer<T>(Arc<Mutex<Option<(Instant, T)>>>);
+
+impl<T> Default for SharedAnswer<T> {
+    fn default() -> SharedAnswer<T> {
+        SharedAnswer(Arc::default())
+    }
+}
+
+impl<T: Clone + Send + 'static> SharedAnswer<T> {
+    /// None if that takes too long.
+    async fn get(&self, turns: &Arc<Semaphore>, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let came = Instant::now();
+        let mut known = tokio::time::timeout(PATIENCE, Arc::clone(&self.0).lock_owned()).await.ok()?;
+        if let Some((_, answer)) = known.as_ref().filter(|(began, _)| *began >= came) {
+            return Some(answer.clone());
+        }
+        let turn = tokio::time::timeout(PATIENCE, Arc::clone(turns).acquire_owned()).await.ok()?.ok()?;
+        let making = tokio::task::spawn_blocking(move || {
+            // Given up when the work is done, also if whoever asked has gone.
+            let _turn = turn;
+            let began = Instant::now();
+            let answer = make();
+            *known = Some((began, answer.clone()));
+            (began, answer)
+        });
+        let (began, answer) = making.await.ok()?;
+        // Nobody is left after this time who could still want it, and it may be large.
+        let kept = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            tokio::time::sleep(PATIENCE).await;
+            let mut known = kept.lock().await;
+            known.take_if(|(other, _)| *other == began);
+        });
+        Some(answer)
+    }
 }
 
 fn busy() -> Response<Body> {
@@ -136,5 +186,54 @@ fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &Header
 /// A stranger is not told where sites lie; the log is.
 fn unreadable(domain: &Domain, why: &dyn std::fmt::Display) -> Response<Body> {
     tracing::error!("cannot list the site of {domain}: {why}");
+    cannot_read()
+}
+
+fn cannot_read() -> Response<Body> {
     try_later(StatusCode::SERVICE_UNAVAILABLE, "the site cannot be read just now; the origin's log says why")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn however_many_ask_for_a_sitemap_at_once_its_folder_is_looked_at_twice() {
+        let (shared, turns) = (Arc::new(SharedAnswer::default()), Arc::new(Semaphore::new(4)));
+        let (made, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let ask = |go: Option<mpsc::Receiver<()>>, begun: Option<tokio::sync::oneshot::Sender<()>>| {
+            let (shared, turns) = (Arc::clone(&shared), Arc::clone(&turns));
+            let (made, asked) = (Arc::clone(&made), Arc::clone(&asked));
+            tokio::spawn(async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                let make = move || {
+                    if let Some(begun) = begun {
+                        let _ = begun.send(());
+                    }
+                    if let Some(go) = go {
+                        let _ = go.recv();
+                    }
+                    made.fetch_add(1, Ordering::SeqCst)
+                };
+                shared.get(&turns, make).await
+            })
+        };
+        let ((go, gone), (begin, begins)) = (mpsc::channel(), tokio::sync::oneshot::channel());
+        let first = ask(Some(gone), Some(begin));
+        begins.await.unwrap();
+        let others: Vec<_> = (0..100).map(|_| ask(None, None)).collect();
+        // On the one thread of this test each runs until it waits.
+        while asked.load(Ordering::SeqCst) <= others.len() {
+            tokio::task::yield_now().await;
+        }
+        go.send(()).unwrap();
+        assert_eq!(first.await.unwrap(), Some(0));
+        for other in others {
+            assert_eq!(other.await.unwrap(), Some(1), "what it is told was looked at after it had asked");
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 2);
+    }
 }

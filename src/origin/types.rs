@@ -14,6 +14,18 @@ pub(super) struct Wrong {
     pub(super) details: Vec<Detail>,
 }
 
+/// What went wrong with a request for analytics.
+#[derive(Debug, JsonSchema)]
+#[schemars(rename = "AnalyticsError")]
+#[allow(dead_code, reason = "only described: answers::with_details completes what is written as the other")]
+pub(super) struct AnalyticsWrong {
+    /// What, and what to do about it.
+    pub(super) error: String,
+    /// Each single mistake; the error itself where there is only one.
+    #[schemars(length(min = 1))]
+    pub(super) details: Vec<Detail>,
+}
+
 /// One mistake.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(super) struct Detail {

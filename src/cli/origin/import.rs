@@ -1,8 +1,10 @@
 //! `docwharf origin import-searches`: what readers searched for elsewhere.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -11,7 +13,10 @@ use crate::base::regular;
 use crate::cli::{Context, Failure};
 use crate::model::digest::{Digest, Hasher};
 use crate::model::units::count;
+use crate::origin::Organization;
+use crate::origin::analytics::Allowance;
 use crate::origin::analytics::import::{ImportError, import};
+use crate::origin::shares::Shares;
 
 use super::{config, database};
 
@@ -29,15 +34,22 @@ pub(super) struct ImportSearches {
 impl ImportSearches {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = config(context)?;
-        let mut projects = config.settings.organizations.iter().flat_map(|organization| &organization.projects);
-        if !projects.any(|project| project.id == self.project) {
+        let settings = &config.settings;
+        let owned = |organization: &'_ Organization| {
+            let owner = organization.id.clone();
+            organization.projects.iter().map(move |project| (project.id.clone(), owner.clone())).collect::<Vec<_>>()
+        };
+        let owners: BTreeMap<String, String> = settings.organizations.iter().flat_map(owned).collect();
+        let Some(owner) = owners.get(&self.project).cloned() else {
             return Err(Failure::Usage(format!("there is no project {:?} in the file", self.project)));
-        }
+        };
+        let shares = Shares::new(settings.limits, settings.organizations.len());
+        let allowance = Allowance::new(&owner, Arc::new(owners), shares, None, settings.min_free);
         let reading = || format!("cannot read {}", self.file.display());
         let mut file = regular::open(&self.file).map_err(Failure::local(reading()))?;
         // The same file a second time adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
-        let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id);
+        let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => crate::origin::OriginError::from(error).into(),
             other => Failure::Usage(format!("{}: {}", self.file.display(), crate::base::chain::Chain(&other))),

@@ -2,7 +2,7 @@
 //!
 //! A cursor says of what state the walk is, for which range, and how many terms it has had. All of that is signed: it
 //! works for the project and the range that it was given for, and nobody makes one of his own. Its form is nobody's
-//! business: five numbers of 16 hex digits, then 64 of the signature.
+//! business: six numbers of 16 hex digits, then 64 of the signature.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -22,6 +22,8 @@ pub(super) struct Range {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) range: Range,
+    /// Nothing before it counts, in milliseconds since 1970: it might be gone before the walk has ended.
+    pub(super) oldest: i64,
     /// The last batch that counts.
     pub(super) last_batch: i64,
     /// Searches in the range. What differs from it is not that state any more.
@@ -30,14 +32,14 @@ pub(super) struct Cursor {
     pub(super) offset: u64,
 }
 
-const NUMBERS: usize = 5 * 16;
+const NUMBERS: usize = 6 * 16;
 
 fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
     // HMAC fills a key up with zeros to one block.
     let mut block = [0; 64];
     block[..32].copy_from_slice(secret);
     let mut mac = Hmac::<Sha256>::new(&block.into());
-    for part in ["searches cursor 1\n", project, "\n", numbers] {
+    for part in ["searches cursor 2\n", project, "\n", numbers] {
         mac.update(part.as_bytes());
     }
     mac
@@ -47,8 +49,8 @@ impl Cursor {
     /// As it is given out.
     pub(super) fn write(&self, project: &str, secret: &[u8; 32]) -> String {
         let Range { from, to } = self.range;
-        let numbers =
-            [from.cast_unsigned(), to.cast_unsigned(), self.last_batch.cast_unsigned(), self.total, self.offset];
+        let [from, to, oldest, last] = [from, to, self.oldest, self.last_batch].map(i64::cast_unsigned);
+        let numbers = [from, to, oldest, last, self.total, self.offset];
         let mut text: String = numbers.iter().map(|number| hex(&number.to_be_bytes())).collect();
         let signature = sign(secret, project, &text).finalize().into_bytes();
         text.push_str(&hex(&signature));
@@ -63,9 +65,10 @@ impl Cursor {
         let number = |at: usize| u64::from_str_radix(numbers.get(at * 16..at * 16 + 16)?, 16).ok();
         Some(Cursor {
             range: Range { from: number(0)?.cast_signed(), to: number(1)?.cast_signed() },
-            last_batch: number(2)?.cast_signed(),
-            total: number(3)?,
-            offset: number(4)?,
+            oldest: number(2)?.cast_signed(),
+            last_batch: number(3)?.cast_signed(),
+            total: number(4)?,
+            offset: number(5)?,
         })
     }
 }
@@ -77,7 +80,7 @@ mod tests {
     const SECRET: [u8; 32] = [7; 32];
 
     fn cursor() -> Cursor {
-        Cursor { range: Range { from: i64::MIN, to: -5 }, last_batch: 9, total: 1 << 40, offset: 50 }
+        Cursor { range: Range { from: i64::MIN, to: -5 }, oldest: -9, last_batch: 9, total: 1 << 40, offset: 50 }
     }
 
     #[test]
@@ -98,7 +101,7 @@ mod tests {
             assert_eq!(Cursor::read(std::str::from_utf8(&other).unwrap(), "p", &SECRET), None, "{at}");
             assert_eq!(Cursor::read(&text[..at], "p", &SECRET), None, "{at}");
         }
-        for other in ["", "ä", &"ä".repeat(72), &format!("{text}0"), &format!("0{text}")] {
+        for other in ["", "ä", &"ä".repeat(80), &format!("{text}0"), &format!("0{text}")] {
             assert_eq!(Cursor::read(other, "p", &SECRET), None, "{other}");
         }
     }

@@ -13,8 +13,9 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use rusqlite::Error::ToSqlConversionFailure;
 
+use super::allowance::{Allowance, NoRoom};
 use super::ingest::{Event, LONGEST_PAGE, LONGEST_TERM, is_ahead};
-use super::rows::{Entering, Size, known};
+use super::rows::{Entering, Size, bytes_of_batch, known};
 use super::spool::{self, Spool};
 use super::term::fold;
 use super::time::millisecond;
@@ -60,14 +61,23 @@ pub enum ImportError {
     /// Rows cannot be kept aside.
     #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
     Aside(#[source] io::Error),
+    /// There is no room for it.
+    #[error("cannot import searches, of which none was imported")]
+    Full(#[from] NoRoom),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
 
-/// Imports a file into `project`; `id` is what tells files apart, the SHA-256 of it. Waits for the disk. The database
+/// Imports a file into `project`, whose organization may have as many rows and bytes as `allowance` says; `id` is what tells files apart, the SHA-256 of it. Waits for the disk. The database
 /// takes no other batches while rows are written, some seconds for a million of them.
-pub fn import(db: &Database, project: &str, csv: impl Read, id: &str) -> Result<Imported, ImportError> {
+pub fn import(
+    db: &Database,
+    project: &str,
+    csv: impl Read,
+    id: &str,
+    allowance: Option<Allowance>,
+) -> Result<Imported, ImportError> {
     // No client can send an id with a space in it.
     let id = format!("import {id}");
     if let Some(size) = db.read(|connection| known(connection, project, &id))? {
@@ -76,15 +86,22 @@ pub fn import(db: &Database, project: &str, csv: impl Read, id: &str) -> Result<
     let now = millisecond(Timestamp::now());
     let kept = read(csv, db, now)?.done().map_err(ImportError::Aside)?;
     let project = project.to_owned();
-    Ok(db.write(move |transaction| {
+    let imported = db.write(move |transaction| {
         if let Some(size) = known(transaction, &project, &id)? {
-            return Ok(imported(size, true));
+            return Ok(Ok(imported(size, true)));
         }
         let size = kept.size();
+        let bytes = kept.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
+        if let Some(allowance) = allowance
+            && let Err(full) = allowance.admits(transaction, size.events + 1, bytes)?
+        {
+            return Ok(Err(full));
+        }
         let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
         kept.each(|row| entering.push(row).map_err(Unwritten)).map_err(|Unwritten(error)| error)?;
-        Ok(imported(size, false))
-    })?)
+        Ok(Ok(imported(size, false)))
+    })?;
+    Ok(imported?)
 }
 
 fn imported(size: Size, duplicate: bool) -> Imported {
@@ -267,7 +284,7 @@ mod tests {
     use super::*;
 
     fn add(db: &Database, csv: &str) -> Result<Imported, ImportError> {
-        import(db, "p", csv.as_bytes(), &crate::model::digest::Digest::of(csv.as_bytes()).hex())
+        import(db, "p", csv.as_bytes(), &crate::model::digest::Digest::of(csv.as_bytes()).hex(), None)
     }
 
     fn line(db: &Database, csv: &str) -> u64 {
@@ -373,10 +390,10 @@ mod tests {
         ] {
             assert_eq!(line(&db, &format!("{head}{row}\n")), 3, "{row}");
         }
-        let not_text = import(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x");
+        let not_text = import(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x", None);
         assert!(matches!(not_text, Err(ImportError::Line { line: 2, .. })), "{not_text:?}");
         let endless = Cursor::new(b"query,time\n\"a").chain(io::repeat(b'a'));
-        let endless = import(&db, "p", endless, "x");
+        let endless = import(&db, "p", endless, "x", None);
         assert!(matches!(endless, Err(ImportError::Read { line: 1, .. })), "{endless:?}");
         assert_eq!(ask(&db, "").total_searches, 0);
     }

@@ -1,11 +1,16 @@
 //! Events as clients send them: a batch at a time, all of it or nothing, and each batch once.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::rows::{Entering, Row, Size, known};
+use super::allowance::Allowance;
+use super::rows::{Entering, Row, Size, bytes_of_batch, bytes_of_row, known};
 use super::term::fold;
 use super::time::{AHEAD, millisecond, rfc3339};
 use super::{QueryError, bad};
@@ -31,8 +36,8 @@ pub struct Batch {
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))]
     pub batch_id: String,
     /// In any order.
-    #[schemars(length(min = 1, max = 1000))]
-    pub events: Vec<Event>,
+    #[schemars(length(min = 1, max = 1000), with = "Vec<Event>")]
+    pub(super) events: FirstOf<Event>,
 }
 
 /// One search.
@@ -49,6 +54,43 @@ pub struct Event {
     #[serde(default)]
     #[schemars(length(max = 2048), regex(pattern = "^/"))]
     pub clicked_page: Option<String>,
+}
+
+/// A list of which the first [`MOST_EVENTS`] are kept, and the others counted: a body of many short events would take many
+/// times its size in memory.
+#[derive(Debug, Clone)]
+pub(super) struct FirstOf<T> {
+    first: Vec<T>,
+    len: usize,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FirstOf<T>, D::Error> {
+        struct Events<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Events<T> {
+            type Value = FirstOf<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FirstOf<T>, A::Error> {
+                let mut first = Vec::new();
+                while first.len() < MOST_EVENTS {
+                    let Some(event) = list.next_element()? else {
+                        return Ok(FirstOf { len: first.len(), first });
+                    };
+                    first.push(event);
+                }
+                let mut len = first.len();
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    len += 1;
+                }
+                Ok(FirstOf { first, len })
+            }
+        }
+        deserializer.deserialize_seq(Events(PhantomData))
+    }
 }
 
 /// What was taken.
@@ -71,21 +113,47 @@ pub(super) struct Checked {
     pub(super) page: Option<String>,
 }
 
-/// Takes a batch for `project`. When this returns, it is on disk; waits for that.
-pub fn ingest(db: &Database, project: &str, body: &[u8]) -> Result<Accepted, QueryError> {
-    ingest_at(db, project, body, millisecond(Timestamp::now()))
+/// Takes a batch for `project`, whose organization may have as much as `allowance` says. When this returns, it is on disk;
+/// waits for that.
+pub fn ingest(db: &Database, project: &str, body: &[u8], allowance: &Allowance) -> Result<Accepted, QueryError> {
+    ingest_within(db, project, body, millisecond(Timestamp::now()), Some(allowance.clone()))
 }
 
-/// The same at a time.
+/// The same at a time, for somebody who may have everything.
+#[cfg(test)]
 pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, QueryError> {
+    ingest_within(db, project, body, now, None)
+}
+
+fn ingest_within(
+    db: &Database,
+    project: &str,
+    body: &[u8],
+    now: i64,
+    allowance: Option<Allowance>,
+) -> Result<Accepted, QueryError> {
     let wrong = |details| bad("the batch is wrong, and nothing of it was taken; see details", details);
     let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(why_not(body, &error)))?;
     let id = batch.batch_id;
     let events = check(&id, batch.events, now).map_err(wrong)?;
+    // A batch that comes again is acknowledged, whatever else there is no room for.
+    if let Some(size) = db.read(|connection| known(connection, project, &id))? {
+        return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
+    }
+    if let Some(allowance) = &allowance {
+        allowance.events(events.len() as u64)?;
+    }
+    let of_event = |event: &Checked| bytes_of_row(project, &event.query, event.page.as_deref());
+    let bytes = bytes_of_batch(project, &id) + events.iter().map(of_event).sum::<u64>();
     let (project, batch_id) = (project.to_owned(), id.clone());
-    let (accepted, duplicate) = db.write(move |transaction| {
+    let taken = db.write(move |transaction| {
         if let Some(size) = known(transaction, &project, &id)? {
-            return Ok((size.events, true));
+            return Ok(Ok((size.events, true)));
+        }
+        if let Some(allowance) = allowance
+            && let Err(full) = allowance.admits(transaction, events.len() as u64 + 1, bytes)?
+        {
+            return Ok(Err(full));
         }
         let size = Size { events: events.len() as u64, searches: events.len() as u64 };
         let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
@@ -93,23 +161,24 @@ pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> 
             let clicks = u64::from(page.is_some());
             entering.push(Row { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
         }
-        Ok((size.events, false))
+        Ok(Ok((size.events, false)))
     })?;
+    let (accepted, duplicate) = taken?;
     Ok(Accepted { batch_id, accepted, duplicate })
 }
 
-fn check(id: &str, events: Vec<Event>, now: i64) -> Result<Vec<Checked>, Vec<String>> {
+fn check(id: &str, events: FirstOf<Event>, now: i64) -> Result<Vec<Checked>, Vec<String>> {
     let mut problems = Vec::new();
     if !(1..=LONGEST_ID).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         problems.push(format!("batchId: it is 1 to {LONGEST_ID} visible ASCII characters"));
     }
-    if !(1..=MOST_EVENTS).contains(&events.len()) {
-        problems.push(format!("events: a batch has 1 to {MOST_EVENTS} of them, not {}", events.len()));
+    if !(1..=MOST_EVENTS).contains(&events.len) {
+        problems.push(format!("events: a batch has 1 to {MOST_EVENTS} of them, not {}", events.len));
         return Err(problems);
     }
-    let mut checked = Vec::with_capacity(events.len());
+    let mut checked = Vec::with_capacity(events.len);
     let mut wrong = Wrong::default();
-    for (index, event) in events.into_iter().enumerate() {
+    for (index, event) in events.first.into_iter().enumerate() {
         match event.check(now) {
             Ok(event) => checked.push(event),
             Err(why) => wrong.push(index, &why),
@@ -200,12 +269,12 @@ fn why_not(body: &[u8], error: &serde_json::Error) -> Vec<String> {
         Some(Err(error)) => problems.push(format!("batchId: {}", what(error))),
         Some(Ok(_)) => {}
     }
-    match events.map(|events| serde_json::from_str::<Vec<&RawValue>>(events.get())) {
+    match events.map(|events| serde_json::from_str::<FirstOf<&RawValue>>(events.get())) {
         None => problems.push("events: they are missing".to_owned()),
         Some(Err(error)) => problems.push(format!("events: {}", what(error))),
         Some(Ok(events)) => {
             let mut wrong = Wrong::default();
-            for (index, event) in events.iter().enumerate() {
+            for (index, event) in events.first.iter().enumerate() {
                 if let Err(error) = serde_json::from_str::<Event>(event.get()) {
                     wrong.push(index, &what(error));
                 }

@@ -4,10 +4,12 @@
 //! table has. Each belongs to a *batch*, and batches are numbered as they arrive. A batch is one commit and never
 //! changes; its number is what a walk through pages holds on to: whatever arrives meanwhile, late events with old times
 //! too, has a higher number, and all pages are of one state ([`cursor`]). Only [`prune`] takes anything of such a state
-//! away; the walk then ends with an error that says so, because going on could miss terms or say them twice.
+//! away; the walk then ends with an error that says so, because going on could miss terms or say them twice. So that this
+//! does not happen to a walk that takes hours, nothing counts for it that goes within a day of its beginning.
 //!
 //! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, cut off, not rounded.
 
+pub mod allowance;
 mod cursor;
 pub mod import;
 pub mod ingest;
@@ -15,21 +17,24 @@ mod parameters;
 mod query;
 mod retention;
 mod rows;
+mod runs;
 mod spool;
 mod term;
 #[cfg(test)]
 mod tests;
 mod time;
+mod totals;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::db::DatabaseError;
 
+pub use allowance::{Allowance, DatabaseUse, NoRoom};
 pub use import::import;
 pub use ingest::ingest;
 pub use query::searches;
-pub use retention::prune;
+pub use retention::{projects, prune};
 
 /// What is wrong with a request: an answer with status 400.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +51,9 @@ pub enum QueryError {
     /// It is wrong.
     #[error("{}", .0.error)]
     Bad(Bad),
+    /// There is no room for what it brings: status 429.
+    #[error(transparent)]
+    Full(#[from] NoRoom),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),

@@ -7,6 +7,14 @@ use crate::origin::db::{Database, DatabaseError};
 /// Rows that go in one turn: others who write wait no longer than that takes.
 const TURN: i64 = 10_000;
 
+/// The projects that have searches or batches, also those that are in no configuration any more.
+pub fn projects(db: &Database) -> Result<Vec<String>, DatabaseError> {
+    db.read(|connection| {
+        let mut select = connection.prepare_cached("SELECT project FROM usage WHERE rows > 0")?;
+        select.query_map([], |row| row.get(0))?.collect()
+    })
+}
+
 /// Deletes the searches of `project` before a time, in milliseconds since 1970, and what is known of batches that were
 /// received before it: one that is sent again after that would be counted again. Returns how many rows have gone; waits
 /// for the disk. Walks through pages that counted on any of them end with an error.

@@ -27,6 +27,16 @@ pub(super) fn known(connection: &Connection, project: &str, id: &str) -> rusqlit
     connection.query_row(sql, [project, id], size).optional()
 }
 
+/// Bytes that a row counts as, as the triggers on the table count it.
+pub(super) fn bytes_of_row(project: &str, query: &str, page: Option<&str>) -> u64 {
+    (40 + project.len() + query.len() + page.map_or(0, str::len)) as u64
+}
+
+/// The same for what is known of a batch.
+pub(super) fn bytes_of_batch(project: &str, id: &str) -> u64 {
+    (80 + 2 * project.len() + 2 * id.len()) as u64
+}
+
 /// A number that is never below zero: `SQLite` has no type for that.
 pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)

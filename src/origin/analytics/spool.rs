@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom};
 use std::path::Path;
 
-use super::rows::{Row, Size};
+use super::rows::{Row, Size, bytes_of_row};
 
 /// A row as it was read; its rate may be in percent or a part of one, which only all rows tell.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,7 @@ pub(super) struct Read<'a> {
 pub(super) struct Spool {
     rows: csv::Writer<BufWriter<File>>,
     size: Size,
+    bytes: u64,
     highest_rate: f64,
 }
 
@@ -31,6 +32,7 @@ pub(super) struct Spool {
 pub(super) struct Kept {
     rows: csv::Reader<BufReader<File>>,
     size: Size,
+    bytes: u64,
     /// What a rate has to be multiplied by to be a part of one.
     factor: f64,
 }
@@ -40,12 +42,13 @@ impl Spool {
     pub(super) fn new(folder: &Path) -> io::Result<Spool> {
         let rows =
             csv::WriterBuilder::new().has_headers(false).from_writer(BufWriter::new(tempfile::tempfile_in(folder)?));
-        Ok(Spool { rows, size: Size { events: 0, searches: 0 }, highest_rate: 0.0 })
+        Ok(Spool { rows, size: Size { events: 0, searches: 0 }, bytes: 0, highest_rate: 0.0 })
     }
 
     pub(super) fn push(&mut self, row: Read<'_>) -> io::Result<()> {
         let Read { time, query, page, count, rate } = row;
         self.size.events += 1;
+        self.bytes += bytes_of_row("", query, Some(page));
         self.size.searches = self.size.searches.saturating_add(count);
         self.highest_rate = self.highest_rate.max(rate);
         let (time, count, rate) = (time.to_string(), count.to_string(), rate.to_string());
@@ -57,13 +60,18 @@ impl Spool {
         file.seek(SeekFrom::Start(0))?;
         let rows = csv::ReaderBuilder::new().has_headers(false).from_reader(BufReader::new(file));
         let factor = crate::analytics::report::percent_factor([self.highest_rate]) / 100.0;
-        Ok(Kept { rows, size: self.size, factor })
+        Ok(Kept { rows, size: self.size, bytes: self.bytes, factor })
     }
 }
 
 impl Kept {
     pub(super) fn size(&self) -> Size {
         self.size
+    }
+
+    /// Bytes of the rows in the database, but for the names of their project.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Hands out each row.

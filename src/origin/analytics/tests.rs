@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use tempfile::TempDir;
 
 use super::ingest::{Accepted, ingest_at};
+use super::query::searches_within;
 use super::{Aggregate, Bad, QueryError, Searches, prune, searches};
 use crate::origin::db::Database;
 
@@ -58,7 +59,11 @@ fn search(query: &str, time: i64, page: Option<&str>) -> Search {
 }
 
 pub(super) fn ask(db: &Database, query: &str) -> Searches {
-    searches(db, "p", Some(query), &SECRET).unwrap()
+    let page = searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
+    // So little that nearly everything is kept aside.
+    let little = searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
+    assert_eq!(little, page);
+    page
 }
 
 fn refused(answer: Result<Searches, QueryError>) -> Vec<String> {
@@ -262,7 +267,7 @@ fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
     let cursor = ask(&db, "limit=3&dateTo=2026-11-21").next_cursor.unwrap();
     assert_eq!(ask(&db, &format!("dateTo=2026-11-21T00:00Z&cursor={cursor}")).searches.len(), 6);
     assert_eq!(ask(&db, &format!("dateTo=2026-11-21&limit=2&cursor={cursor}")).searches[0].search_query, "3");
-    let answer = |project, query: &str, secret| searches(&db, project, Some(query), secret);
+    let answer = |project, query: &str, secret| searches(&db, project, Some(query), secret, i64::MIN);
     for query in [format!("cursor={cursor}"), format!("dateTo=2026-11-20&cursor={cursor}")] {
         assert!(refused(answer("p", &query, &SECRET))[0].contains("other dates"));
     }
@@ -285,12 +290,15 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
     assert_eq!(prune(&db, "q", NOW).unwrap(), 0);
     assert_eq!(prune(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
     assert_eq!(ask(&db, "").total_searches, 4000);
-    let gone = refused(searches(&db, "p", Some(&format!("cursor={all}")), &SECRET));
+    let gone = refused(searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
     assert!(gone[0].contains("too old"), "{gone:?}");
     assert_eq!(ask(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
     // Also when everything has gone, what comes next is of no state that there was.
     assert_eq!(prune(&db, "p", i64::MAX).unwrap(), 4000);
     send(&db, "0", &[search("again", NOW - DAY, None)]);
-    assert_eq!(refused(searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET)).len(), 1);
+    assert_eq!(
+        refused(searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN)).len(),
+        1
+    );
     assert_eq!(ask(&db, "").total_searches, 1);
 }

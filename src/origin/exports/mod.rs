@@ -5,6 +5,7 @@
 //! says so. Its bundle is whole and on disk before the job is completed.
 
 mod live;
+mod room;
 mod rows;
 mod subset;
 mod worker;
@@ -18,8 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rusqlite::Transaction;
-
 use crate::base::chain::Chain;
 use crate::base::directory::{Directory, Entry, EntryKind};
 use crate::base::{durable, regular};
@@ -28,17 +27,17 @@ use crate::model::units::{count, show_unix};
 use crate::seal::Effort;
 
 use super::db::{Database, DatabaseError};
+use super::limits::Resource;
 use super::settings::Project;
-use super::shares::Shares;
+use super::shares::{NoShare, Shares};
 use super::source::Watch;
 use super::types::Job as Shown;
-use super::{Domain, OriginError, millis, random};
+use super::{OriginError, millis, random};
 
 use live::Live;
+pub(super) use room::Keep;
 use rows::{Asked, Job};
 
-/// Jobs of an organization that may wait.
-const QUEUE: usize = 64;
 /// After how long the end of a job that could not be written down is written again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long a stop waits for builds and crawls to end.
@@ -67,8 +66,8 @@ impl Archive {
 /// Why a job is not started.
 #[derive(Debug)]
 pub(super) enum NotStarted {
-    /// Too many are waiting.
-    Full,
+    /// Too many are waiting: of the organization, or of all.
+    Full(NoShare),
     /// It cannot be given an id.
     NoId(io::Error),
     /// It cannot be written down.
@@ -86,25 +85,6 @@ pub(super) enum Bundle {
     There(Archive),
 }
 
-/// What keeping bundles may cost.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Keep {
-    /// Finished jobs of each project.
-    pub(super) jobs: usize,
-    /// Bytes of all bundles.
-    pub(super) bytes: Option<u64>,
-    /// For how long after its end, and after the end of its last link, a job stays whatever else there is.
-    pub(super) young: Duration,
-}
-
-impl Keep {
-    /// Forgets jobs that are beyond it at this time, in milliseconds since 1970; the files that may go.
-    fn forget(self, transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<String>> {
-        let young = now.saturating_sub(i64::try_from(self.young.as_millis()).unwrap_or(i64::MAX));
-        rows::forget(transaction, self.jobs, self.bytes, young, now)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Queue {
     /// There may be a job that nobody has taken.
@@ -117,7 +97,8 @@ struct Queue {
 pub(super) struct Exports {
     db: Arc<Database>,
     shares: Arc<Shares>,
-    projects: BTreeMap<Domain, Project>,
+    /// By their ids, each with its organization.
+    projects: BTreeMap<String, (String, Project)>,
     effort: Effort,
     keep: Keep,
     /// Where bundles lie, and where they are made.
@@ -144,7 +125,7 @@ impl Exports {
     pub(super) fn open(
         db: Arc<Database>,
         shares: Arc<Shares>,
-        projects: BTreeMap<Domain, Project>,
+        projects: BTreeMap<String, (String, Project)>,
         effort: Effort,
         keep: Keep,
         state: &Path,
@@ -212,14 +193,17 @@ impl Exports {
             paths,
         };
         let now = millis(SystemTime::now());
+        let pool = Arc::clone(self.shares.pool(Resource::WaitingJobs));
         let job = self.db.write(move |transaction| {
-            if rows::waiting(transaction, &asked.organization)? >= QUEUE {
-                return Ok(None);
+            let (own, all) = rows::waiting(transaction, &asked.organization)?;
+            if let Err(why) = pool.check(own, all, 1) {
+                return Ok(Err(why));
             }
             rows::insert(transaction, &id, &asked, now)?;
-            rows::find(transaction, &id)
+            rows::find(transaction, &id).map(Ok)
         });
-        let job = job.map_err(NotStarted::Database)?.ok_or(NotStarted::Full)?;
+        let job = job.map_err(NotStarted::Database)?.map_err(NotStarted::Full)?;
+        let job = job.ok_or(NotStarted::Database(DatabaseError::Closed))?;
         self.queue().is_fresh = true;
         self.wake.notify_one();
         Ok(self.shown(job))
@@ -280,14 +264,14 @@ impl Exports {
         })
     }
 
-    /// The newest bundle of a project, whoever has asked for it.
+    /// The newest bundle of a project, whoever of its organization has asked for it.
     pub(super) fn newest(&self, project: &str) -> Result<Option<PathBuf>, DatabaseError> {
-        let project = project.to_owned();
+        let Some((organization, _)) = self.projects.get(project) else { return Ok(None) };
         let found = self.db.read(move |connection| {
             use rusqlite::OptionalExtension;
-            let sql = "SELECT id, kind FROM jobs WHERE project = ? AND kind IS NOT NULL AND paths IS NULL ORDER BY number DESC LIMIT 1";
+            let sql = "SELECT id, kind FROM jobs WHERE project = ? AND organization = ? AND kind IS NOT NULL AND paths IS NULL ORDER BY number DESC LIMIT 1";
             let name = |row: &rusqlite::Row<'_>| Ok(rows::file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?));
-            connection.prepare_cached(sql)?.query_row([project], name).optional()
+            connection.prepare_cached(sql)?.query_row([project, organization.as_str()], name).optional()
         })?;
         Ok(found.map(|name| self.bundles.join(name)))
     }
@@ -344,13 +328,13 @@ impl Exports {
     }
 
     /// The job is done: a bundle and its pages, or why there is none. What is beyond what is kept goes.
-    fn finish(&self, id: &str, made: &Result<(rows::Made, u64), String>) {
+    fn finish(&self, id: &str, organization: &str, made: &Result<(rows::Made, u64), String>) {
         let reached = self.live().get(id).map_or((0, 0), |running| {
             (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
         });
         // Until it is written down: a disk that is full now will not be so for ever, and somebody waits for the end.
         let gone = loop {
-            match self.write_end(id, made.clone(), reached) {
+            match self.write_end(id, organization, made.clone(), reached) {
                 Ok(gone) => break gone,
                 Err(error) => tracing::error!("cannot write down how job {id} ended: {}", Chain(&error)),
             }
@@ -370,17 +354,43 @@ impl Exports {
     fn write_end(
         &self,
         id: &str,
+        organization: &str,
         made: Result<(rows::Made, u64), String>,
         reached: (u64, u64),
     ) -> Result<Vec<String>, DatabaseError> {
-        let (keep, now, job) = (self.keep, millis(SystemTime::now()), id.to_owned());
-        self.db.write(move |transaction| {
-            match made {
-                Ok((made, pages)) => rows::complete(transaction, &job, &made, pages, now)?,
-                Err(why) => rows::fail(transaction, &job, &why, reached, now)?,
-            }
-            keep.forget(transaction, now)
-        })
+        let (keep, now, job, organization) =
+            (self.keep, millis(SystemTime::now()), id.to_owned(), organization.to_owned());
+        let pool = Arc::clone(self.shares.pool(Resource::BundleBytes));
+        let (mut gone, full) = self.db.write(move |transaction| {
+            let why = match made {
+                Err(why) => why,
+                Ok((made, pages)) => {
+                    transaction.execute_batch("SAVEPOINT completed")?;
+                    rows::complete(transaction, &job, &made, pages, now)?;
+                    let gone = keep.forget(transaction, now)?;
+                    let (own, all) = rows::bundle_bytes(transaction, &organization, None)?;
+                    let bytes = made.bytes;
+                    let Err(why) = pool.check(own.saturating_sub(bytes), all.saturating_sub(bytes), bytes) else {
+                        transaction.execute_batch("RELEASE completed")?;
+                        return Ok((gone, None));
+                    };
+                    // What would have gone for it stays.
+                    transaction.execute_batch("ROLLBACK TO completed; RELEASE completed")?;
+                    return Ok((vec![rows::file_name(&job, &made.kind)], Some((job, why))));
+                }
+            };
+            rows::fail(transaction, &job, &why, reached, now)?;
+            Ok((keep.forget(transaction, now)?, None))
+        })?;
+        if let Some((job, why)) = full {
+            let why = self.full(why);
+            tracing::error!("job {job}: failed: {why}");
+            gone.extend(self.db.write(move |transaction| {
+                rows::fail(transaction, &job, &why, reached, now)?;
+                keep.forget(transaction, now)
+            })?);
+        }
+        Ok(gone)
     }
 
     /// Forgets what is beyond what is kept.

@@ -1,7 +1,10 @@
 //! Jobs as the database has them.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
+use super::room::Bytes;
 use crate::model::digest::Digest;
 
 /// Finished jobs that are forgotten together, so that no transaction takes long.
@@ -76,10 +79,26 @@ pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option
     connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?.query_row([id], job).optional()
 }
 
-/// Jobs of an organization that wait.
-pub(super) fn waiting(connection: &Connection, organization: &str) -> rusqlite::Result<usize> {
-    let sql = "SELECT count(*) FROM jobs WHERE status = 'queued' AND organization = ?";
-    connection.prepare_cached(sql)?.query_row([organization], |row| row.get::<_, u32>(0)).map(|count| count as usize)
+/// Jobs of an organization that wait, and of all.
+pub(super) fn waiting(connection: &Connection, organization: &str) -> rusqlite::Result<(u64, u64)> {
+    let sql = "SELECT coalesce(sum(organization = ?), 0), count(*) FROM jobs WHERE status = 'queued'";
+    connection.prepare_cached(sql)?.query_row([organization], two)
+}
+
+/// Bytes of the bundles of an organization, and of all; with `(young, now)` of those only that nothing removes.
+pub(super) fn bundle_bytes(
+    connection: &Connection,
+    organization: &str,
+    times: Option<(i64, i64)>,
+) -> rusqlite::Result<(u64, u64)> {
+    let (young, now) = times.unwrap_or((i64::MIN, i64::MIN));
+    let sql = "SELECT coalesce(sum(bytes) FILTER (WHERE organization = ?1), 0), coalesce(sum(bytes), 0) FROM jobs \
+               WHERE kind IS NOT NULL AND (updated > ?2 OR promised > ?3)";
+    connection.prepare_cached(sql)?.query_row(params![organization, young, now], two)
+}
+
+fn two(row: &Row<'_>) -> rusqlite::Result<(u64, u64)> {
+    Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
 }
 
 /// How many jobs there are in each state.
@@ -188,12 +207,12 @@ pub(super) fn is_file_name(name: &str) -> bool {
 }
 
 /// Forgets the finished jobs beyond the newest `keep` of each project, failures counted apart, and beyond `most` bytes of
-/// bundles the oldest; but never a project's newest whole bundle, and none that ended after `young` or has a link that works
+/// bundles, of an organization and of all, the oldest; but never a project's newest whole bundle, and none that ended after `young` or has a link that works
 /// after `now`. The files that may go.
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     keep: usize,
-    most: Option<u64>,
+    most: Bytes,
     young: i64,
     now: i64,
 ) -> rusqlite::Result<Vec<String>> {
@@ -202,20 +221,23 @@ pub(super) fn forget(
             "SELECT id, kind, coalesce(bytes, 0), \
              row_number() OVER (PARTITION BY project, kind IS NULL ORDER BY number DESC), \
              row_number() OVER (PARTITION BY project, kind IS NULL, paths IS NULL ORDER BY number DESC), \
-             updated > ?1 OR promised > ?2 \
+             updated > ?1 OR promised > ?2, organization \
              FROM jobs WHERE status IN ('completed', 'failed') ORDER BY number DESC",
         )?;
-        let (mut held, mut old) = (0u64, Vec::new());
+        let (mut held, mut old) = (0_u64, Vec::new());
+        let mut each: HashMap<String, u64> = HashMap::new();
         let mut rows = rows.query([young, now])?;
         while let Some(row) = rows.next()? {
             let (id, kind): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let size = row.get::<_, i64>(2)?.unsigned_abs();
             let is_needed = row.get(5)? || kind.is_some() && row.get::<_, u32>(4)? == 1;
-            let is_too_large = most.is_some_and(|most| held + size > most && size > 0);
+            let own = each.entry(row.get(6)?).or_default();
+            let is_too_large = size > 0 && (held + size > most.total || *own + size > most.organization);
             if !is_needed && (row.get::<_, u32>(3)? as usize > keep || is_too_large) {
                 old.push((id, kind));
             } else {
                 held += size;
+                *own += size;
             }
         }
         old.truncate(AT_ONCE);
@@ -269,6 +291,7 @@ mod tests {
     fn what_is_forgotten_is_old_and_neither_promised_nor_a_projects_last_whole_bundle() {
         let (_dir, db) = database();
         let made = |bytes| Made { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
+        let all = Bytes { organization: u64::MAX, total: u64::MAX };
         let files = db.write(move |transaction| {
             insert(transaction, "whole", &asked("a", None), 0)?;
             complete(transaction, "whole", &made(10), 1, 100)?;
@@ -281,12 +304,26 @@ mod tests {
                 insert(transaction, id, &asked("a", None), 0)?;
                 fail(transaction, id, "x", (0, 0), 100)?;
             }
-            forget(transaction, 2, None, 500, 1000)
+            forget(transaction, 2, all, 500, 1000)
         });
         assert_eq!(files.unwrap(), ["part2.tar.gz", "part1.tar.gz"], "the newest two, young, linked and whole stay");
         let is_there = |id: &'static str| db.read(|connection| find(connection, id)).unwrap().is_some();
         assert_eq!(["f1", "f2", "f3"].map(is_there), [false, true, true], "failures are counted apart");
-        let files = db.write(|transaction| forget(transaction, 9, Some(15), 500, 1000));
+        let bytes = db.read(|connection| bundle_bytes(connection, "a", None)).unwrap();
+        let stay = db.read(|connection| bundle_bytes(connection, "a", Some((500, 1000)))).unwrap();
+        assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one stay in any case");
+        let two = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
+        assert_eq!(db.write(two).unwrap(), (0, 40));
+        let most = Bytes { organization: 15, total: u64::MAX };
+        let kept = db.write(move |transaction| {
+            transaction.execute_batch("SAVEPOINT x")?;
+            let gone = forget(transaction, 9, most, 500, 1000)?;
+            transaction.execute_batch("ROLLBACK TO x; RELEASE x")?;
+            Ok(gone)
+        });
+        assert_eq!(kept.unwrap(), ["part3.tar.gz"], "beyond so many bytes of one organization");
+        let most = Bytes { organization: u64::MAX, total: 15 };
+        let files = db.write(move |transaction| forget(transaction, 9, most, 500, 1000));
         assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
     }
 }

@@ -16,6 +16,7 @@ use crate::base::chain::Chain;
 use crate::base::regular;
 use crate::bundle::ReadError;
 use crate::model::units::{count, show_size};
+use crate::origin::settings::Project;
 use crate::origin::source::crawl::{CrawlError, crawl};
 use crate::origin::source::git::{self, GitError};
 use crate::origin::source::{Source, Watch};
@@ -62,8 +63,12 @@ enum NotMade {
     },
     #[error("{} changes again and again while it is read; start another job when it is quiet", .0.display())]
     Changing(PathBuf),
-    #[error("no project of this origin has the domain {0} any more")]
-    NoSite(String),
+    #[error("the project {project} of this origin has not the domain {domain} any more")]
+    NoSite { domain: String, project: String },
+    #[error("static exports are not enabled any more for the project {0} (exports = false)")]
+    NotAllowed(String),
+    #[error("{0}")]
+    NoRoom(String),
 }
 
 /// The folder of a job, gone with it.
@@ -101,7 +106,7 @@ impl Exports {
                 self.live().remove(id);
                 return;
             }
-            self.finish(id, &made);
+            self.finish(id, &job.asked.organization, &made);
         }
     }
 
@@ -115,9 +120,10 @@ impl Exports {
     }
 
     fn make_from(&self, job: &Job, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
-        let domain = crate::origin::Domain::parse(&job.asked.domain).ok();
-        let project = domain.and_then(|domain| self.projects.get(&domain));
-        let project = project.ok_or_else(|| NotMade::NoSite(job.asked.domain.clone()))?;
+        let project = self.project_of(job)?;
+        if let Some(why) = self.no_room(&job.asked.organization, 0) {
+            return Err(NotMade::NoRoom(why));
+        }
         let paths = job.asked.paths.as_deref();
         match &project.source {
             Source::Directory(path) => self.make_of(job, path, bench, watch),
@@ -142,6 +148,21 @@ impl Exports {
         }
     }
 
+    /// The project that a job is of. A job may have waited while the configuration was changed: the domain may be another
+    /// organization's by now, and exports may not be allowed any more.
+    fn project_of(&self, job: &Job) -> Result<&Project, NotMade> {
+        let asked = &job.asked;
+        let found = self.projects.get(&asked.project);
+        let found = found.filter(|(organization, project)| {
+            *organization == asked.organization && project.domain.as_str() == asked.domain
+        });
+        match found {
+            Some((_, project)) if project.exports => Ok(project),
+            Some(_) => Err(NotMade::NotAllowed(asked.project.clone())),
+            None => Err(NotMade::NoSite { domain: asked.domain.clone(), project: asked.project.clone() }),
+        }
+    }
+
     /// Tries again when the site has changed meanwhile, whatever the failure looks like: a file that is being replaced
     /// can be missing, short or half an archive.
     fn make_of(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
@@ -154,6 +175,9 @@ impl Exports {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
             };
+            if matches!(error, NotMade::NoRoom(_)) {
+                return Err(error);
+            }
             let same = look().ok().map(|survey| survey.digest) == digest;
             if same && !matches!(error, NotMade::Pack(PackError::Changed(_))) || watch.is_over() {
                 return Err(error);
@@ -200,6 +224,9 @@ impl Exports {
         is_made: bool,
     ) -> Result<(Made, u64), NotMade> {
         let survey = Survey::of(folder, &self.effort.limits)?;
+        if let Some(why) = self.no_room(&job.asked.organization, survey.bytes) {
+            return Err(NotMade::NoRoom(why));
+        }
         let pages = survey.pages.iter().map(|page| page.position).collect();
         let live = Arc::new(Live::Folder { pages, bytes: survey.bytes, passes: Passes::default(), is_made });
         self.running(&job.id, Arc::clone(&live), watch);
@@ -218,6 +245,9 @@ impl Exports {
         bench: &Path,
         watch: &Arc<Watch>,
     ) -> Result<(Made, u64), NotMade> {
+        if let Some(why) = self.no_room(&job.asked.organization, bytes) {
+            return Err(NotMade::NoRoom(why));
+        }
         let live = Arc::new(Live::Archive { bytes, copied: AtomicU64::new(0), proving: Meter::default() });
         self.running(&job.id, Arc::clone(&live), watch);
         let unwatched = (AtomicU64::new(0), Meter::default());

@@ -1,0 +1,139 @@
+//! Entries in a temporary file without a name, in sorted runs that are merged when they are read: what sorts more than fits
+//! in memory.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes of a run that are read at a time, at most and at least.
+const LARGEST_PIECE: usize = 64 << 10;
+const SMALLEST_PIECE: usize = 4 << 10;
+/// Bytes of an entry's numbers: the length of its key, three numbers, and whether it has a page.
+const NUMBERS: usize = 4 + 3 * 8 + 1;
+
+/// What there is of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Counts {
+    pub(super) hits: u64,
+    pub(super) clicks: u64,
+    /// Milliseconds since 1970.
+    pub(super) last: i64,
+    pub(super) has_page: bool,
+}
+
+impl Counts {
+    /// Both together.
+    pub(super) fn add(&mut self, other: Counts) {
+        self.hits = self.hits.saturating_add(other.hits);
+        self.clicks = self.clicks.saturating_add(other.clicks);
+        self.last = self.last.max(other.last);
+        self.has_page |= other.has_page;
+    }
+}
+
+/// A key and its counts.
+pub(super) type Entry = (Vec<u8>, Counts);
+
+/// Sorted runs of entries.
+#[derive(Debug)]
+pub(super) struct SortedRuns {
+    file: BufWriter<File>,
+    len: u64,
+    /// Where each of them begins and ends.
+    runs: Vec<(u64, u64)>,
+}
+
+impl SortedRuns {
+    /// In `folder`, as a file without a name.
+    pub(super) fn new(folder: &Path) -> io::Result<SortedRuns> {
+        let file = BufWriter::with_capacity(LARGEST_PIECE, tempfile::tempfile_in(folder)?);
+        Ok(SortedRuns { file, len: 0, runs: Vec::new() })
+    }
+
+    /// Adds a run: these entries, sorted by their keys.
+    pub(super) fn push(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
+        entries.sort_unstable();
+        let begin = self.len;
+        for (key, counts) in &entries {
+            let length = u32::try_from(key.len()).map_err(io::Error::other)?;
+            self.file.write_all(&length.to_le_bytes())?;
+            for number in [counts.hits, counts.clicks, counts.last.cast_unsigned()] {
+                self.file.write_all(&number.to_le_bytes())?;
+            }
+            self.file.write_all(&[u8::from(counts.has_page)])?;
+            self.file.write_all(key)?;
+            self.len += (NUMBERS + key.len()) as u64;
+        }
+        self.runs.push((begin, self.len));
+        Ok(())
+    }
+
+    /// Hands out the entries of all runs in the order of their keys until `take` says that it has enough. Holds about
+    /// `memory` bytes, and 4 KiB for each run at least.
+    pub(super) fn merge(self, memory: usize, mut take: impl FnMut(Entry) -> io::Result<bool>) -> io::Result<()> {
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let piece = (memory / self.runs.len().max(1)).clamp(SMALLEST_PIECE, LARGEST_PIECE);
+        let reader = |&(at, end): &(u64, u64)| Reader { file: &file, at, end, piece, buffer: Vec::new(), read: 0 };
+        let mut readers: Vec<Reader<'_>> = self.runs.iter().map(reader).collect();
+        let mut heads = BinaryHeap::with_capacity(readers.len());
+        for (run, reader) in readers.iter_mut().enumerate() {
+            heads.extend(reader.next()?.map(|(key, counts)| Reverse((key, run, counts))));
+        }
+        while let Some(Reverse((key, run, counts))) = heads.pop() {
+            heads.extend(readers[run].next()?.map(|(key, counts)| Reverse((key, run, counts))));
+            if !take((key, counts))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A run while it is read.
+struct Reader<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+    piece: usize,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that have been handed out.
+    read: usize,
+}
+
+impl Reader<'_> {
+    fn next(&mut self) -> io::Result<Option<Entry>> {
+        if self.read == self.buffer.len() && self.at == self.end {
+            return Ok(None);
+        }
+        let numbers: [u8; NUMBERS] = self.bytes(NUMBERS)?.try_into().map_err(io::Error::other)?;
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| numbers[at + n]));
+        let length = u32::from_le_bytes(std::array::from_fn(|n| numbers[n])) as usize;
+        let counts = Counts {
+            hits: number(4),
+            clicks: number(12),
+            last: number(20).cast_signed(),
+            has_page: numbers[NUMBERS - 1] != 0,
+        };
+        Ok(Some((self.bytes(length)?.to_vec(), counts)))
+    }
+
+    /// The next bytes, which lie in the buffer afterwards.
+    fn bytes(&mut self, len: usize) -> io::Result<&[u8]> {
+        let held = self.buffer.len() - self.read;
+        if held < len {
+            self.buffer.drain(..self.read);
+            self.read = 0;
+            let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+            let more = self.piece.max(len - held).min(left);
+            self.buffer.resize(held + more, 0);
+            self.file.read_exact_at(&mut self.buffer[held..], self.at)?;
+            self.at += more as u64;
+        }
+        let bytes = self.buffer.get(self.read..self.read + len);
+        self.read += len;
+        bytes.ok_or_else(|| io::Error::other("what was kept aside changed"))
+    }
+}

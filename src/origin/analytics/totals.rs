@@ -1,0 +1,205 @@
+//! Totals of keys, and the order of them by their hits, in bounded memory: what does not fit is kept aside on disk.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::runs::{Counts, Entry, SortedRuns};
+
+/// Memory that an entry takes beside its key, about.
+const BESIDE: usize = 96;
+
+/// How much a question may hold, and where it keeps the rest.
+#[derive(Debug, Clone)]
+pub(super) struct Room {
+    /// Bytes of memory, about.
+    pub(super) memory: usize,
+    /// A folder.
+    pub(super) folder: PathBuf,
+}
+
+impl Room {
+    pub(super) fn new(memory: usize, folder: &Path) -> Room {
+        Room { memory, folder: folder.to_owned() }
+    }
+}
+
+/// Counts of keys, added up.
+#[derive(Debug)]
+pub(super) struct Totals {
+    room: Room,
+    held: HashMap<String, Counts>,
+    bytes: usize,
+    aside: Option<SortedRuns>,
+}
+
+impl Totals {
+    pub(super) fn new(room: &Room) -> Totals {
+        Totals { room: room.clone(), held: HashMap::new(), bytes: 0, aside: None }
+    }
+
+    pub(super) fn add(&mut self, key: &str, counts: Counts) -> io::Result<()> {
+        if let Some(held) = self.held.get_mut(key) {
+            held.add(counts);
+            return Ok(());
+        }
+        self.held.insert(key.to_owned(), counts);
+        self.bytes += key.len() + BESIDE;
+        if self.bytes > self.room.memory { self.put_aside() } else { Ok(()) }
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        let held = std::mem::take(&mut self.held).into_iter().map(|(key, counts)| (key.into_bytes(), counts)).collect();
+        self.bytes = 0;
+        let aside = match &mut self.aside {
+            Some(aside) => aside,
+            None => self.aside.insert(SortedRuns::new(&self.room.folder)?),
+        };
+        aside.push(held)
+    }
+
+    /// Hands out each key once, in any order.
+    pub(super) fn each(mut self, mut take: impl FnMut(Entry) -> io::Result<()>) -> io::Result<()> {
+        if self.aside.is_some() {
+            self.put_aside()?;
+        }
+        let Some(aside) = self.aside else {
+            return self.held.into_iter().try_for_each(|(key, counts)| take((key.into_bytes(), counts)));
+        };
+        let mut last: Option<Entry> = None;
+        aside.merge(self.room.memory, |(key, counts)| {
+            match &mut last {
+                Some((same, total)) if *same == key => total.add(counts),
+                _ => {
+                    if let Some(whole) = last.replace((key, counts)) {
+                        take(whole)?;
+                    }
+                }
+            }
+            Ok(true)
+        })?;
+        last.map_or(Ok(()), take)
+    }
+}
+
+/// Keys by their hits, the most first; among equals by their bytes.
+#[derive(Debug)]
+pub(super) struct Ranking {
+    room: Room,
+    /// Each key behind its rank.
+    held: Vec<Entry>,
+    bytes: usize,
+    aside: Option<SortedRuns>,
+}
+
+/// Bytes before a key that say how it ranks: such keys sort by hits, descending, and then by themselves.
+const RANK: usize = 8;
+
+impl Ranking {
+    pub(super) fn new(room: &Room) -> Ranking {
+        Ranking { room: room.clone(), held: Vec::new(), bytes: 0, aside: None }
+    }
+
+    pub(super) fn add(&mut self, (key, counts): Entry) -> io::Result<()> {
+        let mut ranked = Vec::with_capacity(RANK + key.len());
+        ranked.extend_from_slice(&(!counts.hits).to_be_bytes());
+        ranked.extend_from_slice(&key);
+        self.bytes += ranked.len() + BESIDE;
+        self.held.push((ranked, counts));
+        // What came from memory fits again: it has a rank more for each key.
+        if self.bytes <= self.room.memory.saturating_mul(2) { Ok(()) } else { self.put_aside() }
+    }
+
+    fn put_aside(&mut self) -> io::Result<()> {
+        self.bytes = 0;
+        let held = std::mem::take(&mut self.held);
+        let aside = match &mut self.aside {
+            Some(aside) => aside,
+            None => self.aside.insert(SortedRuns::new(&self.room.folder)?),
+        };
+        aside.push(held)
+    }
+
+    /// The keys from `offset` on, `limit` of them, and whether there are none behind them.
+    pub(super) fn page(mut self, offset: u64, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+        if self.aside.is_some() {
+            self.put_aside()?;
+        }
+        let Some(aside) = self.aside else {
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            return Ok(select(self.held, offset, limit));
+        };
+        let (mut at, mut page, mut is_last) = (0, Vec::new(), true);
+        aside.merge(self.room.memory, |entry| {
+            at += 1;
+            if at > offset && page.len() < limit {
+                page.push(without_rank(entry));
+            } else if at > offset {
+                is_last = false;
+            }
+            Ok(is_last)
+        })?;
+        Ok((page, is_last))
+    }
+}
+
+fn without_rank((mut key, counts): Entry) -> Entry {
+    key.drain(..RANK.min(key.len()));
+    (key, counts)
+}
+
+fn select(mut entries: Vec<Entry>, offset: usize, limit: usize) -> (Vec<Entry>, bool) {
+    if offset >= entries.len() {
+        return (Vec::new(), true);
+    }
+    // Sorting all for the sake of a page would cost more than reading them.
+    if offset > 0 {
+        entries.select_nth_unstable(offset);
+        entries.drain(..offset);
+    }
+    let is_last = entries.len() <= limit;
+    if !is_last {
+        entries.select_nth_unstable(limit);
+        entries.truncate(limit);
+    }
+    entries.sort_unstable();
+    (entries.into_iter().map(without_rank).collect(), is_last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_and_ranks_are_the_same_in_little_memory_and_in_much() {
+        let folder = tempfile::tempdir().unwrap();
+        let walk = |memory: usize| {
+            let room = Room::new(memory, folder.path());
+            let mut totals = Totals::new(&room);
+            for n in 0..20_000_u64 {
+                let key = format!("{:x}{}", n * n % 3001, "ä".repeat((n % 3) as usize));
+                let counts = Counts { hits: 1, clicks: n % 2, last: (n % 700).cast_signed(), has_page: n % 5 == 0 };
+                totals.add(&key, counts).unwrap();
+                assert!(totals.bytes <= memory, "{}", totals.bytes);
+            }
+            let mut ranking = Ranking::new(&room);
+            totals.each(|entry| ranking.add(entry)).unwrap();
+            assert!(ranking.bytes <= 2 * memory);
+            ranking
+        };
+        let (mut offset, limit, mut hits) = (0, 173, u64::MAX);
+        loop {
+            let [much, little] = [8 << 20, 5000].map(|memory| walk(memory).page(offset, limit).unwrap());
+            assert_eq!(much, little, "{offset}");
+            for (_, counts) in &much.0 {
+                assert!(counts.hits <= hits);
+                hits = counts.hits;
+            }
+            offset += much.0.len() as u64 * 7;
+            if much.1 || much.0.is_empty() {
+                break;
+            }
+        }
+        assert!(offset > 1000, "{offset}");
+    }
+}
