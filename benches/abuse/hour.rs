@@ -249,6 +249,13 @@ fn sites(options: &Options, minutes: f64, scratch: &Path, results: &mut Results)
     keep(results, "sites", measured, &sentence)
 }
 
+/// How often work came to something, and the slowest of it.
+fn outcome(worked: &[Value], key: &str, name: &str) -> String {
+    let times: Vec<f64> = worked.iter().filter_map(|once| once[key].as_f64()).collect();
+    let slowest = times.iter().copied().fold(0.0, f64::max);
+    format!("{} of {} {name} (the slowest in {} s)", times.len(), worked.len(), short(slowest))
+}
+
 fn origin(options: &Options, minutes: f64, results: &mut Results) -> Result<bool, String> {
     let course = Course::new(options, tenants::ATTACKS.iter(), minutes);
     if course.attacks.is_empty() {
@@ -258,19 +265,18 @@ fn origin(options: &Options, minutes: f64, results: &mut Results) -> Result<bool
     let bystander = Bystander::start(origin.question()?, None)?;
     let watched = Watched { pid: origin.pid()?, folder: origin.hub.path("state") };
     let orders = |_: &Attack| origin.orders(options.seconds);
-    let mut exports = (0, 0);
+    let mut worked = Vec::new();
     let measured = course.watch(&watched, bystander, orders, |is_over| {
         while !is_over.load(Ordering::Relaxed) {
-            let worked = origin.work();
-            exports.0 += 1;
-            exports.1 += usize::from(worked.as_object().is_some_and(|all| all.values().all(Value::is_number)));
+            worked.push(origin.work());
             std::thread::sleep(SAMPLE);
         }
     })?;
     let sentence = format!(
-        "An origin with three organizations, one hostile: {} times the other two had an export, a preview and an answer made, \
-         {} times all three came.",
-        exports.0, exports.1,
+        "An origin with three organizations, one hostile. Meanwhile the other two got {}, {}, {}.",
+        outcome(&worked, "export_s", "exports"),
+        outcome(&worked, "preview_s", "previews"),
+        outcome(&worked, "question_s", "answers"),
     );
     keep(results, "origin", measured, &sentence)
 }

@@ -186,7 +186,14 @@ fn measure(attack: &Attack, seconds: f64) -> Result<Value, String> {
 pub(crate) fn attack_origin(options: &Options, results: &mut Results) -> Result<bool, String> {
     let mut has_failed = false;
     for attack in tenants::ATTACKS.iter().filter(|attack| options.wants(attack.name)) {
-        let measured = measure(attack, options.seconds).map_err(|why| format!("{}: {why}", attack.name))?;
+        let measured = match measure(attack, options.seconds) {
+            Ok(measured) => measured,
+            Err(why) => {
+                eprintln!("{}: {why}", attack.name);
+                has_failed = true;
+                continue;
+            }
+        };
         report::print(attack.name, "origin", &measured);
         eprintln!("{:20} usual {}, then {}", "", measured["usual"], measured["then"]);
         has_failed |= report::has_failed(&measured);

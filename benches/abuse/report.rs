@@ -115,6 +115,9 @@ fn musts(results: &Value) -> String {
     );
     for (attack, cells) in measured(results) {
         let cell = &cells[DOCWHARF];
+        if !cell.is_object() {
+            continue;
+        }
         let cpu = ratio(cells).map_or("–".to_owned(), |(ratio, peer)| {
             judged(format!("{} of {peer}", short(ratio)), ratio <= MOST_CPU_RATIO)
         });
