@@ -7,8 +7,10 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use support::client::{self, Host};
 use support::h2::{self, Answer, Client};
 use support::http::{Connection, connect, get, parse, request};
+use support::zip::{deflated, zip};
 use support::{Daemon, docwharf, folder, run, text, until, write_site};
 
 /// A folder being served, and the folder.
@@ -604,25 +606,23 @@ fn downloads_that_are_broken_off_leave_nothing_behind() {
     assert!(get(&daemon.address, "/large.png").body == picture);
 }
 
-/// Pages that are larger than what the server keeps of them together, so that it has to inflate them each time.
-fn site_of_large_pages(pages: usize, len: usize) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
-    let root = write_site(&dir.path().join("site"), &SMALL);
-    for n in 0..pages {
-        std::fs::write(root.join(format!("p{n}.html")), format!("{n}{}", text(len))).expect("a file can be written");
-    }
-    let config = dir.path().join("c.toml");
-    std::fs::write(&config, "[server]\nidentityCache = \"1MiB\"\n").expect("a file can be written");
-    let daemon = Daemon::serve(&root, &["--config", config.to_str().expect("a plain path")]);
-    (dir, daemon)
+/// So many pages of this length, of which `cache` bytes are kept: they have to be inflated again and again.
+fn site_of_pages(pages: usize, len: usize, cache: &str) -> (Host, Daemon) {
+    let host = Host::bare().set("server.identityCache", client::text(cache));
+    let pages = (0..pages).map(|n| deflated(&format!("p{n}.html"), &format!("{n}{}", text(len))));
+    let files: Vec<_> = pages.chain([deflated("index.html", "<p>home"), deflated("a.txt", "content of a")]).collect();
+    host.put("bundle.zip", zip(&files));
+    host.ok(&["import", host.path("bundle.zip").to_str().expect("a plain path")]);
+    let daemon = host.run();
+    (host, daemon)
 }
 
 #[test]
 fn others_are_answered_beside_a_connection_that_pipelines_for_the_ends_of_large_pages() {
-    const PAGES: usize = 8;
-    let (_dir, daemon) = site_of_large_pages(PAGES, 3 << 20);
+    const PAGES: usize = 24;
+    let (_host, daemon) = site_of_pages(PAGES, 1_900_000, "32MiB");
     let ask = |n: usize, range: &str| format!("GET /p{n}.html HTTP/1.1\r\nHost: x\r\nRange: bytes={range}\r\n\r\n");
-    let all: String = (0..PAGES).map(|n| ask(n, "0-0") + &ask(n, "3000000-3000000")).collect();
+    let all: String = (0..PAGES).map(|n| ask(n, "0-0") + &ask(n, "1800000-1800000")).collect();
     let attacker = connect(&daemon.address);
     let mut reader = attacker.try_clone().expect("a socket can be shared");
     let answers = std::sync::atomic::AtomicUsize::new(0);
@@ -653,7 +653,7 @@ fn others_are_answered_beside_a_connection_that_pipelines_for_the_ends_of_large_
 #[test]
 fn answers_that_nobody_takes_hold_no_more_memory_than_they_may_and_give_it_back() {
     const MOST: usize = 64 << 20;
-    let (_dir, daemon) = site_of_large_pages(300, 50_000);
+    let (_host, daemon) = site_of_pages(300, 50_000, "1MiB");
     is_served(&daemon.address);
     let before = resident(&daemon);
     let mut company = Vec::new();
