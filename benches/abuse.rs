@@ -1,7 +1,9 @@
-//! docwharf, nginx and h2o under the same attacks: memory, CPU for each byte that the attacker sends, and what a bystander sees.
+//! docwharf, nginx and h2o under the same attacks: memory, CPU for each byte that the attacker sends, and what a
+//! bystander sees.
 //!
-//! `.ci/extra abuse` runs all of it; `cargo bench --bench abuse -- --list` prints the attacks. Everything stays on loopback and
-//! ends by itself. The attacker is this program again, as a child process at nice 19. BENCHMARKS.md says what is measured.
+//! `.ci/extra abuse` runs all of it; `cargo bench --bench abuse -- --list` prints the attacks. Everything stays on
+//! loopback and ends by itself. The attacker is this program again, as a child process at nice 19. BENCHMARKS.md says
+//! what is measured.
 
 mod common;
 #[path = "../tests/support/mod.rs"]

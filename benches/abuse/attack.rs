@@ -1,5 +1,5 @@
-//! One driver for all attacks: connections that are opened, used by the attack's function and opened again when the server
-//! closes them, until the time is over. It runs in a process of its own at nice 19, on one thread.
+//! One driver for all attacks: connections that are opened, used by the attack's function and opened again when the
+//! server closes them, until the time is over. It runs in a process of its own at nice 19, on one thread.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -202,7 +202,8 @@ impl Session {
         self.flood_with(|buffer| buffer.extend_from_slice(bytes), pause).await
     }
 
-    /// Sends what `make` puts into the buffer, again and again, and reads what comes. `make` returns how many units it made.
+    /// Sends what `make` puts into the buffer, again and again, and reads what comes. `make` returns how many units
+    /// it made.
     pub(crate) async fn flood(self, mut make: impl FnMut(&mut Vec<u8>) -> u64) -> io::Result<()> {
         let (shared, mut writer, reader) = self.split();
         let mut buffer = Vec::with_capacity(CHUNK);
@@ -271,8 +272,8 @@ async fn open(attack: &Attack, shared: &Rc<Shared>, number: usize) -> io::Result
     Ok(Session { wire, shared: Rc::clone(shared), number })
 }
 
-/// One of the attack's connections, opened again and again. A server that closes at once is asked at most 1,000 times a second
-/// by all of them.
+/// One of the attack's connections, opened again and again. A server that closes at once is asked at most 1,000 times
+/// a second by all of them.
 async fn keep_connected(attack: &'static Attack, shared: Rc<Shared>, number: usize) {
     while !shared.is_over() {
         match timeout_at(shared.until, open(attack, &shared, number)).await {

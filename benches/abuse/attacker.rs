@@ -11,7 +11,8 @@ use crate::attack::{self, Attack, Orders};
 /// The argument that makes this program the attacker.
 pub(crate) const ARGUMENT: &str = "--attacker";
 
-/// What the attacker may take beyond its time to start and to end: at nice 19 it waits for a server that takes all cores.
+/// What the attacker may take beyond its time to start and to end: at nice 19 it waits for a server that takes all
+/// cores.
 const SLACK: Duration = Duration::from_mins(1);
 
 /// A running attacker; killed when dropped.

@@ -1,4 +1,5 @@
-//! A bystander: a fresh connection and one request every 20 ms, whatever became of those before. Beside it, `/livez` every 100 ms.
+//! A bystander: a fresh connection and one request every 20 ms, whatever became of those before. Beside it, `/livez`
+//! every 100 ms.
 
 use std::future::Future;
 use std::net::SocketAddr;

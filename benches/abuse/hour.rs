@@ -1,5 +1,5 @@
-//! All attacks in turn for a long time: against `run` with a new version every minute, then against an origin with three
-//! organizations. Memory and disk over time, and what a bystander saw.
+//! All attacks in turn for a long time: against `run` with a new version every minute, then against an origin with
+//! three organizations. Memory and disk over time, and what a bystander saw.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! The servers that are attacked: docwharf, nginx and h2o on all cores, with their own time-outs and limits. Each serves the
-//! same site in clear, over HTTP/2 in clear and over TLS.
+//! The servers that are attacked: docwharf, nginx and h2o on all cores, with their own time-outs and limits. Each
+//! serves the same site in clear, over HTTP/2 in clear and over TLS.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

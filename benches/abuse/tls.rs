@@ -107,8 +107,8 @@ async fn half_handshakes(mut session: Session) -> io::Result<()> {
 /// The length of a record's own head.
 const RECORD_HEAD: usize = 5;
 
-/// After a handshake with TLS 1.2, a `ClientHello` in an encrypted record, again and again. rustls does not renegotiate, so the
-/// records are made here from the secrets of the connection.
+/// After a handshake with TLS 1.2, a `ClientHello` in an encrypted record, again and again. rustls does not
+/// renegotiate, so the records are made here from the secrets of the connection.
 async fn renegotiation(mut session: Session) -> io::Result<()> {
     let versions: &[&'static SupportedProtocolVersion] = &[&rustls::version::TLS12];
     let mut hello = Vec::new();

@@ -30,7 +30,8 @@ pub(crate) fn pin(core: usize) -> Result<(), String> {
     rustix::thread::sched_setaffinity(None, &cores).map_err(|error| format!("cannot move to core {core}: {error}"))
 }
 
-/// Room for ten thousand connections and caches of open files, here and in all that is started from here: how many files may be open.
+/// Room for ten thousand connections and caches of open files, here and in all that is started from here: how many
+/// files may be open.
 pub(crate) fn many_files() -> u64 {
     static FILES: OnceLock<u64> = OnceLock::new();
     *FILES.get_or_init(|| {
