@@ -121,6 +121,7 @@ const BY_DESCRIPTOR: &[&str] = &[
     "daemon/arrivals.rs",
     "fetch/mod.rs",
     "origin/exports/subset.rs",
+    "origin/leftover.rs",
     "origin/previews/shelf.rs",
     "publish/mod.rs",
     "seal/mod.rs",

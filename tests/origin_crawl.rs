@@ -550,3 +550,187 @@ fn credentials_are_never_sent() {
     let error = crawl(&of("http://user:pass@127.0.0.1:9/"), None, dir.path(), &Watch::default()).expect_err("no copy");
     assert!(!error.to_string().contains("pass@") && !error.to_string().contains("user:"), "{error}");
 }
+
+/// Acme's sites, and two of umbrella's.
+const ALL: &str = r#"
+[[organization]]
+id = "acme"
+[[organization.project]]
+id = "drips"
+domain = "drips.acme.example"
+crawl = "DRIPS"
+[[organization.project]]
+id = "scripts"
+domain = "scripts.acme.example"
+crawl = "SCRIPTS"
+[[organization.project]]
+id = "spins"
+domain = "spins.acme.example"
+git = "spins"
+build = "BUILD"
+allowUntrusted = true
+
+[[organization]]
+id = "umbrella"
+[[organization.project]]
+id = "folder"
+domain = "docs.umbrella.example"
+directory = "folder"
+[[organization.project]]
+id = "branches"
+domain = "branches.umbrella.example"
+git = "branches"
+build = "mkdir out && cp index.html out"
+output = "out"
+allowUntrusted = true
+"#;
+
+/// One organization takes all the work that it can get; another's is done all the same.
+mod neighbours {
+    use std::time::Instant;
+
+    use super::*;
+
+    use docwharf::origin::shares::Shares;
+    use docwharf::origin::{OriginLimits, Resource};
+    use serde_json::json;
+    use support::hub::{FOLDER, Hub, JOBS, data, git, repository};
+    use support::write_site;
+
+    const PREVIEWS: &str = "/v1/project/preview";
+    const STATUS: &str = "/v1/project/update-status";
+    /// Keeps a processor busy for longer than any test takes.
+    const SPINS: &str = "while :; do :; done";
+
+    /// Builds have the lowest priority, so that a machine with other work takes its time. Nothing of acme's ends before.
+    #[track_caller]
+    fn until(what: &str, mut yes: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(8);
+        while !yes() {
+            assert!(Instant::now() < deadline, "waited in vain: {what}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    #[track_caller]
+    fn queue(hub: &Hub, key: &str, domain: &str) -> String {
+        let answer = hub.ask(key, "POST", JOBS, Some(&json!({ "domain": domain })));
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        data(&answer)["jobId"].as_str().expect("an id").to_owned()
+    }
+
+    fn status(hub: &Hub, key: &str, job: &str) -> String {
+        data(&hub.ask(key, "GET", &format!("{JOBS}/{job}"), None))["status"].as_str().expect("a status").to_owned()
+    }
+
+    #[track_caller]
+    fn preview(hub: &Hub, key: &str, project: &str, branch: &str) -> String {
+        let answer = hub.ask(key, "POST", &format!("{PREVIEWS}/{project}"), Some(&json!({ "branch": branch })));
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        data(&answer)["statusId"].as_str().expect("an id").to_owned()
+    }
+
+    /// Answers every connection just fast enough not to be given up, until the test ends.
+    fn drips_for_all() -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                std::thread::spawn(move || {
+                    let head = "HTTP/1.1 200 x\r\nContent-Length: 60000000\r\nContent-Type: text/html\r\n\r\n";
+                    let mut sent = stream.write_all(head.as_bytes());
+                    while sent.is_ok() {
+                        std::thread::sleep(Duration::from_millis(200));
+                        sent = stream.write_all(&[b' '; 2048]);
+                    }
+                });
+            }
+        });
+        url
+    }
+
+    #[test]
+    fn with_one_organization_doing_its_worst_anothers_exports_and_previews_are_made() {
+        let script = "/_next/static/".repeat((4 << 20) / 14);
+        let scripts = Server::start(move |target, _| match target {
+            "/" => html("<script src=/a.js></script>"),
+            "/a.js" => typed("text/javascript", script.clone()),
+            _ => missing(),
+        });
+        let file = ALL.replace("DRIPS", &drips_for_all()).replace("SCRIPTS", &scripts.url("/")).replace("BUILD", SPINS);
+        // The keys of `[limits]` are at their defaults.
+        let mut hub = Hub::new(&file);
+        std::fs::set_permissions(hub.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+        write_site(&hub.path("folder"), &[("index.html", "<p>umbrella")]);
+        repository(&hub.path("branches"), &[("index.html", "<p>branch")]);
+        repository(&hub.path("spins"), &[("index.html", "<p>spin")]);
+        for n in 0..4 {
+            git(&hub.path("spins"), &["branch", &format!("b{n}")]);
+        }
+        let (acme, umbrella) = (hub.key.clone(), hub.create("umbrella", "all", &[]));
+        hub.start();
+        let mut hostile: Vec<String> = Vec::new();
+        for _ in 0..3 {
+            for name in ["drips", "scripts", "spins"] {
+                hostile.push(queue(&hub, &acme, &format!("{name}.acme.example")));
+            }
+        }
+        let previews: Vec<String> = (0..4).map(|n| preview(&hub, &acme, "spins", &format!("b{n}"))).collect();
+        until("acme's first job is under way", || status(&hub, &acme, &hostile[0]) == "running");
+
+        for _ in 0..2 {
+            let export = queue(&hub, &umbrella, "docs.umbrella.example");
+            let built = queue(&hub, &umbrella, "branches.umbrella.example");
+            let shown = preview(&hub, &umbrella, "branches", "main");
+            for job in [&export, &built] {
+                until("umbrella's export is made", || status(&hub, &umbrella, job) == "completed");
+            }
+            until("umbrella's preview is shown", || {
+                let told = data(&hub.ask(&umbrella, "GET", &format!("{STATUS}/{shown}"), None));
+                assert_ne!(told["status"], "failure", "{told}");
+                told["status"] == "success"
+            });
+        }
+        // Nothing of acme's had to end for that.
+        assert_eq!(status(&hub, &acme, &hostile[0]), "running");
+        assert!(hostile[1..].iter().all(|job| status(&hub, &acme, job) == "queued"), "one worker is left for others");
+        let under_way = |id: &&String| {
+            let told = data(&hub.ask(&acme, "GET", &format!("{STATUS}/{id}"), None));
+            !matches!(told["status"].as_str(), Some("success" | "failure"))
+        };
+        assert_eq!(previews.iter().filter(under_way).count(), previews.len());
+    }
+
+    #[test]
+    fn crawls_of_an_organization_share_what_it_may_take() {
+        let server = Server::start(|target, _| match target {
+            "/" => html((0..100).map(|n| format!("<a href=/{n}>")).collect::<Vec<_>>().concat()),
+            _ => html("x"),
+        });
+        let limits = OriginLimits::of(|resource| (resource == Resource::CrawlAddresses).then_some(150), |_| None);
+        let shares = Shares::new(limits.expect("limits"), 2);
+        let other = Watch::of(Arc::clone(&shares), "acme");
+        other.hold(Resource::CrawlAddresses, 100).expect("a share");
+        let dir = folder();
+        let watch = Watch::of(Arc::clone(&shares), "acme");
+        let error = crawl(&of(&server.url("/")), None, dir.path(), &watch).expect_err("no copy");
+        assert!(matches!(error, CrawlError::Share { resource: Resource::CrawlAddresses, .. }), "{error:?}");
+        assert!(error.to_string().contains("crawlAddresses"), "{error}");
+        other.give_back();
+        watch.give_back();
+        let dir = folder();
+        crawl(&of(&server.url("/")), None, dir.path(), &watch).expect("a copy");
+        let known = shares.pool(Resource::CrawlAddresses).in_use();
+        assert!((100..=150).contains(&known), "{known}");
+    }
+
+    #[test]
+    fn nobody_without_a_key_learns_where_a_crawled_site_lies() {
+        let url = "http://127.0.0.1:21012/";
+        let mut hub = Hub::new(&FOLDER.replace("directory = \"site\"", &format!("crawl = \"{url}\"")));
+        hub.start();
+        let answer = support::http::get(hub.address(), "/sites/docs.acme.example/sitemap.xml");
+        assert_eq!(answer.status, 404);
+        assert!(!answer.text().contains("21012") && !answer.text().contains("127.0.0.1"), "{}", answer.text());
+    }
+}

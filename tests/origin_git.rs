@@ -10,11 +10,14 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use docwharf::base::chain::Chain;
+use docwharf::origin::shares::Shares;
 use docwharf::origin::source::Watch;
 use docwharf::origin::source::git::{Git, GitError, Made, Sandbox, branches, is_branch_name, make, make_among};
+use docwharf::origin::{OriginLimits, Resource};
 
 const LONG: Duration = Duration::from_mins(2);
 const MIB: u64 = 1 << 20;
@@ -90,6 +93,8 @@ fn source(repository: &str, build: Option<String>, output: Option<PathBuf>) -> G
         allow_untrusted: true,
         time: LONG,
         size: 64 * MIB,
+        memory: 1024 * MIB,
+        processes: 256,
     }
 }
 
@@ -133,6 +138,11 @@ fn is_running(argument: &str) -> bool {
     let commands =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     commands.into_iter().any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+}
+
+/// Whether folders in which everybody may write are the build's own.
+fn has_own_folders(sandbox: Sandbox) -> bool {
+    matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces)
 }
 
 /// An argument of `sleep` that nobody else uses.
@@ -369,8 +379,8 @@ fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
     for sandbox in sandboxes() {
         // Many files, and one.
         let mut places = vec!["./$n", "$HOME/one", "$TMPDIR/one"];
-        if sandbox == Sandbox::Bubblewrap {
-            places.push("/dev/shm/one");
+        if has_own_folders(sandbox) {
+            places.extend(["/tmp/one", "/var/tmp/one", "/dev/shm/one"]);
         }
         for file in places {
             let build = format!("n=0; while head -c 1000000 /dev/zero >> \"{file}\"; do n=$((n+1)); done; sleep 600");
@@ -385,6 +395,114 @@ fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
     let large = Place::with(&[("large.txt", &"large".repeat(1_000_000))]);
     let cloned = make(&Git { size: MIB, ..large.source("") }, "main", &large.space(), &Watch::default());
     assert!(matches!(cloned, Err(GitError::Size { doing: "git", .. })), "{cloned:?}");
+}
+
+#[test]
+fn a_build_leaves_nothing_in_folders_for_everybody() {
+    let place = Place::with(&[("page.md", "Hello")]);
+    let name = format!("docwharf-left-{}", std::process::id());
+    let folders = ["/tmp", "/var/tmp", "/dev/shm"];
+    let build = folders.map(|folder| format!("echo x > {folder}/{name} && ")).concat() + "mkdir out && cp page.md out";
+    for sandbox in sandboxes().into_iter().filter(|sandbox| has_own_folders(*sandbox)) {
+        let (made, log) = attempt(&place, &place.source(&build), sandbox);
+        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error)));
+        for folder in folders {
+            assert!(!Path::new(folder).join(&name).exists(), "{sandbox}: {folder}");
+        }
+    }
+}
+
+#[test]
+fn a_build_that_takes_too_much_memory_or_too_many_processes_is_ended() {
+    let place = Place::with(&[("page.md", "Hello")]);
+    // Each holds 20 MB until the end of its input, which does not come.
+    let many = "for n in 1 2 3 4; do (head -c 20000000 /dev/zero; exec sleep 600) | tail & done; wait";
+    let one = "mkdir out; head -c 200000000 /dev/zero | tail > out/index.html";
+    let forks = "n=0; while [ $n -lt 60 ]; do sleep 600 & n=$((n+1)); done; wait";
+    for sandbox in sandboxes() {
+        let git = Git { memory: 48 * MIB, ..place.source(many) };
+        let (made, log) = attempt(&place, &git, sandbox);
+        assert!(matches!(made, Err(GitError::Memory { .. })), "{sandbox}: {made:?}: {log}");
+        // One process alone is refused the memory, or ended.
+        let (made, log) = attempt(&place, &Git { memory: 48 * MIB, ..place.source(one) }, sandbox);
+        let is_held = matches!(made, Err(GitError::Memory { .. })) || log.contains("memory exhausted");
+        assert!(is_held, "{sandbox}: {made:?}: {log}");
+        let (made, log) = attempt(&place, &Git { processes: 40, ..place.source(forks) }, sandbox);
+        assert!(matches!(made, Err(GitError::Processes { .. })), "{sandbox}: {made:?}: {log}");
+        assert!(log.contains("more than 40 processes"), "{log}");
+    }
+}
+
+#[test]
+fn builds_of_an_organization_share_what_it_may_take() {
+    let place = Place::with(&[("page.md", "Hello")]);
+    let git = place.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
+    let limits = OriginLimits::of(|resource| (resource == Resource::BuildDisk).then_some(12 * MIB), |_| None).unwrap();
+    let shares = Shares::new(limits, 2);
+    let other = Watch::of(Arc::clone(&shares), "acme");
+    other.hold(Resource::BuildDisk, 6 * MIB).unwrap();
+    let watch = Watch::of(Arc::clone(&shares), "acme");
+    let made = make_among(&[Sandbox::Nothing], &git, "main", &place.space(), &watch);
+    assert!(matches!(made, Err(GitError::Share { resource: Resource::BuildDisk, .. })), "{made:?}");
+    assert!(watch.log().join("\n").contains("buildDisk"), "{:?}", watch.log());
+    watch.give_back();
+    assert_eq!(shares.pool(Resource::BuildDisk).in_use(), 6 * MIB);
+}
+
+#[test]
+fn a_build_has_the_lowest_priority_and_is_the_first_to_go_when_memory_is_short() {
+    let place = Place::with(&[("page.md", "Hello")]);
+    let build =
+        "mkdir out; cat /proc/self/oom_score_adj > out/got; nice >> out/got; ionice >> out/got || echo none >> out/got";
+    for sandbox in sandboxes() {
+        let (made, log) = attempt(&place, &place.source(build), sandbox);
+        let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error))).site;
+        let got = fs::read_to_string(site.join("got")).unwrap();
+        let lines: Vec<&str> = got.lines().collect();
+        assert_eq!(lines[..2], ["1000", "19"], "{sandbox}: {got}");
+        assert!(matches!(lines[2], "idle" | "none"), "{sandbox}: {got}");
+    }
+}
+
+/// Where the child of the next test works, and in which sandbox; without it there is nothing to do.
+const CHILD: &str = "DOCWHARF_TEST_GIT_CHILD";
+
+#[test]
+fn a_build_ends_with_the_origin_however_that_ends() {
+    if let Ok(told) = std::env::var(CHILD) {
+        let words: Vec<&str> = told.split('|').collect();
+        let git = source(words[1], Some(words[2].to_owned()), None);
+        let sandbox = Sandbox::ALL[words[3].parse::<usize>().unwrap()];
+        let made = make_among(&[sandbox], &git, "main", Path::new(words[0]), &Watch::default());
+        panic!("it was not killed: {made:?}");
+    }
+    let place = Place::with(&[("page.md", "Hello")]);
+    for (sandbox, number) in sandboxes().into_iter().zip(40..) {
+        let nap = own_nap(number);
+        // Without process ids of its own, only the first process is sure to end.
+        let build = match sandbox {
+            Sandbox::Bubblewrap | Sandbox::Namespaces => format!("setsid sleep {nap} & sleep {nap}"),
+            Sandbox::User | Sandbox::Nothing => format!("exec sleep {nap}"),
+        };
+        let at = Sandbox::ALL.iter().position(|one| *one == sandbox).unwrap();
+        let told = format!("{}|{}|{build}|{at}", place.space().display(), place.repository().display());
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_build_ends_with_the_origin_however_that_ends", "--nocapture"])
+            .env(CHILD, told)
+            .spawn()
+            .unwrap();
+        let until = |what: &str, yes: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + LONG;
+            while !yes() {
+                assert!(Instant::now() < deadline, "{sandbox}: waited in vain: {what}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        until("the build runs", &|| is_running(&nap));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        until("the build has ended", &|| !is_running(&nap));
+    }
 }
 
 #[test]
@@ -434,7 +552,9 @@ fn a_build_neither_reads_nor_writes_beside_the_checkout() {
         assert_eq!(got.contains("geheim"), !is_guarded, "{sandbox}: {got}");
         assert_eq!(written.exists(), !is_guarded, "{sandbox}: {got}");
         assert_eq!(got.contains("CARGO_MANIFEST_DIR"), !is_guarded, "{sandbox}: {got}");
-        let is_walled = sandbox == Sandbox::Bubblewrap;
+        // Namespaces hide only the folders in which everybody may write, as that of temporary files is.
+        let is_hidden = sandbox == Sandbox::Namespaces && place.dir.path().starts_with("/tmp");
+        let is_walled = sandbox == Sandbox::Bubblewrap || is_hidden;
         assert_eq!(got.contains("offen"), !is_walled, "{sandbox}: {got}");
         assert_eq!(dropped.exists(), !is_walled, "{sandbox}: {got}");
         let _ = (fs::remove_file(&written), fs::remove_file(&dropped));

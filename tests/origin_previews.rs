@@ -16,7 +16,9 @@ use docwharf::origin::db::Database;
 use docwharf::origin::previews::{
     DeployError, Deployment, Place, Previews, Production, Project, Settings, Status, answer,
 };
+use docwharf::origin::shares::Shares;
 use docwharf::origin::source::Git;
+use docwharf::origin::{OriginLimits, Resource};
 use docwharf::seal::{self, Effort, Meter, Space};
 use docwharf::serve::Site;
 use docwharf::site::index::Index;
@@ -88,6 +90,8 @@ impl Repository {
             allow_untrusted: true,
             time: PATIENCE,
             size: 1 << 30,
+            memory: 1 << 30,
+            processes: 256,
         }
     }
 }
@@ -131,11 +135,13 @@ impl Stand {
         let db = Arc::new(Database::open(&self.dir.join("origin.db")).unwrap());
         let projects: BTreeMap<String, Project> =
             self.projects.iter().map(|project| (project.id.clone(), project.clone())).collect();
+        // One at a time, so that a second one waits.
+        let limits = OriginLimits::of(|_| None, |resource| (resource == Resource::PreviewBuilds).then_some(1)).unwrap();
         let settings = Settings {
             folder: self.dir.join("previews"),
             projects,
             effort: Effort { threads: 2, ..Effort::new(Limits::default()) },
-            workers: 1,
+            shares: Shares::new(limits, self.projects.len()),
             every: self.every,
             place: self.place.clone(),
             production: Arc::clone(&self.production),
@@ -451,6 +457,27 @@ fn a_restart_keeps_previews_and_removes_what_none_shows() {
     assert!(previews.site("p", &slug).is_none(), "nothing unproven is served");
     assert_eq!(deployed(&previews, "p", "b").0, slug);
     assert_eq!(page(&previews, "p", &slug), "one");
+}
+
+#[test]
+fn previews_are_shown_also_while_a_build_of_the_last_process_still_writes() {
+    let (stand, repository) = Stand::new();
+    repository.branch("b", &[("index.html", "one")]);
+    let (slug, _) = deployed(&stand.open(), "p", "b");
+    let left = stand.dir.join("previews/work/dp_00000000outlived");
+    fs::create_dir_all(&left).unwrap();
+    let script = "n=0; while :; do : > $n; n=$((n+1)); done";
+    let mut build = Command::new("sh").args(["-c", script]).current_dir(&left).stderr(Stdio::null()).spawn().unwrap();
+    until("it writes", || left.join("100").exists().then_some(()));
+    for _ in 0..3 {
+        assert_eq!(page(&stand.open(), "p", &slug), "one");
+    }
+    build.kill().unwrap();
+    build.wait().unwrap();
+    drop(stand.open());
+    let entries = fs::read_dir(stand.dir.join("previews")).unwrap();
+    let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| !name.starts_with("work")), "it is removed in the end: {names:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are
-//! still writing, locks, sockets, text formats of metrics, pauses, processors, runtimes, secrets.
+//! still writing, locks, sockets, text formats of metrics, pauses, processors, priorities, runtimes, secrets.
 
 pub mod backoff;
 pub mod chain;
@@ -10,6 +10,7 @@ pub mod directory;
 pub mod durable;
 pub mod exposition;
 pub mod growth;
+pub mod priority;
 pub mod regular;
 pub mod runtime;
 pub mod secret;

@@ -17,7 +17,8 @@ use crate::model::limits::Limits;
 use crate::model::units::{parse_duration, parse_size};
 use crate::origin::source::{Crawl, Git, Source, git};
 use crate::origin::{
-    Domain, LONGEST_LINK, Organization, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK, Settings, State,
+    Domain, LONGEST_LINK, Organization, OriginLimits, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK,
+    Settings, State,
 };
 use crate::seal::Effort;
 use crate::serve::pair::Files;
@@ -160,7 +161,13 @@ pub fn read(path: &Path, limits: Limits) -> Result<OriginConfig, Vec<Problem>> {
     let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
     let bytes = regular::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
     let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
-    let mut checker = Checker { path, text: &text, base: path.parent().unwrap_or(Path::new("")), problems: Vec::new() };
+    let mut checker = Checker {
+        path,
+        text: &text,
+        base: path.parent().unwrap_or(Path::new("")),
+        problems: Vec::new(),
+        limits: OriginLimits::default(),
+    };
     let written: Written = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         vec![Problem { place: checker.place(at), what: error.message().replace('\n', ", ") }]
@@ -175,6 +182,8 @@ struct Checker<'a> {
     /// What relative paths are relative to.
     base: &'a Path,
     problems: Vec<Problem>,
+    /// Those of organizations and of all, once they are known.
+    limits: OriginLimits,
 }
 
 impl Checker<'_> {
@@ -236,7 +245,8 @@ impl Checker<'_> {
             self.problems.push(Problem { place: Place::Missing, what });
         }
         let aliases = self.aliases(&written);
-        settings.limits = self.limits(&written.limits, &aliases);
+        self.limits = self.limits(&written.limits, &aliases);
+        settings.limits = self.limits;
         settings.keep = self.positive("exports.keep", written.exports.keep.as_ref(), settings.keep);
         let life = |text: &str| {
             let life = parse_duration(text)?;
@@ -397,6 +407,8 @@ impl Checker<'_> {
             allow_untrusted: written.allow_untrusted.unwrap_or(false),
             time: time.unwrap_or(Duration::from_mins(15)),
             size: size.unwrap_or(4 << 30),
+            memory: self.limits.organization[Resource::BuildMemory],
+            processes: self.limits.organization[Resource::BuildProcesses],
         })
     }
 
@@ -418,13 +430,10 @@ impl Checker<'_> {
             parallel,
             robots: written.robots.unwrap_or(true),
             most: written.most.unwrap_or(50_000),
-            time: CRAWL_TIME,
+            time: self.limits.organization.time(Resource::CrawlTime),
         })
     }
 }
-
-/// How long a crawl may take.
-const CRAWL_TIME: Duration = Duration::from_mins(30);
 
 const NAME: &str = "a name has 1 to 64 letters, digits, - and _";
 

@@ -19,6 +19,7 @@ mod domain;
 mod exports;
 mod key;
 pub mod keys;
+mod leftover;
 pub mod limits;
 mod links;
 mod management;
@@ -404,7 +405,7 @@ fn open_previews(
         folder: folder.join("previews"),
         projects: of_git.collect(),
         effort,
-        workers: exports.shares().limits.total.count(Resource::PreviewBuilds),
+        shares: Arc::clone(exports.shares()),
         every: settings.every,
         place,
         production: production::production(Arc::clone(exports), folder.to_owned(), effort),

@@ -58,6 +58,12 @@ impl SharedPool {
         self.taken(&mut held, organization, amount).inspect_err(|_| held.refused += 1)
     }
 
+    /// The same for a job that waits for its turn: to find none free is no refusal, and does not count as one.
+    pub fn take_turn(self: &Arc<Self>, organization: &str) -> Option<Share> {
+        let mut held = self.held();
+        self.taken(&mut held, organization, 1).ok()
+    }
+
     /// The same, but waits until `patience` is over for others to give something back.
     pub fn take_within(
         self: &Arc<Self>,
@@ -181,6 +187,16 @@ impl Share {
         self.amount
     }
 
+    /// Makes it this much: takes more of the same, or gives some of it back.
+    pub fn resize(&mut self, amount: u64) -> Result<(), NoShare> {
+        if amount >= self.amount {
+            return self.grow(amount - self.amount);
+        }
+        self.pool.give_back(&self.organization, self.amount - amount);
+        self.amount = amount;
+        Ok(())
+    }
+
     /// Takes more of the same.
     pub fn grow(&mut self, more: u64) -> Result<(), NoShare> {
         let mut more = self.pool.take(&self.organization, more)?;
@@ -284,6 +300,10 @@ mod tests {
         assert_eq!(share.grow(1), Err(NoShare::Organization));
         assert_eq!((share.amount(), pool.in_use()), (10, 10));
         assert_eq!(pool.take_up_to("a", 5).unwrap_err(), NoShare::Organization);
+        share.resize(3).unwrap();
+        assert_eq!((share.amount(), pool.in_use()), (3, 3));
+        assert_eq!(share.resize(11), Err(NoShare::Organization));
+        share.resize(10).unwrap();
         drop(share);
         assert_eq!(pool.take_up_to("a", 50).unwrap().amount(), 10);
         assert_eq!(pool.in_use(), 0);

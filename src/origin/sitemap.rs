@@ -31,12 +31,9 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
     let path = match &origin.projects[project].source {
         Source::Directory(path) => path,
         Source::Git(_) => return of_git(origin, domain, project, headers).await,
-        Source::Crawl(crawl) => {
-            let why = format!(
-                "this site tells itself when it changes: ask {} for its sitemap",
-                crawl.start.origin().ascii_serialization()
-            );
-            return error(StatusCode::NOT_FOUND, &why);
+        Source::Crawl(_) => {
+            let why = "this site is a running server, which tells by itself when it changes: ask that for its sitemap";
+            return error(StatusCode::NOT_FOUND, why);
         }
     };
     let Some(survey) = origin.surveys.get(project) else { return nothing_here() };

@@ -27,9 +27,10 @@ use crate::model::units::{count, show_unix};
 use crate::seal::Effort;
 
 use super::db::{Database, DatabaseError};
+use super::leftover::set_aside;
 use super::limits::Resource;
 use super::settings::Project;
-use super::shares::{NoShare, Shares};
+use super::shares::{NoShare, Share, Shares};
 use super::source::Watch;
 use super::types::Job as Shown;
 use super::{OriginError, millis, random};
@@ -38,6 +39,8 @@ use live::Live;
 pub(super) use room::Keep;
 use rows::{Asked, Job};
 
+/// The folder of the state in which bundles are made.
+const WORK: &str = "work";
 /// After how long the end of a job that could not be written down is written again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long a stop waits for builds and crawls to end.
@@ -130,9 +133,9 @@ impl Exports {
         keep: Keep,
         state: &Path,
     ) -> Result<Exports, OriginError> {
-        let (bundles, work) = (state.join("bundles"), state.join("work"));
+        let (bundles, work) = (state.join("bundles"), state.join(WORK));
         let system = |doing| move |source| OriginError::System { doing, source };
-        set_aside(&work);
+        set_aside(&Directory::open(state).map_err(system("open the state"))?, WORK);
         // Builds that run as another user pass through the one; nobody else has anything to look for in the other.
         for (folder, mode) in [(&bundles, 0o700), (&work, 0o711)] {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -286,8 +289,8 @@ impl Exports {
         self.db.read(rows::count)
     }
 
-    /// Waits for the next job; none once it is closed.
-    fn next(&self) -> Option<Job> {
+    /// Waits for the next job, and a place among the workers for its organization; none once it is closed.
+    fn next(&self) -> Option<(Job, Share)> {
         loop {
             let mut queue = self.queue();
             while !queue.is_fresh && !queue.is_closed {
@@ -302,7 +305,9 @@ impl Exports {
             if self.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
-            match self.db.write(move |transaction| rows::take(transaction, now)) {
+            let places = Arc::clone(self.shares.pool(Resource::Workers));
+            let turn = move |organization: &str| places.take_turn(organization);
+            match self.db.write(move |transaction| rows::take(transaction, now, turn)) {
                 Ok(Some(job)) => {
                     // There may be more, for others as well.
                     self.queue().is_fresh = true;
@@ -317,6 +322,13 @@ impl Exports {
                 }
             }
         }
+    }
+
+    /// A place among the workers is free again, which somebody whom it was not given may wait for.
+    fn give_back(&self, place: Share) {
+        drop(place);
+        self.queue().is_fresh = true;
+        self.wake.notify_one();
     }
 
     /// The job is being done, and `live` counts how far.
@@ -462,14 +474,4 @@ fn remove_unnamed(bundles: &Path, known: &BTreeSet<String>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Nobody goes on with what the last run was making; a build that has outlived it may still write there.
-fn set_aside(work: &Path) {
-    let aside = work.with_extension(format!("of-{}", millis(SystemTime::now())));
-    if std::fs::rename(work, &aside).is_ok()
-        && let Err(error) = std::fs::remove_dir_all(&aside)
-    {
-        tracing::warn!("cannot remove {}: {error}; remove it by hand", aside.display());
-    }
 }

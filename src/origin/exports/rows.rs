@@ -121,16 +121,29 @@ pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now
 
 /// The next job becomes one that is running: of the organization with the fewest running ones, among those of the one whose
 /// turn is longest ago, and there the oldest. Nobody's many jobs keep somebody's one waiting for more than one of them.
-pub(super) fn take(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Option<Job>> {
-    let next = transaction
-        .prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM jobs AS j WHERE status = 'queued' ORDER BY \
+/// `turn` gives an organization a place among the workers if it may have one more; otherwise the next one is asked.
+pub(super) fn take<T>(
+    transaction: &Transaction<'_>,
+    now: i64,
+    mut turn: impl FnMut(&str) -> Option<T>,
+) -> rusqlite::Result<Option<(Job, T)>> {
+    let next = {
+        let mut first = transaction.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM jobs AS j WHERE number IN \
+             (SELECT min(number) FROM jobs WHERE status = 'queued' GROUP BY organization) ORDER BY \
              (SELECT count(*) FROM jobs AS r WHERE r.status = 'running' AND r.organization = j.organization), \
-             (SELECT coalesce(max(t.taken), 0) FROM jobs AS t WHERE t.organization = j.organization), number LIMIT 1"
-        ))?
-        .query_row([], job)
-        .optional()?;
-    if let Some(job) = &next {
+             (SELECT coalesce(max(t.taken), 0) FROM jobs AS t WHERE t.organization = j.organization), number"
+        ))?;
+        let mut rows = first.query([])?;
+        loop {
+            let Some(row) = rows.next()? else { break None };
+            let job = job(row)?;
+            if let Some(turn) = turn(&job.asked.organization) {
+                break Some((job, turn));
+            }
+        }
+    };
+    if let Some((job, _)) = &next {
         // Greater than any before it, whatever the clock does.
         transaction.execute(
             "UPDATE jobs SET status = 'running', updated = ?, taken = (SELECT coalesce(max(taken), 0) + 1 FROM jobs) \
@@ -253,6 +266,8 @@ pub(super) fn forget(
 mod tests {
     use super::*;
     use crate::origin::db::Database;
+    use crate::origin::limits::{OriginLimits, Resource};
+    use crate::origin::shares::Shares;
 
     fn database() -> (tempfile::TempDir, Database) {
         let dir = tempfile::tempdir().unwrap();
@@ -278,13 +293,35 @@ mod tests {
                 insert(transaction, id, &asked(whose, None), 0)?;
             }
             let mut order = Vec::new();
-            while let Some(job) = take(transaction, 0)? {
+            while let Some((job, ())) = take(transaction, 0, |_| Some(()))? {
                 fail(transaction, &job.id, "x", (0, 0), 0)?;
                 order.push(job.id);
             }
             Ok(order)
         });
         assert_eq!(order.unwrap(), ["a1", "b1", "a2", "b2", "a3", "a4"]);
+    }
+
+    #[test]
+    fn a_worker_that_is_left_for_others_passes_over_whoever_has_one() {
+        let (_dir, db) = database();
+        let order = db.write(|transaction| {
+            for (id, whose) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
+                insert(transaction, id, &asked(whose, None), 0)?;
+            }
+            let shares = Shares::new(OriginLimits::default(), 2);
+            let take = || take(transaction, 0, |whose| shares.pool(Resource::Workers).take_turn(whose));
+            let first = take()?.map(|(job, turn)| (job.id, turn));
+            let second = take()?.map(|(job, turn)| (job.id, turn));
+            let third = take()?.map(|(job, _)| job.id);
+            let names = [&first, &second].map(|taken| taken.as_ref().map(|(id, _)| id.clone()));
+            // Acme may go on once its first job is done.
+            drop(first);
+            let fourth = take()?.map(|(job, _)| job.id);
+            Ok((names, third, fourth))
+        });
+        let [first, second] = [Some("a1".to_owned()), Some("b1".to_owned())];
+        assert_eq!(order.unwrap(), ([first, second], None, Some("a2".to_owned())));
     }
 
     #[test]

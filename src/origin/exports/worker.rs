@@ -6,13 +6,15 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::base::chain::Chain;
+use crate::base::priority;
 use crate::base::regular;
 use crate::bundle::ReadError;
 use crate::model::units::{count, show_size};
@@ -54,6 +56,8 @@ enum NotMade {
     Unpack(#[from] UnpackError),
     #[error(transparent)]
     Subset(#[from] SubsetError),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     #[error("cannot {doing} {}", path.display())]
     Io {
         doing: &'static str,
@@ -84,13 +88,15 @@ impl Drop for Bench<'_> {
 impl Exports {
     /// Until the jobs are closed.
     pub(in crate::origin) fn work(&self) {
-        while let Some(job) = self.next() {
+        while let Some((job, place)) = self.next() {
             let (id, domain) = (&job.id, &job.asked.domain);
             tracing::info!("job {id}: making {domain}");
-            let (began, watch) = (Instant::now(), Arc::new(Watch::default()));
+            let (began, watch) = (Instant::now(), Arc::new(self.watch_of(&job)));
             // A panic would leave this job running for ever. It is logged by its hook; what it may have left half-done
             // lies in the job's own folder only.
-            let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &watch)))
+            let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &watch)));
+            watch.give_back();
+            let made = made
                 .unwrap_or_else(|_| Err("packing stopped unexpectedly; the log of the origin says where".to_owned()));
             match &made {
                 Ok((made, pages)) => tracing::info!(
@@ -107,7 +113,12 @@ impl Exports {
                 return;
             }
             self.finish(id, &job.asked.organization, &made);
+            self.give_back(place);
         }
+    }
+
+    fn watch_of(&self, job: &Job) -> Watch {
+        Watch::of(Arc::clone(self.shares()), &job.asked.organization)
     }
 
     fn make(&self, job: &Job, watch: &Arc<Watch>) -> Result<(Made, u64), String> {
@@ -131,7 +142,7 @@ impl Exports {
                 self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
                 let space = bench.join("checkout");
                 std::fs::create_dir(&space).map_err(io_error("make", &space))?;
-                let made = git::make(git, &git.branch, &space, watch)?;
+                let made = behind_others(|| git::make(git, &git.branch, &space, watch))?;
                 let site = self.part_of(&made.site, paths, bench)?;
                 self.pack_once(job, &site, bench, watch, true)
             }
@@ -139,7 +150,7 @@ impl Exports {
                 self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
                 let site = bench.join("crawled");
                 std::fs::create_dir(&site).map_err(io_error("make", &site))?;
-                let crawled = crawl(source, paths, &site, watch)?;
+                let crawled = behind_others(|| crawl(source, paths, &site, watch))?;
                 for warning in &crawled.warnings {
                     tracing::warn!("job {}: {warning}", job.id);
                 }
@@ -288,6 +299,20 @@ impl Exports {
         self.place(made, &job.id, &kind).map_err(io_error("put into place", made))?;
         Ok((Made { kind, digest, bytes }, proven.flavor.pages))
     }
+}
+
+/// Does what others decide the cost of, on a thread of the lowest priority: this one could not become important again.
+fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, NotMade> {
+    let lowered = || {
+        priority::lower();
+        work()
+    };
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("making".to_owned());
+        thread.spawn_scoped(scope, lowered).map(ScopedJoinHandle::join)
+    });
+    // A panic goes on in this thread, which tells of it.
+    done.map_err(NotMade::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> NotMade {

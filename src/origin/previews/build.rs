@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::base::chain::Chain;
 use crate::base::directory::Directory;
+use crate::base::priority;
 use crate::model::units::count;
 use crate::seal::{self, Effort, Meter, SealError, Space};
 use crate::serve::Site;
@@ -48,8 +49,9 @@ struct Made {
 type Origin = Option<(Commit, Option<Author>)>;
 
 impl Inner {
-    /// Builds what waits, until it is closed.
+    /// Builds what waits, until it is closed. What a branch costs others decide, so it is less important than all else.
     pub(super) fn work(&self) {
+        priority::lower();
         while let Some((job, watch)) = self.queue.next() {
             tracing::info!("preview {}: building {} of {}", job.slug, job.branch, job.project);
             if let Err(error) = self.db.write({
@@ -71,6 +73,7 @@ impl Inner {
         // A panic would leave this deployment under way for ever. It is logged by its hook; what it may have left
         // half-done lies on the bench only.
         let made = catch_unwind(AssertUnwindSafe(|| self.make(job, watch, &mut origin)));
+        watch.give_back();
         let (outcome, summary, version) = match made {
             Ok(Ok(Made { version, summary })) => (Outcome::Shown(version.id), summary, Some(version)),
             Ok(Err(error)) => {

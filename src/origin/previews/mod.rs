@@ -46,7 +46,9 @@ use crate::serve::Site;
 use crate::site::sealed::Sealed;
 
 use super::db::{Database, DatabaseError};
+use super::limits::Resource;
 use super::random;
+use super::shares::Shares;
 use super::source::Watch;
 use super::source::git::{self, Git};
 use queue::{Admitted, Queue};
@@ -106,8 +108,8 @@ pub struct Settings {
     pub projects: BTreeMap<String, Project>,
     /// What proving and sealing may cost.
     pub effort: Effort,
-    /// How many are built at a time.
-    pub workers: usize,
+    /// What organizations may take; as many are built at a time as there are places for that.
+    pub shares: Arc<Shares>,
     /// How often repositories are asked for their branches.
     pub every: Duration,
     /// Where previews are.
@@ -198,9 +200,10 @@ impl fmt::Debug for Previews {
 impl Previews {
     /// Shows what there is, and goes on with what was waiting. Waits for the disk.
     pub fn open(db: Arc<Database>, settings: Settings) -> Result<Arc<Previews>, PreviewError> {
-        let Settings { folder, projects, effort, workers, every, place, production } = settings;
+        let Settings { folder, projects, effort, shares, every, place, production } = settings;
         let shelf = Shelf::open(folder)?;
-        let (queue, shown) = (Arc::new(Queue::default()), RwLock::default());
+        let workers = shares.limits.total.count(Resource::PreviewBuilds);
+        let (queue, shown) = (Arc::new(Queue::new(shares)), RwLock::default());
         let inner =
             Arc::new(Inner { db, shelf, projects, effort, place, production, queue, shown, asking: Watch::default() });
         let waiting = inner.db.write(|transaction| rows::resume(transaction, milliseconds()))?;

@@ -3,30 +3,39 @@
 //! Of one branch only one is built at a time, and only one waits: whoever asks for a branch that waits already gets that
 //! one, since it takes the branch as it is when its turn comes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::super::limits::Resource;
+use super::super::shares::{Share, Shares};
 use super::super::source::Watch;
 use super::rows::Waiting;
 
-/// Deployments that may wait.
-const WAITING: usize = 64;
-/// Of one organization: none waits for all the others' branches.
-const OF_ONE: usize = 16;
+/// A deployment that is being built, with the place of its organization among the builds.
+#[derive(Debug)]
+struct Building {
+    job: Waiting,
+    watch: Arc<Watch>,
+    _place: Share,
+}
 
 #[derive(Debug, Default)]
 struct Table {
     waiting: VecDeque<Waiting>,
-    building: Vec<(Waiting, Arc<Watch>)>,
+    building: Vec<Building>,
+    /// How many had begun when an organization had its last turn. No organization is here that has had none.
+    turns: HashMap<String, u64>,
+    begun: u64,
     /// Threads that have not ended.
     threads: usize,
     is_closed: bool,
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
+    shares: Arc<Shares>,
     table: Mutex<Table>,
     /// Told of each change.
     changed: Condvar,
@@ -49,7 +58,28 @@ fn same(a: &Waiting, b: &Waiting) -> bool {
     a.project == b.project && a.branch == b.branch
 }
 
+impl Table {
+    /// The position of each organization's first deployment whose branch is not being built, in the order of their turns:
+    /// whoever has the fewest builds, and among those whoever had the last turn longest ago.
+    fn next(&self) -> Vec<usize> {
+        let may_begin = |waits: &Waiting| !self.building.iter().any(|building| same(&building.job, waits));
+        let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+        for (at, waits) in self.waiting.iter().enumerate().filter(|(_, waits)| may_begin(waits)) {
+            first.entry(&waits.organization).or_insert(at);
+        }
+        let builds = |whose: &str| self.building.iter().filter(|building| building.job.organization == whose).count();
+        let turn = |whose: &str| self.turns.get(whose).copied().unwrap_or(0);
+        let mut order: Vec<_> = first.into_iter().map(|(whose, at)| (builds(whose), turn(whose), at)).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, at)| at).collect()
+    }
+}
+
 impl Queue {
+    pub(super) fn new(shares: Arc<Shares>) -> Queue {
+        Queue { shares, table: Mutex::default(), changed: Condvar::new() }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // Nothing in here panics half-way through a change.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
@@ -65,8 +95,12 @@ impl Queue {
         if let Some(waits) = table.waiting.iter().find(|waits| same(waits, &wanted)) {
             return Admitted::Waits(waits.clone());
         }
-        let of_one = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
-        if table.waiting.len() >= WAITING || of_one >= OF_ONE {
+        let own = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
+        // Whoever has something waiting leaves the last place to those that have nothing.
+        let all = table.waiting.len() + usize::from(own > 0);
+        let limits = &self.shares.limits;
+        let bounds = [limits.organization, limits.total].map(|limits| limits.count(Resource::WaitingJobs));
+        if own >= bounds[0] || all >= bounds[1] {
             return Admitted::Full;
         }
         match write(wanted) {
@@ -85,19 +119,25 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for the first whose branch is not being built; none once it is closed.
+    /// Waits for a deployment that may begin; none once it is closed. Organizations take turns, so that nobody's many
+    /// branches keep somebody's one waiting for more than one of them, and none has the last place that is free for building.
     pub(super) fn next(&self) -> Option<(Waiting, Arc<Watch>)> {
         let mut table = self.table();
         loop {
             if table.is_closed {
                 return None;
             }
-            let may_begin = |waits: &Waiting| !table.building.iter().any(|(building, _)| same(building, waits));
-            if let Some(at) = table.waiting.iter().position(may_begin)
+            let places = self.shares.pool(Resource::PreviewBuilds);
+            let found =
+                table.next().into_iter().find_map(|at| Some((at, places.take_turn(&table.waiting[at].organization)?)));
+            if let Some((at, place)) = found
                 && let Some(job) = table.waiting.remove(at)
             {
-                let watch = Arc::new(Watch::default());
-                table.building.push((job.clone(), Arc::clone(&watch)));
+                let watch = Arc::new(Watch::of(Arc::clone(&self.shares), &job.organization));
+                table.begun += 1;
+                let begun = table.begun;
+                table.turns.insert(job.organization.clone(), begun);
+                table.building.push(Building { job: job.clone(), watch: Arc::clone(&watch), _place: place });
                 return Some((job, watch));
             }
             table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
@@ -106,14 +146,14 @@ impl Queue {
 
     /// A deployment has ended, and whatever follows from that.
     pub(super) fn done(&self, job: &Waiting) {
-        self.table().building.retain(|(building, _)| building.id != job.id);
+        self.table().building.retain(|building| building.job.id != job.id);
         self.changed.notify_all();
     }
 
     /// What is known of a deployment that is being built.
     pub(super) fn watch(&self, id: &str) -> Option<Arc<Watch>> {
         let table = self.table();
-        table.building.iter().find(|(building, _)| building.id == id).map(|(_, watch)| Arc::clone(watch))
+        table.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.watch))
     }
 
     /// Whether a deployment of this slug waits or is being built.
@@ -125,7 +165,7 @@ impl Queue {
             Err(TryLockError::Poisoned(table)) => table.into_inner(),
             Err(TryLockError::WouldBlock) => return true,
         };
-        table.waiting.iter().chain(table.building.iter().map(|(job, _)| job)).any(|job| job.slug == slug)
+        table.waiting.iter().chain(table.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
     }
 
     /// Whether nothing is begun any more.
@@ -150,8 +190,8 @@ impl Queue {
     pub(super) fn close(&self, patience: Duration) {
         let mut table = self.table();
         table.is_closed = true;
-        for (_, watch) in &table.building {
-            watch.end();
+        for building in &table.building {
+            building.watch.end();
         }
         self.changed.notify_all();
         let deadline = Instant::now() + patience;
@@ -179,7 +219,12 @@ impl Drop for Inside {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::limits::OriginLimits;
     use super::*;
+
+    fn queue(organizations: usize) -> Queue {
+        Queue::new(Shares::new(OriginLimits::default(), organizations))
+    }
 
     fn job(organization: &str, branch: &str, id: &str) -> Waiting {
         Waiting {
@@ -197,7 +242,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_a_branch_that_waits_gets_the_one_that_waits() {
-        let queue = Queue::default();
+        let queue = queue(1);
         assert!(matches!(admit(&queue, job("o", "b", "1")), Admitted::Waits(job) if job.id == "1"));
         assert!(matches!(admit(&queue, job("o", "b", "2")), Admitted::Waits(job) if job.id == "1"));
         // One that is being built may have looked at the branch already.
@@ -207,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_branch_is_built_once_at_a_time_and_others_pass_it_by() {
-        let queue = Queue::default();
+        let queue = queue(1);
         admit(&queue, job("o", "b", "1"));
         let (first, _) = queue.next().unwrap();
         admit(&queue, job("o", "b", "2"));
@@ -219,9 +264,28 @@ mod tests {
     }
 
     #[test]
+    fn organizations_take_turns_and_none_has_the_last_place() {
+        let queue = queue(2);
+        for (whose, id) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")] {
+            admit(&queue, job(whose, id, id));
+        }
+        let next = || queue.next().unwrap().0;
+        let [first, second] = [next(), next()];
+        assert_eq!([&*first.id, &*second.id], ["a1", "b1"]);
+        queue.done(&second);
+        let third = next();
+        assert_eq!(third.id, "b2", "the other place is not acme's, although its turn is longer ago");
+        queue.done(&third);
+        assert!(queue.shares.pool(Resource::PreviewBuilds).take_turn("a").is_none());
+        queue.done(&first);
+        assert_eq!(next().id, "a2");
+    }
+
+    #[test]
     fn one_organization_cannot_fill_the_queue_for_the_others() {
-        let queue = Queue::default();
-        for n in 0..OF_ONE {
+        let of = |resource| (resource == Resource::WaitingJobs).then_some(16);
+        let queue = Queue::new(Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2));
+        for n in 0..16 {
             assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), Admitted::Waits(_)));
         }
         assert!(matches!(admit(&queue, job("o", "x", "x")), Admitted::Full));

@@ -3,6 +3,7 @@
 //! ```text
 //! lock               flock: one process
 //! work/<id>/         a deployment that is being built; emptied at a start
+//! work.of-…/         what could not be removed then
 //! <id>/              what it has made, as the store keeps versions: site.zip and index, 0444
 //! ```
 //!
@@ -29,6 +30,8 @@ use crate::site::index::Index;
 use crate::site::mapping;
 use crate::site::sealed::Sealed;
 use crate::store::{IMAGE, INDEX};
+
+use super::super::leftover::set_aside;
 
 /// How long another process may still be ending.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -127,15 +130,18 @@ impl Shelf {
         Ok(Shelf { folder, directory, _lock: taken })
     }
 
-    /// Removes what an earlier process has left: all work, and each version but those of these deployments.
+    /// Removes what an earlier process has left: all work, and each version but those of these deployments. What cannot be
+    /// removed keeps nobody from showing the rest.
     pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), ShelfError> {
+        set_aside(&self.directory, WORK);
+        let is_work = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK);
         for entry in self.directory.entries().map_err(io_error("read", &self.folder))? {
             let Entry { name, kind } = entry.map_err(io_error("read", &self.folder))?;
-            if kind != EntryKind::Directory || name.to_str().is_some_and(|name| needed.contains(name)) {
+            let is_left = name.to_str().is_some_and(|name| needed.contains(name) || is_work(name));
+            if kind != EntryKind::Directory || is_left {
                 continue;
             }
             if let Err(error) = self.directory.remove_all_if_there(&name) {
-                // A build that has outlived its origin may still write there. Nothing of ours has that name again.
                 let path = self.folder.join(&name);
                 tracing::warn!("cannot remove {}: {error}; it is tried again at the next start", path.display());
             }

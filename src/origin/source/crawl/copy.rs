@@ -54,7 +54,7 @@ pub(super) fn write(
         Ok(())
     };
     for (name, (ask, body)) in &copy.files {
-        deadline.check()?;
+        deadline.hold()?;
         let content = found.spool.get(body.place).map_err(failed)?;
         put(name, &copy.rewritten(ask, body, content, &mut warnings)).map_err(failed)?;
     }

@@ -43,7 +43,7 @@ use crate::net::client::ClientError;
 use crate::net::seconds;
 use crate::net::trouble::Trouble;
 
-use super::Watch;
+use super::{NoShare, Resource, Watch};
 use deadline::CrawlDeadline;
 
 /// A running site.
@@ -116,6 +116,14 @@ pub enum CrawlError {
         /// What was allowed.
         time: Duration,
     },
+    /// With what else is under way it takes more than there is.
+    #[error("the crawl was ended: with what else is under way, {why} (limits, {}); start it again later, or allow more", resource.key())]
+    Share {
+        /// Of what there is no more.
+        resource: Resource,
+        /// For whom.
+        why: NoShare,
+    },
     /// The site is larger than a crawl may be.
     #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
     TooLarge {
@@ -145,6 +153,12 @@ pub enum CrawlError {
     /// The system gives no sockets or timers.
     #[error("cannot start a crawl")]
     Runtime(#[source] io::Error),
+}
+
+impl CrawlError {
+    fn share(resource: Resource) -> impl FnOnce(NoShare) -> CrawlError {
+        move |why| CrawlError::Share { resource, why }
+    }
 }
 
 /// Makes a static site of a running one in the folder `into`, which must be empty or not there. With `paths`, only these

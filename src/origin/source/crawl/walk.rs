@@ -22,7 +22,7 @@ use super::names::Item;
 use super::read::{Resolver, names};
 use super::robots::Robots;
 use super::spool::Spool;
-use super::{Crawl, CrawlError, script, sitemap};
+use super::{Crawl, CrawlError, Resource, script, sitemap};
 
 /// All bodies together are no larger, in bytes.
 const LARGEST: u64 = 8 << 30;
@@ -136,7 +136,7 @@ impl Walk<'_> {
                 self.queued_pages -= usize::from(!ask.is_payload);
                 self.ask(ask);
             }
-            self.deadline.check()?;
+            self.deadline.hold()?;
             if self.tasks.is_empty() {
                 return Ok(());
             }
@@ -204,6 +204,9 @@ impl Walk<'_> {
         if self.address_bytes > ADDRESS_BYTES {
             return Err(CrawlError::AddressBytes { limit: ADDRESS_BYTES });
         }
+        let known = self.found.wanted.len() as u64 + 1;
+        let held = self.deadline.watch.hold(Resource::CrawlAddresses, known);
+        held.map_err(CrawlError::share(Resource::CrawlAddresses))?;
         self.found.wanted.insert(ask.clone(), Wanted { how, by: by.cloned() });
         self.queued_pages += usize::from(!is_payload);
         self.queue.push_back(ask);

@@ -3,13 +3,13 @@
 //! The `git` program fetches the newest commit and the one before it, tells what changed, and writes the files; what
 //! belongs to git is removed again, before anything else runs ([`client`]). Then the build command runs in the checkout, in
 //! the best sandbox that this machine has ([`sandbox`]), and whatever it has started is killed when it ends ([`process`]).
-//! Both are watched for time and for the size of everything that they write.
+//! Both are watched for time, for the size of everything that they write, for memory and for the number of processes.
 //!
 //! ```text
 //! site/       the checkout, and what the build makes of it
 //! git/        the repository                    ┐ until the build begins
 //! git-home/   git's configuration               ┘
-//! home/ tmp/ shm/                               what the build has beside the checkout, until it ends
+//! home/ tmp/ var-tmp/ shm/ lock/                what the build has beside the checkout, until it ends
 //! ```
 //!
 //! A repository is as trustworthy as whoever may push to it. So git gets a configuration of ours and no other, no hook, no
@@ -20,6 +20,7 @@ mod address;
 mod branch;
 mod client;
 mod lines;
+mod memory;
 mod process;
 mod sandbox;
 mod tree;
@@ -28,11 +29,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::model::units::show_size;
 
-use super::Watch;
+use super::{NoShare, Resource, Watch};
 
 use address::Address;
 use client::Client;
@@ -69,6 +70,10 @@ pub struct Git {
     pub time: Duration,
     /// How many bytes a checkout with its build may take.
     pub size: u64,
+    /// How many bytes of memory all processes of a build may take together, and each of them by itself.
+    pub memory: u64,
+    /// How many processes a build may have at a time.
+    pub processes: u64,
 }
 
 impl fmt::Debug for Git {
@@ -83,6 +88,8 @@ impl fmt::Debug for Git {
             .field("allow_untrusted", &self.allow_untrusted)
             .field("time", &self.time)
             .field("size", &self.size)
+            .field("memory", &self.memory)
+            .field("processes", &self.processes)
             .finish()
     }
 }
@@ -185,6 +192,34 @@ pub enum GitError {
         /// What was allowed, in bytes.
         size: u64,
     },
+    /// It took too much memory.
+    #[error("{doing} was ended: its processes take more than {} of memory; make it take less, or allow more (limits.organization.buildMemory)", show_size(*memory))]
+    Memory {
+        /// What was under way.
+        doing: &'static str,
+        /// What was allowed, in bytes.
+        memory: u64,
+    },
+    /// It started too many processes.
+    #[error(
+        "{doing} was ended: it has more than {processes} processes; make it start fewer, or allow more (limits.organization.buildProcesses)"
+    )]
+    Processes {
+        /// What was under way.
+        doing: &'static str,
+        /// What was allowed.
+        processes: u64,
+    },
+    /// With what else is under way it takes more than there is.
+    #[error("{doing} was ended: with what else is under way, {why} (limits, {}); start it again later", resource.key())]
+    Share {
+        /// What was under way.
+        doing: &'static str,
+        /// Of what there is no more.
+        resource: Resource,
+        /// For whom.
+        why: NoShare,
+    },
     /// What was written cannot be measured.
     #[error("{doing} was ended: what it has written cannot be measured because {} cannot be read", path.display())]
     Hidden {
@@ -238,6 +273,9 @@ impl GitError {
             Cut::Over => GitError::Over(doing),
             Cut::Time => GitError::Time { doing, time: git.time },
             Cut::Size => GitError::Size { doing, size: git.size },
+            Cut::Memory => GitError::Memory { doing, memory: git.memory },
+            Cut::Processes => GitError::Processes { doing, processes: git.processes },
+            Cut::Share(resource, why) => GitError::Share { doing, resource, why },
             Cut::Hidden(path, source) => GitError::Hidden { doing, path, source },
             Cut::Start(program, source) => GitError::Io { doing: "run", path: program, source },
         }
@@ -259,7 +297,7 @@ pub fn make_among(
     watch: &Watch,
 ) -> Result<Made, GitError> {
     let space = space.canonicalize().map_err(GitError::io("find", space))?;
-    let bounds = Bounds { watch, until: Instant::now() + git.time, space: &space, size: git.size };
+    let bounds = Bounds::new(git, watch, git.time, &space);
     if !is_branch_name(branch) {
         return Err(GitError::BranchName(branch.to_owned()));
     }
@@ -286,11 +324,16 @@ fn check_out(git: &Git, branch: &str, site: &Path, bounds: &Bounds<'_>) -> Resul
     Ok(head)
 }
 
+/// Ends what builds in the spaces below this folder have left behind in a process that was killed. Nobody may be building
+/// there.
+pub fn end_left(folder: &Path) {
+    process::kill_left(folder);
+}
+
 /// The branches of a repository, and the commit that each one leads to.
 pub fn branches(git: &Git, watch: &Watch) -> Result<BTreeMap<String, String>, GitError> {
     let address = Address::read(&git.repository)?;
     let space = tempfile::tempdir().map_err(GitError::io("make a folder in", &std::env::temp_dir()))?;
-    let until = Instant::now() + git.time.min(LISTING);
-    let bounds = Bounds { watch, until, space: space.path(), size: git.size };
+    let bounds = Bounds::new(git, watch, git.time.min(LISTING), space.path());
     Client::new(git, &address, space.path().join("git-home"), &bounds)?.branches()
 }

@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::super::Watch;
+use super::super::{NoShare, Resource, Watch};
+use super::Git;
 use super::lines::Lines;
+use super::memory::memory_of;
 
 /// How often it is asked whether a program has ended, or should.
 const TICK: Duration = Duration::from_millis(20);
@@ -28,6 +30,8 @@ const LATE: Duration = Duration::from_secs(2);
 const ENTRY: u64 = 512;
 /// Bytes of standard output that are kept where it is wanted; the rest is left out.
 const KEPT: usize = 32 << 20;
+/// Processes of a sandbox, which do not count: bubblewrap's two, or `unshare` and the shell that is process 1.
+const HELPERS: u64 = 3;
 /// Last lines that are kept for an error's message.
 const LAST: usize = 4;
 
@@ -41,6 +45,10 @@ pub(super) struct Bounds<'a> {
     pub(super) space: &'a Path,
     /// What it may take, in bytes.
     pub(super) size: u64,
+    /// What all processes together may take of memory, in bytes.
+    pub(super) memory: u64,
+    /// How many processes there may be.
+    pub(super) processes: u64,
 }
 
 /// Why a program had to end before its time.
@@ -52,6 +60,12 @@ pub(super) enum Cut {
     Time,
     /// It wrote too much.
     Size,
+    /// It took too much memory.
+    Memory,
+    /// It started too many processes.
+    Processes,
+    /// Its organization, or all together, have no more of something that they share.
+    Share(Resource, NoShare),
     /// It wrote what cannot be measured.
     Hidden(PathBuf, io::Error),
     /// It did not begin.
@@ -86,7 +100,13 @@ enum Heard {
     Bytes(Vec<u8>),
 }
 
-impl Bounds<'_> {
+impl<'a> Bounds<'a> {
+    /// Those of a project, from now on for so long.
+    pub(super) fn new(git: &Git, watch: &'a Watch, time: Duration, space: &'a Path) -> Bounds<'a> {
+        let &Git { size, memory, processes, .. } = git;
+        Bounds { watch, until: Instant::now() + time, space, size, memory, processes }
+    }
+
     /// Whether somebody has asked to stop, or time is up.
     fn look(&self) -> Result<(), Cut> {
         if self.watch.is_over() {
@@ -121,7 +141,25 @@ impl Bounds<'_> {
                 }
             }
         }
-        Ok(())
+        self.hold(Resource::BuildDisk, self.size - left)
+    }
+
+    /// Whether these processes are within their number and memory.
+    fn measure_processes(&self, processes: &[Pid]) -> Result<(), Cut> {
+        let count = (processes.len() as u64).saturating_sub(HELPERS);
+        if count > self.processes {
+            return Err(Cut::Processes);
+        }
+        let memory = memory_of(processes);
+        if memory > self.memory {
+            return Err(Cut::Memory);
+        }
+        self.hold(Resource::BuildProcesses, count)?;
+        self.hold(Resource::BuildMemory, memory)
+    }
+
+    fn hold(&self, resource: Resource, amount: u64) -> Result<(), Cut> {
+        self.watch.hold(resource, amount).map_err(|why| Cut::Share(resource, why))
     }
 }
 
@@ -242,6 +280,7 @@ fn attend(
         }
         let began = Instant::now();
         if began >= next {
+            bounds.measure_processes(&family.living())?;
             bounds.measure()?;
             next = Instant::now() + MEASURE.max(began.elapsed() * MEASURE_PART);
         }
@@ -293,6 +332,11 @@ impl Family {
         self.child.wait()
     }
 
+    /// All of them that live.
+    fn living(&self) -> Vec<Pid> {
+        self.id().map(|id| self.left(id)).unwrap_or_default()
+    }
+
     /// Who lives of the family.
     fn left(&self, first: Pid) -> Vec<Pid> {
         let everybody: Vec<Stat> = processes();
@@ -311,6 +355,17 @@ impl Family {
         }
         let is_left = |stat: &&Stat| ours.contains(&stat.id) && !stat.is_dead;
         everybody.iter().filter(is_left).filter_map(|stat| Pid::from_raw(stat.id)).collect()
+    }
+}
+
+/// Kills every process that was started with a `HOME` below this folder: the builds of an origin that has been killed, where
+/// their sandbox does not end them. Nobody may be building there.
+pub(super) fn kill_left(folder: &Path) {
+    let Ok(folder) = folder.canonicalize() else { return };
+    for stat in processes().iter().filter(|stat| !stat.is_dead && lives_in(stat.id, &folder)) {
+        if let Some(id) = Pid::from_raw(stat.id).filter(|_| stat.id != std::process::id().cast_signed()) {
+            let _ = kill_process(id, Signal::KILL);
+        }
     }
 }
 

@@ -9,6 +9,13 @@
 //!
 //! Whether one can be had is found out by trying it, with the very arguments that the build gets: containers forbid now this,
 //! now that. All but the last also mean no new privileges (`PR_SET_NO_NEW_PRIVS`) and no capabilities.
+//!
+//! **The end of the origin.** Each build is killed when the thread that waits for it ends, however the origin ends. In the
+//! first two sandboxes this cannot be evaded: process 1 of the build's process ids is root's or bubblewrap's, and takes all
+//! others with it. In the other two the signal reaches the first process alone, which may have asked not to get it.
+//!
+//! **Folders for everybody** (`/tmp` and the like) are the build's own in the first two, below the space that is measured and
+//! removed. In the other two a build may leave files there, and what it writes there is not counted.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -56,10 +63,27 @@ const SETTINGS: [&str; 18] = [
 ];
 /// What only those who may use the network want to know.
 const NETWORK: [&str; 3] = ["hosts", "resolv.conf", "services"];
-/// No core dumps, and some end to files, processes and the size of one file (in blocks of 512 bytes). Each shell has its
+/// Folders in which everybody may write, with the names of those in our space that a build has in their place.
+const SHARED: [(&str, &str); 4] =
+    [("/tmp", "tmp"), ("/var/tmp", "var-tmp"), ("/dev/shm", "shm"), ("/run/lock", "lock")];
+/// Starts the rest of its arguments as the first victim of a lack of memory. Its first argument is our process id: whoever
+/// has another parent by now was started by a process that died before the kernel was asked to tell of that.
+const START: &str = "test \"$PPID\" = \"$1\" || exit 125; shift; \
+                     { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null; exec \"$@\"";
+/// Process 1 of the namespaces, which stays root's: the build cannot keep it from ending with us. Gets the program that
+/// mounts, the checkout, and pairs of folders of which the first is bound onto the second, up to a `--`.
+const PRIVATE: &str = "mount=$1; site=$2; shift 2; while test \"$1\" != --; do \
+                       \"$mount\" -o rbind \"$1\" \"$2\" || exit 125; shift 2; done; shift; \
+                       cd \"$site\" || exit 125; \"$@\"; exit $?";
+/// No core dumps, and some end to files, to processes, to the size of one file (in blocks of 512 bytes) and to the data of
+/// one process (in KiB). Address space is not limited: runtimes reserve much more of it than they use. Processes count for
+/// each user, so the bound of one build is watched ([`super::process`]) and this one is that of all builds. Each shell has its
 /// own letter for the processes. Then the build begins.
 const LIMITS: &str = "ulimit -c 0 2>/dev/null; ulimit -n 4096 2>/dev/null; ulimit -f \"$2\" 2>/dev/null; \
-                      ulimit -u 4096 2>/dev/null || ulimit -p 4096 2>/dev/null; exec /bin/sh -c \"$1\"";
+                      ulimit -d \"$3\" 2>/dev/null; \
+                      ulimit -u \"$4\" 2>/dev/null || ulimit -p \"$4\" 2>/dev/null; exec /bin/sh -c \"$1\"";
+/// Processes of all builds together, whatever else is allowed.
+const ALL_PROCESSES: u64 = 4096;
 /// Is the checkout there, and may something be written?
 const TRY: &str = "cd \"$1\" && : > \"$2/probe\" && rm \"$2/probe\"";
 
@@ -127,8 +151,8 @@ impl<'a> Cell<'a> {
         Ok(cell)
     }
 
-    fn beside(&self) -> [PathBuf; 3] {
-        ["home", "tmp", "shm"].map(|name| self.bounds.space.join(name))
+    fn beside(&self) -> impl Iterator<Item = PathBuf> {
+        ["home"].into_iter().chain(SHARED.map(|(_, name)| name)).map(|name| self.bounds.space.join(name))
     }
 
     /// Removes those folders.
@@ -180,8 +204,10 @@ impl<'a> Cell<'a> {
         watch.say(format!("the build has {}", self.words(sandbox)));
         watch.say(format!("$ {}", OneLine(&redact(build))));
         // The size of all files together is watched; one that is just too large is found by that, not by its shell.
-        let blocks = OsString::from((self.git.size / 512).saturating_add(4096).to_string());
-        let inner = [OsStr::new(LIMITS), OsStr::new("sh"), OsStr::new(build), &blocks];
+        let blocks = (self.git.size / 512).saturating_add(4096);
+        let numbers = [blocks, (self.git.memory >> 10).max(1), ALL_PROCESSES].map(|n| OsString::from(n.to_string()));
+        let [blocks, memory, processes] = &numbers;
+        let inner = [OsStr::new(LIMITS), OsStr::new("sh"), OsStr::new(build), blocks, memory, processes];
         let mut command = self.command(sandbox, &inner).map_err(GitError::NoSandbox)?;
         command.env("SOURCE_DATE_EPOCH", made.to_string());
         let began = Instant::now();
@@ -219,27 +245,20 @@ impl<'a> Cell<'a> {
         if sandbox == Sandbox::Bubblewrap {
             return Seen { site: "/build".into(), home: "/home/build".into(), tmp: "/tmp".into() };
         }
-        let [home, tmp, _] = self.beside();
-        Seen { site: self.site.to_owned(), home, tmp }
+        let space = self.bounds.space;
+        Seen { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
     }
 
     /// `sh -c` in a sandbox, with these arguments; or why there is none.
     fn command(&self, sandbox: Sandbox, inner: &[&OsStr]) -> Result<Command, String> {
-        let mut words = match sandbox {
+        let mut words = started();
+        words.extend(match sandbox {
             Sandbox::Bubblewrap => self.bubblewrap()?,
-            Sandbox::Namespaces => {
-                let setpriv = self.nobody(&[])?;
-                let mut words = vec![setpriv[0].clone()];
-                words.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
-                words.push(find("unshare")?);
-                words.extend(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"].map(OsString::from));
-                words.extend((!self.git.network).then(|| OsString::from("--net")));
-                words.push("--".into());
-                [words, setpriv].concat()
-            }
+            Sandbox::Namespaces => self.namespaces()?,
+            // Becoming another user makes the kernel forget to whom it should tell of our end.
             Sandbox::User => self.nobody(&["--pdeathsig", "KILL"])?,
             Sandbox::Nothing => Vec::new(),
-        };
+        });
         words.extend(["/bin/sh", "-c"].map(OsString::from));
         let mut command = Command::new(&words[0]);
         let seen = self.seen(sandbox);
@@ -254,6 +273,43 @@ impl<'a> Cell<'a> {
             .env("TMPDIR", seen.tmp)
             .envs([("LANG", "C.UTF-8"), ("CI", "true"), ("TERM", "dumb")]);
         Ok(command)
+    }
+
+    /// Processes of its own, and folders for everybody that are its own.
+    fn namespaces(&self) -> Result<Vec<OsString>, String> {
+        let setpriv = self.nobody(&[])?;
+        let mut words = vec![find("unshare")?];
+        words.extend(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"].map(OsString::from));
+        words.extend((!self.git.network).then(|| OsString::from("--net")));
+        words.extend(["--", "/bin/sh", "-c", PRIVATE, "sh"].map(OsString::from));
+        words.extend([find("mount")?, self.site.into()]);
+        words.extend(self.private_folders()?.into_iter().flatten().map(PathBuf::into_os_string));
+        words.push("--".into());
+        Ok([words, setpriv].concat())
+    }
+
+    /// What is bound onto what, in this order: our space and the tools, where a folder that gets covered has them, and
+    /// then the folders of our space that cover those for everybody.
+    fn private_folders(&self) -> Result<Vec<[PathBuf; 2]>, String> {
+        let (mut kept, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
+        for (shared, name) in SHARED {
+            let Ok(shared) = fs::canonicalize(shared) else { continue };
+            if !shared.is_dir() || covered.contains(&shared) {
+                continue;
+            }
+            let ours = self.bounds.space.join(name);
+            let tools =
+                self.git.tools.iter().filter_map(|tool| fs::canonicalize(tool).ok()).filter(|tool| tool.is_dir());
+            for needed in tools.chain([self.bounds.space.to_owned()]) {
+                let Ok(inside) = needed.strip_prefix(&shared) else { continue };
+                let to = ours.join(inside);
+                fs::create_dir_all(&to).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
+                kept.push([needed, to]);
+            }
+            covers.push([ours, shared.clone()]);
+            covered.push(shared);
+        }
+        Ok([kept, covers].concat())
     }
 
     /// Become nobody, for good.
@@ -291,11 +347,15 @@ impl<'a> Cell<'a> {
             add(&["--ro-bind-try".as_ref(), path.as_os_str(), path.as_os_str()]);
         }
         add(&["--proc", "/proc", "--dev", "/dev"].map(OsStr::new));
-        let (seen, [home, tmp, shared]) = (self.seen(Sandbox::Bubblewrap), self.beside());
-        add(&["--dir", "/home"].map(OsStr::new));
+        let seen = self.seen(Sandbox::Bubblewrap);
+        for folder in ["/home", "/var", "/run"] {
+            add(&["--dir", folder].map(OsStr::new));
+        }
         // Memory that is a file system counts like any file: it is in our space.
-        let own = [(home, seen.home), (tmp, seen.tmp), (shared, "/dev/shm".into()), (self.site.to_owned(), seen.site)];
-        for (from, to) in own {
+        let space = self.bounds.space;
+        let shared = SHARED.map(|(folder, name)| (space.join(name), PathBuf::from(folder)));
+        let own = [(space.join("home"), seen.home), (self.site.to_owned(), seen.site)];
+        for (from, to) in shared.into_iter().chain(own) {
             add(&["--bind".as_ref(), from.as_os_str(), to.as_os_str()]);
         }
         // Behind our folders: one of them may be above a tool, as /tmp is.
@@ -319,6 +379,27 @@ impl<'a> Cell<'a> {
         add(&["--unshare-user", "--"].map(OsStr::new));
         Ok(words)
     }
+}
+
+/// The beginning of each command: it ends with us, is the first to go when memory is short, and has the lowest priority as far
+/// as this machine has the programs for that.
+fn started() -> Vec<OsString> {
+    let mut words = Vec::new();
+    // That of busybox cannot tell of our end. Bubblewrap does that by itself, too.
+    let is_whole = |program: &OsString| fs::canonicalize(program).is_ok_and(|path| !path.ends_with("busybox"));
+    if let Some(setpriv) = find("setpriv").ok().filter(is_whole) {
+        words.push(setpriv);
+        words.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
+    }
+    words.extend(["/bin/sh", "-c", START, "sh"].map(OsString::from));
+    words.push(std::process::id().to_string().into());
+    for (program, arguments) in [("nice", ["-n", "19"]), ("ionice", ["-c", "3"])] {
+        if let Ok(program) = find(program) {
+            words.push(program);
+            words.extend(arguments.map(OsString::from));
+        }
+    }
+    words
 }
 
 /// Gives a tree to nobody. Links are given away themselves, not what they lead to.
