@@ -221,9 +221,9 @@ fn a_job_that_is_not_completed_has_no_link() {
     let dir = folder();
     slow(dir.path());
     let origin = Origin::in_folder(dir, &[]);
-    let (running, queued) = (origin.start(), origin.start());
-    // The first one takes longer than the two requests; the second one cannot have begun.
-    for id in [&running, &queued] {
+    let [first, second, queued] = [(); 3].map(|()| origin.start());
+    // Each of the two workers takes longer for its job than the requests do; the third one cannot have begun.
+    for id in [&first, &second, &queued] {
         let answer = origin.call("POST", &format!("{JOBS}/{id}/bundle"), None);
         assert_eq!(answer.status, 409);
         assert!(error(&answer).contains("completed"), "{}", answer.text());
