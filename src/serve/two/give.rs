@@ -14,6 +14,7 @@ use crate::serve::memo::{self, Question, Shape, State};
 use crate::serve::reply;
 use crate::serve::spare;
 use crate::serve::tally::{Piece, Told};
+use crate::serve::turn::{ANSWER, NEW_ANSWER};
 
 use super::frame::{self, Code, Fault};
 use super::hpack::{Fields, encode};
@@ -47,8 +48,10 @@ impl Two {
         if let Some((question, state)) = &known
             && self.answer_again(id, is_last, question, *state)
         {
+            self.spend(ANSWER);
             return Ok(());
         }
+        self.spend(NEW_ANSWER);
         let mut request = request(&asked, fields).ok_or(malformed)?;
         let site = Arc::clone(&self.site);
         if site.looks_at_peers() {

@@ -35,6 +35,7 @@ use super::Site;
 use super::connection::{LAST_REQUEST, PREFACE};
 use super::peer::Peer;
 use super::tally::Told;
+use super::turn::{TurnBudget, end_turn};
 
 use budget::PeerBudget;
 use deadlines::{Deadlines, Overdue, Waiting};
@@ -46,8 +47,6 @@ use uploads::Uploads;
 
 /// Answers of a connection that may be on their way at the same time.
 const MOST_STREAMS: usize = 128;
-/// Reads in one turn before others have theirs.
-const AT_ONCE: usize = 16;
 /// What is read at a time.
 const READ: usize = 32 * 1024;
 /// What a stop asks, to know when it is known.
@@ -90,6 +89,9 @@ pub struct Two {
     /// Whether the peer knows that we keep no table.
     has_told_of_table: bool,
     budget: PeerBudget,
+    turn: TurnBudget,
+    /// Whether the turn's time is over: whatever has come waits for the next one.
+    is_turn_over: bool,
     end: End,
     /// Whether nothing more comes from the peer.
     is_deaf: bool,
@@ -163,6 +165,8 @@ impl Two {
             out: Out::default(),
             has_told_of_table: false,
             budget: PeerBudget::new(Instant::now()),
+            turn: TurnBudget::new(),
+            is_turn_over: false,
             end: End::Open,
             is_deaf: false,
             deadlines: Deadlines::default(),
@@ -241,9 +245,10 @@ impl Two {
 
     /// Goes on until it has to wait; ready when the connection has ended.
     pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
+        (self.turn, self.is_turn_over) = (TurnBudget::new(), false);
         match self.turn(stream, context) {
             Turn::Ended => return Poll::Ready(()),
-            Turn::Yields => context.waker().wake_by_ref(),
+            Turn::Yields => end_turn(context),
             Turn::Waits => {
                 let waiting = self.waiting();
                 if self.gone_by.is_none() && self.end != End::Failed {
@@ -259,7 +264,8 @@ impl Two {
     fn waiting(&self) -> Waiting {
         let answers = self.streams.len();
         Waiting {
-            is_partial: !self.rest.is_empty() || self.block.is_some() || !self.is_settled,
+            // What waits for us is not late.
+            is_partial: !self.is_behind && (!self.rest.is_empty() || self.block.is_some() || !self.is_settled),
             needs_window: answers > 0,
             sends_data: self.out.holds_data(),
             is_busy: !self.out.is_empty() || self.streams.is_making || self.is_behind,
@@ -269,39 +275,54 @@ impl Two {
         }
     }
 
+    /// Counts work of this cost (see [`TurnBudget::spend`]).
+    fn spend(&mut self, cost: usize) {
+        self.is_turn_over |= self.turn.spend(cost);
+    }
+
     fn turn<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Turn {
-        for _ in 0..AT_ONCE {
-            let is_there_more = self.fill(context);
-            let is_stuck = match self.out.send(stream, context) {
-                Poll::Ready(Err(_)) => return Turn::Ended,
-                sent => sent.is_pending(),
-            };
-            if !is_stuck && !is_there_more && self.is_over() {
-                return if self.leave(stream, context).is_ready() { Turn::Ended } else { Turn::Waits };
-            }
-            if self.is_behind && !self.out.is_full() {
-                self.take(&[]);
-                continue;
-            }
-            // What comes is read also while something waits to be sent: another request, or the end of the one before.
-            let can_read = !self.is_deaf && !self.is_behind && self.end != End::Failed;
-            let came = if can_read { self.read(stream, context) } else { Poll::Pending };
-            match came {
-                Poll::Ready(None) => return Turn::Ended,
-                Poll::Ready(Some(())) if !is_stuck && !self.streams.is_making => {}
-                Poll::Ready(Some(())) => break,
-                // Bodies that are being made have woken this.
-                Poll::Pending if is_stuck || self.streams.is_making => return Turn::Waits,
-                Poll::Pending if is_there_more => {}
-                Poll::Pending if self.is_deaf && self.later.is_empty() => {
-                    // Who says nothing more has listened; and nobody can make a window wider.
-                    let is_shut = Pin::new(stream).poll_shutdown(context).is_ready();
-                    return if is_shut { Turn::Ended } else { Turn::Waits };
-                }
-                Poll::Pending => return Turn::Waits,
+        loop {
+            match self.round(stream, context) {
+                Some(turn) => return turn,
+                None if self.is_turn_over => return Turn::Yields,
+                None => {}
             }
         }
-        Turn::Yields
+    }
+
+    /// Sends, reads and takes once; how the turn ended, if it has.
+    fn round<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Option<Turn> {
+        let is_there_more = self.fill(context);
+        let before = self.out.sent();
+        let is_stuck = match self.out.send(stream, context) {
+            Poll::Ready(Err(_)) => return Some(Turn::Ended),
+            sent => sent.is_pending(),
+        };
+        self.spend((self.out.sent() - before) as usize);
+        if !is_stuck && !is_there_more && self.is_over() {
+            return Some(if self.leave(stream, context).is_ready() { Turn::Ended } else { Turn::Waits });
+        }
+        if self.is_behind && !self.out.is_full() {
+            self.take(&[]);
+            return None;
+        }
+        // What comes is read also while something waits to be sent: another request, or the end of the one before.
+        let can_read = !self.is_deaf && !self.is_behind && self.end != End::Failed;
+        let came = if can_read { self.read(stream, context) } else { Poll::Pending };
+        match came {
+            Poll::Ready(None) => Some(Turn::Ended),
+            Poll::Ready(Some(())) if !is_stuck && !self.streams.is_making => None,
+            Poll::Ready(Some(())) => Some(Turn::Yields),
+            // Bodies that are being made have woken this.
+            Poll::Pending if is_stuck || self.streams.is_making => Some(Turn::Waits),
+            Poll::Pending if is_there_more => None,
+            Poll::Pending if self.is_deaf && self.later.is_empty() => {
+                // Who says nothing more has listened; and nobody can make a window wider.
+                let is_shut = Pin::new(stream).poll_shutdown(context).is_ready();
+                Some(if is_shut { Turn::Ended } else { Turn::Waits })
+            }
+            Poll::Pending => Some(Turn::Waits),
+        }
     }
 
     /// Says that nothing more comes, and reads on for a moment: a socket that is closed with bytes unread takes back what the
@@ -386,5 +407,36 @@ impl Two {
         };
         BUFFER.set(buffer);
         came
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use super::*;
+    use crate::serve::Settings;
+
+    #[test]
+    fn requests_that_have_come_wait_when_the_time_of_a_turn_is_over() {
+        let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+        let mut two = Two::new(Site::new(Settings::default()), peer, Arc::default());
+        let frame =
+            |kind, flags, id, payload: &[u8]| [&frame::head(payload.len(), kind, flags, id)[..], payload].concat();
+        two.begin(&[PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
+        let mut block = vec![0x82, 0x86, 0x84];
+        hpack::encode::field(":authority", b"x", &mut block);
+        let requests = [1, 3, 5].map(|id| frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block));
+        two.is_turn_over = true;
+        two.take(&requests.concat());
+        assert_eq!((two.highest, two.is_behind), (0, true));
+        assert!(!two.waiting().is_partial && two.waiting().is_busy, "it is not the peer that is late");
+        while two.is_behind {
+            let before = two.highest;
+            (two.turn, two.is_turn_over) = (TurnBudget::new(), false);
+            two.take(&[]);
+            assert!(two.highest > before, "each turn gets further");
+        }
+        assert_eq!((two.highest, two.rest.len()), (5, 0));
     }
 }

@@ -57,6 +57,11 @@ impl Out {
         self.left == 0
     }
 
+    /// Bytes that have been sent since the connection began.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// What was put in last is DATA.
     pub(super) fn ends_with_data(&mut self) {
         self.data_end = self.sent + self.left as u64;
@@ -109,7 +114,7 @@ impl Out {
             let count = self.pieces(&mut slices);
             match ready!(Pin::new(&mut *stream).poll_write_vectored(context, &slices[..count]))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                n => self.sent(n),
+                n => self.take_out(n),
             }
         }
         if self.is_held {
@@ -140,7 +145,7 @@ impl Out {
     }
 
     /// So many bytes have gone.
-    fn sent(&mut self, n: usize) {
+    fn take_out(&mut self, n: usize) {
         self.go(n);
         if self.left > 0 && self.at > STALE {
             self.queue.drain(..self.at);

@@ -74,11 +74,13 @@ impl Uploads {
         at.and_then(|at| self.list.remove(at)).is_some()
     }
 
-    /// Trailers have ended a request: whether its body is as long as it said (RFC 9113, 8.1.1); none if it had ended before.
-    pub(super) fn conclude(&mut self, id: u32) -> Option<bool> {
-        let at = self.list.iter().position(|upload| upload.id == id)?;
-        let upload = self.list.remove(at)?;
-        Some(upload.length.is_none_or(|length| length == upload.came))
+    /// Trailers have ended a request: whether its body is as long as it said (RFC 9113, 8.1.1).
+    pub(super) fn conclude(&mut self, id: u32) -> Result<bool, Fault> {
+        match self.list.iter().position(|upload| upload.id == id).and_then(|at| self.list.remove(at)) {
+            Some(upload) => Ok(upload.length.is_none_or(|length| length == upload.came)),
+            None if id <= self.forgotten => Ok(true),
+            None => Err(Fault::Connection(Code::StreamClosed)),
+        }
     }
 
     /// The answer to a request that has not ended was put out whole.
@@ -185,8 +187,8 @@ mod tests {
         for (length, expected) in [(None, true), (Some(5), true), (Some(6), false)] {
             uploads.begin(5, length);
             assert_eq!(uploads.come(5, 5, 5, false, 0), Ok(0));
-            assert_eq!(uploads.conclude(5), Some(expected), "{length:?} before trailers");
-            assert_eq!(uploads.conclude(5), None);
+            assert_eq!(uploads.conclude(5), Ok(expected), "{length:?} before trailers");
+            assert_eq!(uploads.conclude(5), Err(Fault::Connection(Code::StreamClosed)));
         }
     }
 
@@ -218,6 +220,7 @@ mod tests {
         let mut uploads = Uploads::default();
         (0..300).for_each(|n| uploads.begin(n * 2 + 1, None));
         assert_eq!(uploads.come(1, 1, 1, true, 0), Ok(0));
+        assert_eq!(uploads.conclude(3), Ok(true));
         assert_eq!(uploads.come(599, 1, 1, true, 0), Ok(0));
         assert_eq!(uploads.come(601, 1, 1, true, 0), Err(Fault::Connection(Code::StreamClosed)));
         assert_eq!(uploads.list.len(), MOST - 1);
