@@ -4,10 +4,13 @@
 
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use support::zip::{deflated, stored, zip};
 use support::{Daemon, Ended, docwharf, end, folder, http, until};
 
@@ -713,4 +716,47 @@ fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
     std::fs::rename(host.path("away.zip"), host.path("bundle.zip")).unwrap();
     until("the same refusal", || error().contains("the archive is a text file"));
     drop(daemon);
+}
+
+#[test]
+fn readers_that_take_nothing_keep_no_old_version_in_the_store() {
+    let host = Host::new("");
+    host.put(&site("before"));
+    let daemon = Daemon::start(host.command(&["run"]).env("DOCWHARF_SYNC__KEEP", "0"));
+    let content = |n: usize| format!("{n} {}", support::text(1 << 20));
+    let mut readers = Vec::new();
+    for n in 0..9 {
+        let title = format!("<title>{n}</title>");
+        host.put(&zip(&[deflated("index.html", &title), stored("picture.png", &content(n))]));
+        until("the next version", || page(&daemon) == title);
+        readers.push(stalled(&daemon, "/picture.png"));
+    }
+    until("the old ones to go", || host.versions().len() <= 2);
+    // The answers go on.
+    let mut rest = Vec::new();
+    readers.remove(0).read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(content(0).as_bytes()), "{} bytes", rest.len());
+}
+
+/// Asks for an address, and takes nothing of the answer but its first byte.
+fn stalled(daemon: &Daemon, address: &str) -> TcpStream {
+    let to: SocketAddr = daemon.address.parse().unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    write!(stream, "GET {address} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+    stream
+}
+
+#[test]
+fn a_version_that_another_process_has_locked_is_served() {
+    let host = Host::new("");
+    host.put(&site("one"));
+    host.ok(&["sync"]);
+    let image = host.path("store/versions").join(&host.versions()[0]).join("site.zip");
+    let other = std::fs::File::open(image).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert_eq!(page(&host.run()), "<title>one</title>");
 }

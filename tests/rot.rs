@@ -281,7 +281,7 @@ fn an_index_of_the_format_before_is_taken_over_with_its_dates() {
         ("version two", Some("Sun, 09 Sep 2001 01:46:40 GMT"))
     );
     assert_eq!(std::fs::read(&index).unwrap(), wanted);
-    assert_eq!(std::fs::metadata(&index).unwrap().permissions().mode() & 0o777, 0o444);
+    assert_eq!(std::fs::metadata(&index).unwrap().permissions().mode() & 0o777, 0o440);
     assert!(!host.log().contains("made again"), "{}", host.log());
 }
 

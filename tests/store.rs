@@ -5,6 +5,7 @@
 mod support;
 
 use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,13 +13,15 @@ use docwharf::model::limits::Limits;
 use docwharf::model::version::VersionId;
 use docwharf::seal::{Effort, Meter};
 use docwharf::site::lookup::Files;
+use docwharf::store::StoreError;
 use docwharf::store::keeper::Keeper;
-use docwharf::store::space::Allowance;
+use docwharf::store::space::{Allowance, Wanted};
 use docwharf::store::writer::{Committed, Writer};
 use docwharf::sync::Intent;
 use docwharf::sync::bring::{Arrival, Brought, Occasion, bring};
 use docwharf::sync::open::open;
 
+use rustix::fs::{FlockOperation, flock};
 use support::folder;
 use support::zip::{deflated, zip};
 
@@ -72,6 +75,85 @@ fn a_version_that_is_mapped_is_not_pruned() {
     drop(lease);
     assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
+}
+
+#[test]
+fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_gone() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    let size = std::fs::metadata(writer.store().version_dir(old).join("site.zip")).unwrap().len();
+    let version = open(&writer, old, &effort(), false).unwrap();
+    let answer = version.coded(&version.entry(version.find(b"index.html").unwrap()));
+    let before = answer.to_vec();
+    drop(version);
+    let new = put(&writer, dir.path(), "new").id;
+    let record = writer.store().record().unwrap();
+    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
+    assert_eq!((ids(&writer), writer.still_read()), (vec![new], size));
+    assert_eq!(answer, before, "the answer goes on");
+    let allowance = Allowance { max_bytes: Some(size), ..Allowance::default() };
+    let wanted = Wanted { whole: 1, more: 1 };
+    let refused = writer.make_room(&record, &allowance, wanted);
+    assert!(matches!(refused, Err(StoreError::StillRead { .. })), "{refused:?}");
+    drop(answer);
+    assert_eq!(writer.still_read(), 0);
+    assert!(writer.make_room(&record, &allowance, wanted).is_ok());
+}
+
+#[test]
+fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the_same() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    put(&writer, dir.path(), "new");
+    let record = writer.store().record().unwrap();
+    for kind in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
+        let other = std::fs::File::open(writer.store().version_dir(old).join("site.zip")).unwrap();
+        flock(&other, kind).unwrap();
+        let version = open(&writer, old, &effort(), false).unwrap();
+        drop(version);
+        assert!(writer.prune(&record, &Allowance::default()).unwrap().is_empty());
+    }
+    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
+}
+
+#[test]
+fn others_can_open_neither_locks_nor_versions_and_an_older_store_is_shut() {
+    let dir = folder();
+    let store = dir.path().join("store");
+    let shut = |lock, folder| {
+        assert_eq!(mode(&store.join("lock")), lock);
+        for name in ["versions", "receipts", "staging", "downloads", "derived"] {
+            assert_eq!(mode(&store.join(name)), folder, "{name}");
+        }
+    };
+    let set = |lock, folder| {
+        set_mode(&store.join("lock"), lock);
+        for name in ["versions", "receipts", "staging", "downloads", "derived"] {
+            set_mode(&store.join(name), folder);
+        }
+    };
+    let first = writer(&store);
+    first.derive(put(&first, dir.path(), "text").id, "csp", b"x").unwrap();
+    drop(first);
+    shut(0o600, 0o750);
+    assert_eq!(mode(&store), 0o750);
+    set(0o644, 0o755);
+    drop(writer(&store));
+    shut(0o600, 0o750);
+    // A volume that pods of several users share: what its group may do is not ours to say.
+    set(0o664, 0o2775);
+    drop(writer(&store));
+    shut(0o660, 0o2770);
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
 /// Says stop however the test ends.
@@ -193,13 +275,12 @@ fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it()
 
 #[test]
 fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
-    use std::os::unix::fs::PermissionsExt;
     let dir = folder();
     let writer = writer(&dir.path().join("store"));
     let id = put(&writer, dir.path(), "text").id;
     for name in ["site.zip", "index"] {
         let mode = std::fs::metadata(writer.store().version_dir(id).join(name)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o444, "{name}");
+        assert_eq!(mode & 0o777, 0o440, "{name}");
     }
 }
 

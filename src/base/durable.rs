@@ -1,13 +1,14 @@
 //! Files that survive a crash: temporary name, fsync, rename, fsync of the directory. And the lock of one writer.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
 
 use super::directory::{Access, Demands, Directory};
 
@@ -21,7 +22,7 @@ pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 
 /// The same for what nobody is to write to any more.
 pub fn replace_sealed(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    replace_by(dir, name, 0o444, |mut file| file.write_all(bytes))
+    replace_by(dir, name, 0o440, |mut file| file.write_all(bytes))
 }
 
 /// The same of a file with these permissions into which `fill` writes, as long as that may take. If it fails nothing is
@@ -53,6 +54,17 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Who can open a file for reading can lock it: one of ours that is older is closed to all others, unless its group may write
+/// to it, as in a volume that pods of several users share. Not every file system has such modes.
+fn shut(file: &File) {
+    let Ok(about) = file.metadata() else { return };
+    let group = if about.mode() & 0o020 == 0 { 0 } else { 0o070 };
+    let mode = about.mode() & (0o7700 | group);
+    if about.uid() == geteuid().as_raw() && about.mode() & 0o7777 != mode & 0o7777 {
+        let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777));
+    }
+}
+
 /// An exclusive `flock`, given up when dropped or when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
@@ -68,7 +80,8 @@ impl Lock {
 
     /// The same for a file of a directory. No link is followed, and a named pipe is an error.
     pub fn take_in(directory: &Directory, name: impl AsRef<OsStr>, patience: Duration) -> io::Result<Option<Lock>> {
-        let file = directory.open_file(name.as_ref(), Access::Append(0o644), Demands::default())?;
+        let file = directory.open_file(name.as_ref(), Access::Append(0o600), Demands::default())?;
+        shut(&file);
         let deadline = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -10,6 +10,7 @@ pub mod directory;
 pub mod durable;
 pub mod exposition;
 pub mod growth;
+pub mod mapped;
 pub mod priority;
 pub mod regular;
 pub mod runtime;

@@ -196,7 +196,8 @@ fn store_code(error: &StoreError) -> u8 {
         | StoreError::Damaged { .. }
         | StoreError::Later { .. }
         | StoreError::NoSpace { .. }
-        | StoreError::OverMost { .. } => 8,
+        | StoreError::OverMost { .. }
+        | StoreError::StillRead { .. } => 8,
     }
 }
 

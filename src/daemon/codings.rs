@@ -307,7 +307,7 @@ impl Job {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; PIECE];
         read(file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
-        let bytes = mapping::map_derived(file.try_clone()?)?;
+        let bytes = mapping::map_derived(file)?;
         let yields = codings::check(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
             if self.is_off() {

@@ -1,9 +1,8 @@
 //! A sealed image and its index in memory: the only place with `unsafe` beside options of sockets (`base/defer`).
 //!
-//! The rules that make it sound: the file is opened read-only, its length is known, nobody truncates or writes it again
-//! (it is mode 0444, and docwharf deletes by unlink only), and it stays open with a shared `flock` for as long as it is
-//! mapped, so that pruning passes by. An index is under the same rules, but for the lease: it goes with its image, and is
-//! replaced by rename only. Where those rules cannot be relied on (network and user-space file systems, removable media)
+//! The rules that make it sound: the file is opened read-only, its length is known, and nobody truncates or writes it again
+//! (nobody may write to it, and docwharf deletes by unlink only: a mapping outlives its file's name). An index is under the
+//! same rules, and is replaced by rename only. Where those rules cannot be relied on (network and user-space file systems, removable media)
 //! the file is read into an anonymous memory file that nobody else knows.
 //!
 //! If the disk loses a page all the same, the kernel sends SIGBUS. The handler marks the version in a file opened
@@ -11,16 +10,18 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::{Mutex, Once, PoisonError};
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
+use rustix::io::Errno;
 
+use crate::base::mapped::Note;
 use crate::base::regular;
 use crate::model::version::VersionId;
 
@@ -47,7 +48,31 @@ static SUSPECT: AtomicI32 = AtomicI32::new(-1);
 struct Mapped {
     map: Mmap,
     slot: Option<usize>,
-    _lease: Option<File>,
+    _note: Note,
+}
+
+/// An image in memory, and the lease on its file: a shared `flock`, for which pruning passes by. The bytes are valid
+/// without it. So whoever wants the version to stay in the store keeps the image, and an answer that waits for its reader
+/// has bytes alone: what only such answers hold is removed like anything else.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Bytes,
+    lease: File,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // A mapping keeps the open file, and with it the lock: closing the descriptor would not end it.
+        let _ = flock(&self.lease, FlockOperation::Unlock);
+    }
+}
+
+impl Deref for Image {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
 }
 
 impl AsRef<[u8]> for Mapped {
@@ -65,24 +90,29 @@ impl Drop for Mapped {
     }
 }
 
-/// Maps the image in `file` for as long as the returned bytes live.
-pub fn map(file: File, id: VersionId) -> io::Result<Bytes> {
-    leased(file, Some(id))
+/// Maps the image in `file` for as long as bytes of it live. Whoever has locked the file keeps us from a lease, not from
+/// reading.
+pub fn map(file: File, id: VersionId) -> io::Result<Image> {
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(errno) if errno != Errno::WOULDBLOCK => return Err(errno.into()),
+        _ => {}
+    }
+    let bytes = whole(&file, Some(id))?;
+    Ok(Image { bytes, lease: file })
 }
 
 /// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
 /// If the disk loses a page of it, no version is to be doubted: whoever maps it at the next start has read it before.
-pub fn map_derived(file: File) -> io::Result<Bytes> {
-    leased(file, None)
+pub fn map_derived(file: &File) -> io::Result<Bytes> {
+    whole(file, None)
 }
 
-fn leased(file: File, id: Option<VersionId>) -> io::Result<Bytes> {
-    flock(&file, FlockOperation::LockShared)?;
-    let (file, lease) = if may_change(&file)? { (in_memory(&file)?, file) } else { (file.try_clone()?, file) };
+fn whole(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
-    mapped(&file, &MmapOptions::new(), id, Some(lease))
+    let options = MmapOptions::new();
+    if may_change(file)? { mapped(&in_memory(file)?, &options, id) } else { mapped(file, &options, id) }
 }
 
 /// Maps the index at `path`, which is read from its begin to its end next.
@@ -99,14 +129,15 @@ pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
         return Ok(bytes.into());
     }
     let file = if may_change(&file)? { in_memory(&file)? } else { file };
-    mapped(&file, MmapOptions::new().populate(), Some(id), None)
+    mapped(&file, MmapOptions::new().populate(), Some(id))
 }
 
-fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>, lease: Option<File>) -> io::Result<Bytes> {
+fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
+    let note = Note::of(&file.metadata()?);
     // SAFETY: the rules at the top of this module.
     let map = unsafe { options.map(file)? };
     let slot = register(map.as_ptr_range(), id);
-    Ok(Bytes::from_owner(Mapped { map, slot, _lease: lease }))
+    Ok(Bytes::from_owner(Mapped { map, slot, _note: note }))
 }
 
 /// A memory file that is mapped while it is written to. Nobody reads what is being written: see [`Shared::bytes`].
@@ -130,7 +161,7 @@ impl Shared {
 }
 
 /// Opens and maps the image at `path`.
-pub fn open(path: &Path, id: VersionId) -> io::Result<Bytes> {
+pub fn open(path: &Path, id: VersionId) -> io::Result<Image> {
     map(File::open(path)?, id)
 }
 
@@ -154,8 +185,7 @@ fn may_change(file: &File) -> io::Result<bool> {
 
 /// What the kernel says of the disk that the file's file system lies on; nothing is known of virtual ones.
 fn on_removable_media(file: &File) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let device = file.metadata()?.dev();
+    let device = std::os::unix::fs::MetadataExt::dev(&file.metadata()?);
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let disk = format!("/sys/dev/block/{major}:{minor}");
     // A partition lies below its disk.
@@ -178,7 +208,7 @@ fn in_memory(file: &File) -> io::Result<File> {
 
 fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
     install();
-    let _guard = REGISTRY.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     let free = SLOTS_IN_USE.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
     let slot = &SLOTS_IN_USE[free];
     for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED, |id| id.0.0).chunks_exact(8)) {

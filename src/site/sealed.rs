@@ -10,6 +10,7 @@ use crate::model::version::VersionId;
 
 use super::index::{Coding, Entry, Index, IndexFault};
 use super::lookup::{Files, Slashes};
+use super::mapping::Image;
 use super::rules::{Draft, Rules, docs_json, hosting};
 use super::types::{self, CacheClass};
 
@@ -18,7 +19,7 @@ use super::types::{self, CacheClass};
 pub struct Sealed {
     /// Which version it is.
     pub id: VersionId,
-    image: Bytes,
+    image: Image,
     index: Index,
     /// The number of the site's `404.html`.
     pub not_found: Option<usize>,
@@ -38,7 +39,7 @@ const DOCS_JSON: u64 = 8_000_000;
 
 impl Sealed {
     /// Joins an image with the index that was checked against it.
-    pub fn new(id: VersionId, image: Bytes, index: Index) -> Sealed {
+    pub fn new(id: VersionId, image: Image, index: Index) -> Sealed {
         let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
         let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };

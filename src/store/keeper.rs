@@ -55,6 +55,10 @@ pub trait Keeper {
     /// Keeps what a damaged record says, for whoever has changed it by hand, and tells of both. To be called before it is
     /// replaced.
     fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError>;
+    /// Bytes of versions that were removed and that this process still reads: the disk has not got them back yet.
+    fn still_read(&self) -> u64 {
+        0
+    }
 
     /// Whether a version is there and nothing is known against it.
     fn has_whole(&self, id: VersionId) -> bool {
@@ -137,9 +141,16 @@ pub trait Keeper {
         self.in_turn(|| self.write(record))
     }
 
+    /// The allowance without what removed versions take that are still read.
+    fn left_of(&self, allowance: &Allowance) -> Allowance {
+        let read = self.still_read();
+        Allowance { max_bytes: allowance.max_bytes.map(|most| most.saturating_sub(read)), ..*allowance }
+    }
+
     /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
-    /// somebody has mapped is passed by.
+    /// somebody has open is passed by.
     fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
+        let allowance = &self.left_of(allowance);
         let versions = self.versions()?;
         let mut sizes = self.sizes_of(&versions);
         // No version goes for the sake of what was derived from it or another one.
@@ -155,7 +166,7 @@ pub trait Keeper {
         Ok(removed)
     }
 
-    /// Removes a version unless somebody has it mapped, or the record, as it is at this moment, needs it: a person may have
+    /// Removes a version unless somebody has it open, or the record, as it is at this moment, needs it: a person may have
     /// chosen it since it was found to be superfluous.
     fn remove_unless_needed(&self, id: VersionId) -> Result<bool, StoreError> {
         self.in_turn(|| if self.record()?.protects(id) { Ok(false) } else { self.remove(id) })
@@ -168,8 +179,9 @@ pub trait Keeper {
         let path = || self.root().to_owned();
         let min_free = allowance.min_free.unwrap_or(0);
         let target = wanted.more.saturating_add(min_free);
+        let left = &self.left_of(allowance);
         let mut sizes = self.sizes_of(&self.versions()?);
-        let is_tight = self.free()?.is_some_and(|free| free < target) || is_over(allowance, &sizes, wanted.whole);
+        let is_tight = self.free()?.is_some_and(|free| free < target) || is_over(left, &sizes, wanted.whole);
         if is_tight && self.give_up_derived() {
             sizes = self.sizes_of(&self.versions()?);
         }
@@ -178,10 +190,14 @@ pub trait Keeper {
             if wanted.whole > 0 && held.saturating_add(wanted.whole) > most {
                 return Err(StoreError::OverMost { path: path(), needed: wanted.whole, held, most });
             }
+            let read = self.still_read();
+            if wanted.whole > 0 && held.saturating_add(wanted.whole).saturating_add(read) > most {
+                return Err(StoreError::StillRead { path: path(), needed: wanted.whole, held, read, most });
+            }
         }
         let Some(mut now) = self.free()? else { return Ok(Vec::new()) };
         let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
-        let mut may_go = surplus(record, &Allowance { keep, ..*allowance }, &sizes);
+        let mut may_go = surplus(record, &Allowance { keep, ..*left }, &sizes);
         if allowance.min_free.is_some() {
             // The last to go: a look at the source would bring it again.
             let offered = record.offered_version().filter(|&id| !record.protects(id));

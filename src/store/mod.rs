@@ -115,6 +115,20 @@ pub enum StoreError {
         /// `store.maxBytes`
         most: u64,
     },
+    /// There would be room, but for removed versions that readers have not yet taken all of.
+    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), show_size(*.read), show_size(*.needed), show_size(*.held), show_size(*.most))]
+    StillRead {
+        /// The store.
+        path: PathBuf,
+        /// Size of the bundle in bytes.
+        needed: u64,
+        /// Bytes of versions that cannot be pruned once it is there.
+        held: u64,
+        /// Bytes of removed versions that are still mapped.
+        read: u64,
+        /// `store.maxBytes`
+        most: u64,
+    },
     /// There is nothing to go back to.
     #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
     NoPrevious,
@@ -214,7 +228,7 @@ impl Store {
 
     /// A directory of it, which is created if it is not there.
     pub(super) fn folder(&self, name: &str) -> Result<Directory, StoreError> {
-        let opened = self.directory().and_then(|root| root.ensure_directory(name, 0o755));
+        let opened = self.directory().and_then(|root| root.ensure_directory(name, 0o750));
         opened.map_err(StoreError::io("open", &self.root.join(name)))
     }
 

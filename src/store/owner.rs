@@ -24,6 +24,16 @@ pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
     if owner.0.is_root() { Ok(()) } else { give(root.as_fd(), owner, DEPTH) }
 }
 
+/// Takes from a folder of the store what others than its owner and group may do there: who can open a version can lock it,
+/// and a site may be meant for some readers only. Only the owner does so, where the file system has such modes.
+pub(super) fn shut_to_others(folder: &Directory) {
+    let Ok(about) = folder.metadata() else { return };
+    let (mode, others) = (about.mode() & 0o7777, 0o007);
+    if about.uid() == geteuid().as_raw() && mode & others != 0 {
+        let _ = folder.set_mode(mode & !others);
+    }
+}
+
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// The owner of the store may be hostile and change it meanwhile: no link is followed, neither a symbolic one nor, as a

@@ -1,16 +1,39 @@
-//! Old versions go; what is active, previous, newest, labelled or being read stays.
+//! Old versions go; what is active, previous, newest or labelled stays, and what is open (a lease). An answer that waits for
+//! its reader has the file mapped, without a lease: its version goes, and its bytes count until the answer has gone, too.
+
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use crate::base::mapped::Mappings;
 use crate::model::version::VersionId;
 
 use super::StoreError;
 use super::derived::DERIVED;
 use super::writer::Writer;
 
+/// Images that were removed while this process had them mapped, and their sizes in bytes.
+#[derive(Debug, Default)]
+pub(super) struct Removed(Mutex<Vec<(Mappings, u64)>>);
+
+impl Removed {
+    fn note(&self, mappings: Mappings, bytes: u64) {
+        if mappings.are_there() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((mappings, bytes));
+        }
+    }
+
+    /// What those take that are still mapped.
+    pub(super) fn bytes(&self) -> u64 {
+        let mut removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.retain(|(mappings, _)| mappings.are_there());
+        removed.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
 impl Writer {
-    /// Removes one version, unless somebody has it mapped.
+    /// Removes one version, unless somebody has it open.
     pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
         self.let_go(id);
         let Ok(lease) = self.store().image(id) else { return Ok(false) };
@@ -28,7 +51,12 @@ impl Writer {
         let dir = self.store().version_dir(id);
         let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);
         let name = id.to_string();
+        let mapped = self.store().image(id).and_then(|image| image.metadata());
+        let mapped = mapped.map(|image| (Mappings::of(&image), image.len()));
         versions.rename(&name, &staging, &name).map_err(StoreError::io("remove", &dir))?;
+        if let Ok((mappings, bytes)) = mapped {
+            self.removed.note(mappings, bytes);
+        }
         let _ = staging.remove_all(&name);
         let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
         for kind in ["receipts", DERIVED] {

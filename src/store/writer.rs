@@ -15,7 +15,9 @@ use crate::base::durable::Lock;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
 
+use super::derived::DERIVED;
 use super::keeper::Keeper;
+use super::prune::Removed;
 use super::record::{self, Record};
 use super::space::{Taken, free_bytes};
 use super::{CONTROL, Event, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, Store, StoreError, Stored, history, owner};
@@ -33,6 +35,8 @@ pub struct Writer {
     holder: OnceLock<Holder>,
     /// Who uses or makes what was derived and is large.
     user: OnceLock<User>,
+    /// What is not free yet though it was removed.
+    pub(super) removed: Removed,
     _lock: Lock,
 }
 
@@ -103,7 +107,7 @@ impl Writer {
     pub fn open(root: &Path, patience: Duration) -> Result<Writer, StoreError> {
         check_length(root)?;
         let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o755);
+        builder.recursive(true).mode(0o750);
         #[allow(clippy::disallowed_methods)] // the operator's path
         builder.create(root).map_err(StoreError::io("make the store", root))?;
         let store = Store::at(root);
@@ -121,10 +125,19 @@ impl Writer {
         }
         let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
         for dir in ["versions", "receipts", "staging", "downloads"] {
-            store.folder(dir)?;
+            owner::shut_to_others(&store.folder(dir)?);
         }
-        let writer =
-            Writer { store, turn: Mutex::new(()), holder: OnceLock::new(), user: OnceLock::new(), _lock: lock };
+        if let Ok(derived) = directory.directory(DERIVED) {
+            owner::shut_to_others(&derived);
+        }
+        let writer = Writer {
+            store,
+            turn: Mutex::new(()),
+            holder: OnceLock::new(),
+            user: OnceLock::new(),
+            removed: Removed::default(),
+            _lock: lock,
+        };
         writer.sweep()?;
         Ok(writer)
     }
@@ -224,8 +237,9 @@ impl Writer {
         let path = stage.directory.path();
         write_sealed(&stage.directory, index).map_err(StoreError::io("write", &path.join(INDEX)))?;
         // By its descriptor: what its name leads to may be a file that the owner of the store could not change.
-        let sealed = image.set_permissions(Permissions::from_mode(0o444));
-        sealed.map_err(StoreError::io("seal", &path.join(IMAGE)))?;
+        let seal = |mode| image.set_permissions(Permissions::from_mode(mode));
+        // FAT knows no files that some may read and others may not.
+        seal(0o440).or_else(|_| seal(0o444)).map_err(StoreError::io("seal", &path.join(IMAGE)))?;
         stage.directory.sync().map_err(StoreError::io("sync", path))
     }
 
@@ -261,7 +275,7 @@ impl Writer {
     /// Replaces the index of a version in place, as a whole.
     pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
         let folder = self.store.folder("versions")?.directory(id.to_string());
-        let written = folder.and_then(|folder| folder.replace(INDEX, 0o444, index));
+        let written = folder.and_then(|folder| folder.replace(INDEX, 0o440, index));
         written.map_err(StoreError::io("write the index in", &self.store.version_dir(id)))
     }
 }
@@ -345,6 +359,10 @@ impl Keeper for Writer {
         free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
     }
 
+    fn still_read(&self) -> u64 {
+        self.removed.bytes()
+    }
+
     fn give_up_derived(&self) -> bool {
         self.give_up_large()
     }
@@ -422,7 +440,7 @@ pub(super) fn sweep_unrenamed(directory: &Directory) -> Result<(), StoreError> {
 }
 
 fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
-    let mut file = stage.create_file(INDEX, 0o444)?;
+    let mut file = stage.create_file(INDEX, 0o440)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
@@ -22,6 +23,11 @@ use crate::store::{IMAGE, Store};
 
 use super::SyncError;
 use super::bring::date_files;
+
+/// So long a removal that has been begun takes at most: a version that is locked for longer is locked by somebody else.
+const REMOVAL: Duration = Duration::from_secs(1);
+/// Between two looks at a version that is being removed.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What is done before a version is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,14 +59,26 @@ pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
     Ok(Sealed::new(id, image, index))
 }
 
-/// Opens an image so that it is not pruned. One that is being pruned at this moment is there no more.
+/// Opens an image so that it is not pruned. One that is being pruned at this moment is there no more. Who else has locked
+/// the file keeps it from being pruned as well, and nobody from being served.
 fn leased(store: &Store, id: VersionId) -> io::Result<File> {
-    let file = store.image(id)?;
-    if flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "it is being removed"));
+    let deadline = Instant::now() + REMOVAL;
+    loop {
+        let file = store.image(id)?;
+        let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
+        let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
+        let is_there = FileId::of(&held) == FileId::of(&named);
+        if is_there && is_locked && Instant::now() >= deadline {
+            tracing::warn!("version {} is locked by another process; it is used all the same", id.short());
+            return Ok(file);
+        }
+        if is_there && !is_locked {
+            return Ok(file);
+        }
+        if is_locked {
+            std::thread::sleep(PAUSE);
+        }
     }
-    let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
-    if FileId::of(&held) == FileId::of(&named) { Ok(file) } else { leased(store, id) }
 }
 
 /// Opens a version that may have been found damaged: then it is proved first, and no longer doubted if it is whole.

@@ -64,10 +64,8 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
         Err(error) if is_rot(&error) => return Ok(Verdict::Damaged(format!("its image cannot be opened: {error}"))),
         Err(error) => return Err(error),
     };
-    // Against being pruned meanwhile, where files can be locked.
-    if flock(&image, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) {
-        return Err(io::Error::new(io::ErrorKind::WouldBlock, "it is being removed"));
-    }
+    // Against being pruned meanwhile, where files can be locked and nobody else has done so.
+    let _ = flock(&image, FlockOperation::NonBlockingLockShared);
     // What is in memory is what was read before; what is asked for is what the disk has. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
     let proven = verify_slowly(image, &path, &mut pace());
