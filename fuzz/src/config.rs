@@ -38,7 +38,7 @@ pub fn config(data: &[u8]) {
     if raw.get("server.redirectsFile").is_some() {
         return;
     }
-    let sources = Sources { flag: Some(PathBuf::from(file)), bare: true, had_file: false };
+    let sources = Sources { flag: Some(PathBuf::from(file)), bare: true, ..Sources::default() };
     match sources.check(raw) {
         Err(problems) => {
             assert!(!problems.is_empty());

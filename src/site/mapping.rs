@@ -57,13 +57,23 @@ struct Mapped {
 #[derive(Debug)]
 pub struct Image {
     bytes: Bytes,
-    lease: File,
+    /// None for an image that has no file.
+    lease: Option<File>,
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        // A mapping keeps the open file, and with it the lock: closing the descriptor would not end it.
-        let _ = flock(&self.lease, FlockOperation::Unlock);
+        if let Some(lease) = &self.lease {
+            // A mapping keeps the open file, and with it the lock: closing the descriptor would not end it.
+            let _ = flock(lease, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl From<Vec<u8>> for Image {
+    /// An image that was made in memory: there is no file to lease.
+    fn from(bytes: Vec<u8>) -> Image {
+        Image { bytes: bytes.into(), lease: None }
     }
 }
 
@@ -98,7 +108,7 @@ pub fn map(file: File, id: VersionId) -> io::Result<Image> {
         _ => {}
     }
     let bytes = whole(&file, Some(id))?;
-    Ok(Image { bytes, lease: file })
+    Ok(Image { bytes, lease: Some(file) })
 }
 
 /// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
