@@ -81,7 +81,8 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
             });
         }
     }
-    let receipts = versions.iter().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
+    // Of two within a second the last one counts, so the newest version comes last.
+    let receipts = versions.iter().rev().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
     let look = receipts.filter(|(_, receipt)| receipt.looked).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
     record.offered = look.map(|(version, receipt)| Offered { source: receipt.source.clone(), version });
     // The operator's last word outlives the record.
