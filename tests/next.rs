@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, SystemTime};
 
 use support::client::{Host, text};
@@ -382,65 +380,4 @@ fn a_watched_folder_keeps_the_assets_of_what_it_was() {
     for n in 1..=3 {
         assert!(has_assets(&daemon, n), "v{n}");
     }
-}
-
-/// A host whose active version is the second; the index of the first is a pipe, so that it is opened when we say so. Gives
-/// the pipe's path and what belongs into it.
-fn slow_start() -> (Host, std::path::PathBuf, Vec<u8>) {
-    let host = host();
-    host.put("bundle.zip", zip(&version(1)));
-    host.ok(&["sync"]);
-    let first = host.active().expect("a version");
-    host.put("bundle.zip", zip(&version(2)));
-    host.ok(&["sync"]);
-    let path = host.path(&format!("store/versions/{first}/index"));
-    let index = std::fs::read(&path).expect("an index");
-    std::fs::remove_file(&path).expect("it can be removed");
-    assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
-    (host, path, index)
-}
-
-/// The end to write to, once somebody waits at the other.
-fn when_read(path: &std::path::Path) -> std::fs::File {
-    const NO_WAIT: i32 = 0o4000;
-    let open = || std::fs::OpenOptions::new().write(true).custom_flags(NO_WAIT).open(path);
-    let mut pipe = None;
-    until("the first version is being opened", || {
-        pipe = open().ok();
-        pipe.is_some()
-    });
-    pipe.expect("a pipe")
-}
-
-#[test]
-fn an_asset_that_is_asked_for_while_earlier_versions_are_opened_is_waited_for() {
-    let (host, path, index) = slow_start();
-    let daemon = host.run();
-    let mut pipe = when_read(&path);
-    assert!(is_shown(&daemon, 2), "the site waits for nothing");
-    let mut asset = Connection::open(&daemon.address);
-    asset.send("GET /_next/static/chunks/v1.js HTTP/1.1\r\nHost: x\r\n\r\n");
-    // Nor does what is no asset, or is the active version's.
-    assert!(is_shown(&daemon, 2) && has_assets(&daemon, 2));
-    for target in ["/only-v1", "/assets/plain-v1.css", "/missing.js"] {
-        assert_eq!(get(&daemon.address, target).status, 404, "{target}");
-    }
-    pipe.write_all(&index).expect("it is read");
-    drop(pipe);
-    let answer = asset.response(false);
-    assert_eq!((answer.status, answer.text()), (200, "version(1)".to_owned()));
-    assert!(has_assets(&daemon, 1));
-}
-
-#[test]
-fn nobody_waits_for_ever_for_an_earlier_version() {
-    let (host, path, _) = slow_start();
-    let mut daemon = host.run();
-    let _pipe = when_read(&path);
-    for method in ["GET", "HEAD"] {
-        assert_eq!(request(&daemon.address, method, "/_next/static/chunks/v1.js", &[]).status, 404);
-    }
-    assert_eq!(request(&daemon.address, "DELETE", "/_next/static/chunks/v1.js", &[]).status, 405);
-    daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }

@@ -149,3 +149,37 @@ impl Retained {
         self.kept.store(Arc::new(kept));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::Settings;
+
+    const ASSET: &[u8] = b"/_next/static/chunks/app-0ab12cd34e.js";
+
+    /// Waits for the asset in a thread of its own; gives how long that took.
+    fn waiter(site: &Arc<Site>) -> std::thread::JoinHandle<Duration> {
+        let site = Arc::clone(site);
+        std::thread::spawn(move || {
+            let begun = Instant::now();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            runtime.block_on(site.retained.wait_for(ASSET));
+            begun.elapsed()
+        })
+    }
+
+    #[test]
+    fn an_asset_is_waited_for_while_earlier_versions_are_opened_and_not_for_ever() {
+        let site = Site::new(Settings::default());
+        assert!(!site.retained.may_have(ASSET), "nothing is being opened");
+        let opening = Opening::begin(&site);
+        assert!(site.retained.may_have(ASSET));
+        assert!(!site.retained.may_have(b"/only-v1") && !site.retained.may_have(b"/missing.txt"), "no asset");
+        // Nobody opens what is asked for.
+        assert!(waiter(&site).join().unwrap() >= PATIENCE);
+        let waiting = waiter(&site);
+        drop(opening);
+        waiting.join().unwrap();
+        assert!(!site.retained.may_have(ASSET));
+    }
+}
