@@ -248,6 +248,7 @@ fn mistakes_in_access_are_lines_that_name_their_key() {
     }
     for name in ["X-Forwarded-User", "X-Forwarded-Email", "Remote-User", "X-Auth-Request-User", "X-WEBAUTH-USER"] {
         Host::bare()
+            .set("sync.inbox", text("inbox"))
             .set("server.trustedProxies", text(PROXY))
             .set("access.header", text(name))
             .ok(&["config", "check"]);

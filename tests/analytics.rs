@@ -297,7 +297,7 @@ fn every_error_is_told_whole() {
     let cases = [
         (400, details, 2, "Invalid query parameters (dateFrom: is after dateTo; limit: is no number)"),
         (400, json!({"error": "bad", "details": many}), 2, "parameter 11 is not what it should have been)"),
-        (401, json!({"error": "invalid API key"}), 3, "the key is wrong"),
+        (401, json!({"error": "invalid API key"}), 3, "put a valid one in its place"),
         (403, json!({"error": "not on your plan"}), 3, "search analytics need another plan"),
         (404, json!({"error": "no such project"}), 2, "api.projectId"),
     ];

@@ -297,7 +297,7 @@ fn a_page_is_replaced_whole_and_a_place_that_is_none_is_found_before_the_first_r
     // What fails later leaves the old page, and nothing beside it.
     upstream.plan().studio.events.clear();
     let unknown = Host::new(&upstream).set("api.projectId", text("prj_unknown"));
-    let ended = unknown.ends(4, &["analytics", "report", "--html", &at("reports/real.html")]);
+    let ended = unknown.ends(2, &["analytics", "report", "--html", &at("reports/real.html")]);
     assert!(ended.stderr.contains("no such project"), "{}", ended.stderr);
     assert_eq!(std::fs::read_to_string(host.path("reports/real.html")).unwrap(), written);
     assert_eq!(std::fs::read_dir(host.path("reports")).unwrap().count(), 2);

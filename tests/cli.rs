@@ -6,6 +6,7 @@ mod support;
 
 use std::process::Stdio;
 
+use support::client::{Host, bundle, finish, judged, text};
 use support::zip::{deflated, zip};
 use support::{docwharf, end, folder, run, write_site};
 
@@ -105,11 +106,9 @@ fn a_failure_is_json_on_request_beside_its_line() {
         assert!(!json["error"]["nextStep"].as_str().unwrap().is_empty(), "{json}");
     }
     // A result that was printed is not followed by another document.
-    let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
-    let other = write_site(&dir.path().join("other"), &[("index.html", "<p>ho")]);
     let mut command = docwharf();
-    let differs = end(command.args(["diff", "--json"]).arg(&site).arg(&other)).expect(1);
-    assert!(differs.json().get("error").is_none());
+    let faults = end(command.args(["doctor", "--offline", "--json", "--config", file])).expect(1);
+    assert!(faults.json().get("error").is_none());
 }
 
 #[test]
@@ -219,9 +218,6 @@ fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
     let dir = folder();
     let path = dir.path().join("config.toml");
     end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
-    // Nothing is overwritten.
-    end(docwharf().args(["config", "init"]).arg(&path)).expect(8);
-    end(docwharf().args(["config", "check", "--config"]).arg(&path)).expect(0);
     let shown = |arguments: &[&str]| {
         let values = end(docwharf().args(["config", "show", "--json"]).args(arguments)).expect(0).json();
         let values = values["values"].as_object().unwrap().clone();
@@ -233,10 +229,78 @@ fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
 }
 
 #[test]
+fn config_init_makes_its_folder_says_what_to_set_and_leaves_a_file_as_it_is() {
+    let dir = folder();
+    let path = dir.path().join("etc/docwharf/config.toml");
+    let first = end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
+    assert_eq!(first.stdout.trim_end(), path.display().to_string());
+    for words in ["api.baseUrl", "staticExport.bundleUrl", "docwharf doctor --config"] {
+        assert!(first.stderr.contains(words), "{words}: {}", first.stderr);
+    }
+    std::fs::write(&path, "[server]\nlisten = \"127.0.0.1:0\"\n").unwrap();
+    let second = judged(8, end(docwharf().args(["config", "init"]).arg(&path)));
+    assert!(second.stderr.contains("docwharf config check --config"), "{}", second.stderr);
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("[server]"));
+}
+
+#[test]
+fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_run() {
+    let host = Host::bare();
+    let verdict = "there is nothing to serve: no source is set, and the store";
+    for arguments in [&["config", "check"][..], &["run"]] {
+        let ended = host.ends(2, arguments);
+        assert!(ended.stderr.contains(verdict) && ended.stderr.contains("staticExport.bundleUrl"), "{}", ended.stderr);
+    }
+    let doctor = finish(&mut host.command(&["doctor", "--offline"])).expect(1);
+    assert!(doctor.stdout.contains(verdict) && doctor.stdout.contains("staticExport.bundleUrl"), "{}", doctor.stdout);
+    let host = host.set("sync.inbox", text("inbox"));
+    host.ok(&["config", "check"]);
+}
+
+#[test]
+fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
+    let host = Host::bare().set("sync.inbox", text("inbox"));
+    host.put("bundle.zip", bundle("one"));
+    let empty = host.ends(2, &["sync"]);
+    assert!(empty.stderr.contains("no source") && empty.stderr.contains("docwharf run"), "{}", empty.stderr);
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let ended = host.ok(&["sync"]);
+    assert!(ended.stdout.contains("there is no source to look at"), "{}", ended.stdout);
+    assert_eq!(host.sync(), "no source");
+    assert_eq!(host.set("staticExport.enabled", "false").sync(), "disabled");
+}
+
+#[test]
+fn what_is_imported_while_nobody_serves_it_is_told_with_the_next_step() {
+    let host = Host::bare();
+    host.put("bundle.zip", bundle("one"));
+    let import = |host: &Host| host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]).stderr;
+    let next = format!("docwharf run --config {}", host.path("docwharf.toml").display());
+    let said = import(&host);
+    assert!(said.contains("no daemon serves this store") && said.contains(&next), "{said}");
+    let status = host.ok(&["status"]).stdout;
+    assert!(status.contains("next step") && status.contains(&next), "{status}");
+    let units = folder();
+    let exec = format!("[Service]\nExecStart=/bin/docwharf run --config {}\n", host.path("docwharf.toml").display());
+    std::fs::write(units.path().join("docwharf.service"), exec).unwrap();
+    let status = finish(host.command(&["status"]).env("SYSTEMD_UNIT_PATH", units.path())).expect(0).stdout;
+    assert!(status.contains("systemctl start docwharf"), "{status}");
+    let _daemon = host.run();
+    let said = import(&host);
+    assert!(!said.contains("no daemon"), "{said}");
+    assert!(!host.ok(&["status"]).stdout.contains("next step"));
+}
+
+#[test]
 fn a_variable_that_lacks_an_underscore_is_told_of() {
-    let slip = end(docwharf().args(["config", "check"]).env("DOCWHARF_SERVER_LISTEN", "127.0.0.1:1")).expect(0);
+    let check = || {
+        let mut command = docwharf();
+        command.args(["config", "check"]).env("DOCWHARF_SYNC__INBOX", "/srv/inbox");
+        command
+    };
+    let slip = end(check().env("DOCWHARF_SERVER_LISTEN", "127.0.0.1:1")).expect(0);
     assert!(slip.stderr.contains("did you mean DOCWHARF_SERVER__LISTEN"), "{}", slip.stderr);
-    let invented = end(docwharf().args(["config", "check"]).env("DOCWHARF_SERVICE_HOST", "10.0.0.1")).expect(0);
+    let invented = end(check().env("DOCWHARF_SERVICE_HOST", "10.0.0.1")).expect(0);
     assert!(!invented.stderr.contains("DOCWHARF_SERVICE_HOST"), "{}", invented.stderr);
 }
 

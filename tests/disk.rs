@@ -266,7 +266,7 @@ fn max_bytes_takes_the_oldest_and_none_that_must_stay() {
     let stored = |host: &Host| names(&host.path("store/versions"));
     assert_eq!(stored(&host).len(), 5);
     host.change("store.maxBytes", "450000");
-    let ended = import(&host, "six", &[]);
+    let ended = import(&host, "six", &["--json"]);
     assert_eq!(ended.stderr, "");
     assert_eq!(stored(&host).len(), 4, "the labelled one, the one before, the new one, and one more");
     assert!(stored(&host).contains(&labelled));

@@ -164,10 +164,10 @@ fn a_key_that_cannot_be_used_or_that_others_can_read() {
 }
 
 #[test]
-fn a_key_that_only_the_systemd_unit_has_is_looked_at_as_the_advice_says() {
+fn a_key_that_systemd_passes_is_looked_at() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream).without("api.keyFile");
-    assert_says(&checks(&host, &["--offline"]), "key", "error", &["no API key", "CREDENTIALS_DIRECTORY=/etc/docwharf"]);
+    assert_says(&checks(&host, &["--offline"]), "key", "error", &["no API key", "/etc/docwharf/api-key"]);
     let unit = folder();
     std::fs::write(unit.path().join("api-key"), KEY).unwrap();
     let found = judged(&finish(doctor(&host, &[]).env("CREDENTIALS_DIRECTORY", unit.path())));
@@ -324,9 +324,14 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
     std::fs::write(&config, "[store]\npath = \"store\"\n[sync]\ninbox = \"shut/further/inbox\"\n").unwrap();
     set_mode(&config, 0o644);
     let shut = dir.path().join("shut");
-    for (mode, store, words) in [
-        (0o000, 0o777, [format!("{}: uid", inbox.display()), format!("lacks x on {}", shut.display())]),
-        (0o755, 0o555, [format!("lacks w on {}", dir.path().join("store").display()), "chown".to_owned()]),
+    for (name, mode, store, words) in [
+        ("inbox", 0o000, 0o777, [format!("{}: uid", inbox.display()), format!("lacks x on {}", shut.display())]),
+        (
+            "permissions",
+            0o755,
+            0o555,
+            [format!("lacks w on {}", dir.path().join("store").display()), "chown".to_owned()],
+        ),
     ] {
         std::fs::create_dir_all(dir.path().join("store")).unwrap();
         set_mode(&dir.path().join("store"), store);
@@ -337,12 +342,66 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
         let ended = end(humbly(&mut command));
         set_mode(&shut, 0o755);
         set_mode(&dir.path().join("store"), 0o755);
-        assert_says(&judged(&ended), "permissions", "error", &words.each_ref().map(String::as_str));
+        assert_says(&judged(&ended), name, "error", &words.each_ref().map(String::as_str));
     }
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
     std::fs::write(dir.path().join("store"), "").unwrap();
     let ended = end(docwharf().args(["doctor", "--offline", "--json", "--config"]).arg(&config));
     assert_says(&judged(&ended), "permissions", "error", &["is no folder"]);
+}
+
+/// A folder of units in which `docwharf.service`, as it is shipped, runs this host's configuration with the key in `key`.
+fn units(host: &Host, drop_in: &str) -> tempfile::TempDir {
+    let dir = folder();
+    std::fs::copy("systemd/docwharf.service", dir.path().join("docwharf.service")).unwrap();
+    let folder = dir.path().join("docwharf.service.d");
+    std::fs::create_dir(&folder).unwrap();
+    let run =
+        format!("ExecStart=\nExecStart=/usr/local/bin/docwharf run --config {}", host.path("docwharf.toml").display());
+    let key = format!("LoadCredential=\nLoadCredential=api-key:{}", host.path("key").display());
+    std::fs::write(folder.join("test.conf"), format!("[Service]\n{run}\n{key}\n{drop_in}\n")).unwrap();
+    dir
+}
+
+/// Only root may read a key of the service and is asked to judge as its user; anybody else judges as itself.
+#[test]
+fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
+    let upstream = Upstream::new(bundle("one"));
+    let host =
+        healthy(&upstream).set("sync.inbox", text("/srv/inbox-of-docwharf")).set("server.listen", text("127.0.0.1:81"));
+    let units_of = |drop_in: &str| units(&host, drop_in);
+    let asked = |units: &Path| judged(&finish(doctor(&host, &["--offline"]).env("SYSTEMD_UNIT_PATH", units)));
+    let plain = units_of("");
+    let found = asked(plain.path());
+    if !rustix::process::geteuid().is_root() {
+        assert_says(&found, "user", "ok", &["judged as uid", "docwharf.service"]);
+        return;
+    }
+    assert_says(&found, "user", "ok", &["judged as the user of docwharf.service", "DynamicUser"]);
+    // What only root reads is no key of a service that has to read it itself.
+    assert_says(&found, "key", "error", &["docwharf.service", "api-key"]);
+    assert_says(&found, "ports", "error", &["127.0.0.1:81 (server.listen)", "docwharf.socket"]);
+    assert_says(&found, "inbox", "error", &["ProtectSystem=", "ReadWritePaths=/srv/inbox-of-docwharf"]);
+    let host = host.without("api.keyFile").set("server.listen", text("127.0.0.1:0"));
+    let open = units(&host, "ReadWritePaths=/srv/inbox-of-docwharf");
+    let found = judged(&finish(doctor(&host, &["--offline"]).env("SYSTEMD_UNIT_PATH", open.path())));
+    assert_says(&found, "key", "ok", &["credential api-key of docwharf.service"]);
+    assert!(!found.iter().any(|check| check["found"].as_str().unwrap().contains("ProtectSystem=")), "{found:#?}");
+}
+
+#[test]
+fn roots_commands_find_the_key_where_the_unit_has_it() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = healthy(&upstream).without("api.keyFile");
+    let units = units(&host, "");
+    let mut command = host.command(&["export", "start"]);
+    let ended = finish(command.env("SYSTEMD_UNIT_PATH", units.path()));
+    if rustix::process::geteuid().is_root() {
+        ended.expect(0);
+        assert_eq!(upstream.count(Call::Start), 1);
+    } else {
+        assert_eq!(ended.expect(2).stdout, "");
+    }
 }
 
 #[test]

@@ -350,6 +350,35 @@ fn a_store_that_cannot_be_written_to_is_no_reason_not_to_ask() {
 }
 
 #[test]
+fn who_may_not_use_the_store_is_not_told_about_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let upstream = upstream();
+    let host = host(&upstream);
+    // The program and all that it reads, where another user may run it.
+    let program = host.path("docwharf");
+    std::fs::copy(env!("CARGO_BIN_EXE_docwharf"), &program).unwrap();
+    let shut = host.path("store");
+    std::fs::create_dir_all(&shut).unwrap();
+    for (path, mode) in [(host.dir.path(), 0o755), (&program, 0o755), (&shut, 0o700)] {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    for name in ["docwharf.toml", "key"] {
+        std::fs::set_permissions(host.path(name), PermissionsExt::from_mode(0o644)).unwrap();
+    }
+    if !rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(&shut, PermissionsExt::from_mode(0o000)).unwrap();
+    }
+    let mut command = std::process::Command::new(&program);
+    command.env_clear().args(["preview", "create", "--branch", "x", "--config"]).arg(host.path("docwharf.toml"));
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    }
+    let ended = support::end(&mut command).expect(0);
+    assert!(!ended.stderr.contains("lock") && !ended.stderr.contains("make room"), "{}", ended.stderr);
+    std::fs::set_permissions(&shut, PermissionsExt::from_mode(0o700)).unwrap();
+}
+
+#[test]
 fn previews_work_though_syncing_is_disabled_and_beside_a_daemon() {
     let upstream = upstream();
     let host = host(&upstream);

@@ -33,6 +33,22 @@ fn for_a_while(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
+#[test]
+fn what_goes_wrong_with_an_attempt_under_way_is_in_the_status() {
+    let upstream = upstream();
+    upstream.on(Call::Start).gives(answer(503));
+    let host = Host::new(&upstream);
+    let _daemon = host.run();
+    until("the first failure is told", || host.status()["daemon"]["doingError"].is_string());
+    let status = host.status();
+    assert!(status["daemon"]["doing"].is_string(), "{status}");
+    assert!(status["lastAttempt"].is_null(), "the attempt goes on: {status}");
+    assert!(host.ok(&["status"]).stdout.contains("503"), "{status}");
+    upstream.heal();
+    until("it goes on", || host.active().is_some());
+    assert_eq!(host.status()["daemon"]["doingError"], Value::Null);
+}
+
 // C9: the site stays up.
 
 #[test]

@@ -456,6 +456,31 @@ fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
 }
 
 #[test]
+fn an_inbox_that_cannot_be_used_is_told_by_status_metrics_and_again_when_it_can() {
+    let host = host().set("sync.inbox", text("inbox")).set("admin.listen", text("127.0.0.1:0"));
+    host.put("inbox", "in the way");
+    let _daemon = host.run();
+    let admin = told_address(&host, "admin");
+    let value = |name: &str| {
+        let text = http::get(&admin, "/metrics").text();
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
+    };
+    until("the daemon has tried", || !host.status()["daemon"]["inbox"]["error"].is_null());
+    let error = host.status()["daemon"]["inbox"]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("cannot open the inbox") && error.contains("sync.inbox"), "{error}");
+    assert!(host.ok(&["status"]).stdout.contains("cannot open the inbox"));
+    assert_eq!(value("docwharf_inbox_ready "), Some(0.0));
+    assert!(value("docwharf_store_free_bytes ").is_some_and(|bytes| bytes > 0.0));
+    std::fs::remove_file(host.path("inbox")).unwrap();
+    std::fs::create_dir(host.path("inbox")).unwrap();
+    until("it is used", || value("docwharf_inbox_ready ") == Some(1.0));
+    assert_eq!(host.status()["daemon"]["inbox"]["error"], Value::Null);
+    assert_eq!(value("docwharf_inbox_rejected_total "), Some(0.0));
+    std::fs::write(host.path("inbox/bad.zip"), "no archive").unwrap();
+    until("it is refused", || value("docwharf_inbox_rejected_total ") == Some(1.0));
+}
+
+#[test]
 fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
     let host = host().set("admin.listen", text("127.0.0.1:0"));
     let _daemon = host.run();

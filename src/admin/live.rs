@@ -1,5 +1,6 @@
 //! What is known of a running daemon beyond its store: told by the agent, read by the admin routes.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -38,8 +39,19 @@ pub struct Now {
     pub policy: Option<Policy>,
     /// The denser codings, if any are made.
     pub codings: Option<Codings>,
+    /// The inbox, if there is to be one.
+    pub inbox: Option<InboxState>,
     /// Why the TLS files as they are now are not in force, if they are not.
     pub tls_error: Option<String>,
+}
+
+/// The inbox of a running daemon.
+#[derive(Debug, Clone)]
+pub struct InboxState {
+    /// `sync.inbox`
+    pub directory: PathBuf,
+    /// Why it cannot be used; none if it can.
+    pub error: Option<String>,
 }
 
 /// Where the content security policies stand.

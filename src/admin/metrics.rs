@@ -23,6 +23,7 @@ use crate::sync::staged::{Waits, staged};
 
 use super::live::{Codings, Live};
 
+type NoLabel = [(&'static str, String); 0];
 /// One label.
 type Label = [(&'static str, String); 1];
 type Seconds = Gauge<f64, AtomicU64>;
@@ -52,6 +53,10 @@ pub struct Metrics {
     identity_cache: Gauge,
     answers_held: Gauge,
     store_versions: Gauge,
+    store_free: Gauge,
+    /// Without an inbox there is no value: a 0 would be an alert.
+    inbox_ready: Family<NoLabel, Gauge>,
+    inbox_rejected: Counter,
     damaged: Gauge,
     proved: Seconds,
     certificate_end: Seconds,
@@ -87,6 +92,9 @@ impl Metrics {
             identity_cache: Gauge::default(),
             answers_held: Gauge::default(),
             store_versions: Gauge::default(),
+            store_free: Gauge::default(),
+            inbox_ready: Family::default(),
+            inbox_rejected: Counter::default(),
             damaged: Gauge::default(),
             proved: Seconds::default(),
             certificate_end: Seconds::default(),
@@ -139,6 +147,11 @@ impl Metrics {
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
+        let help = "Room for the store's user on its file system";
+        r.register_with_unit("store_free", help, Unit::Bytes, metrics.store_free.clone());
+        r.register("inbox_ready", "Whether the inbox can be used", metrics.inbox_ready.clone());
+        let help = "Files from the inbox that were moved to rejected/";
+        r.register("inbox_rejected", help, metrics.inbox_rejected.clone());
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         let help = "Memory of answers that readers have not taken yet, which server.heldBytes bounds";
@@ -160,6 +173,11 @@ impl Metrics {
     /// An import has ended.
     pub fn count_import(&self, result: &str) {
         self.imports.get_or_create(&[("result", result.replace(' ', "_"))]).inc();
+    }
+
+    /// A file from the inbox was refused.
+    pub fn count_rejected(&self) {
+        self.inbox_rejected.inc();
     }
 
     /// All of it at this moment.
@@ -195,6 +213,10 @@ impl Metrics {
         if let Some(id) = now.served {
             self.active.get_or_create(&[("version", id.short())]).set(1);
         }
+        self.inbox_ready.clear();
+        if let Some(inbox) = &now.inbox {
+            self.inbox_ready.get_or_create(&[]).set(i64::from(inbox.error.is_none()));
+        }
         let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);
         files.clear();
         bytes.clear();
@@ -216,6 +238,9 @@ impl Metrics {
             let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
             self.gate_refused.set(i64::from(matches!(waits, Some(Waits::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
+        }
+        if let Ok(about) = rustix::fs::statvfs(store.root()) {
+            self.store_free.set(about.f_bavail.saturating_mul(about.f_frsize).cast_signed());
         }
         self.damaged.set(i64::try_from(store.suspects().len()).unwrap_or(i64::MAX));
         if let Ok(versions) = store.versions() {

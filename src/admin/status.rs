@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::base::accounts::readable_name;
 use crate::codec::dense::Dense;
 use crate::model::units::{show_time, show_unix};
 use crate::model::version::{Label, VersionId};
@@ -142,10 +143,16 @@ pub struct Daemon {
     pub served: Option<VersionId>,
     /// What is under way.
     pub doing: Option<String>,
+    /// What has gone wrong with that so far, while it is tried again.
+    #[serde(default)]
+    pub doing_error: Option<String>,
     /// How far an export job is, in percent.
     pub percent: Option<f64>,
     /// Failures in a row.
     pub failures: u32,
+    /// The inbox, if there is one (`sync.inbox`).
+    #[serde(default)]
+    pub inbox: Option<Inbox>,
     /// What is published as files, if anything is to be.
     #[serde(default)]
     pub publish: Option<Publish>,
@@ -249,6 +256,16 @@ pub struct Certificate {
     pub error: Option<String>,
 }
 
+/// The inbox.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inbox {
+    /// `sync.inbox`
+    pub directory: PathBuf,
+    /// Why it cannot be used; none if it can.
+    pub error: Option<String>,
+}
+
 /// What is published as files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -276,6 +293,7 @@ impl Status {
             staged: live.staged.clone(),
             served: now.served,
             doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
+            doing_error: now.doing.as_ref().and_then(|doing| doing.error()),
             percent: now.doing.as_ref().and_then(|doing| doing.percent()),
             failures: now.failures,
             publish: now.publish.as_ref().map(|settings| Publish {
@@ -283,6 +301,7 @@ impl Status {
                 version: published(settings),
                 error: now.publish_error.clone(),
             }),
+            inbox: now.inbox.clone().map(|inbox| Inbox { directory: inbox.directory, error: inbox.error }),
             csp: now.policy.map(Csp::from),
             codings: now.codings.clone().map(Codings::from),
             tls: live.tls.as_ref().map(|tls| {
@@ -306,7 +325,7 @@ impl Status {
             enabled: intent.map(|intent| intent.enabled),
             source: intent.and_then(source),
             next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
-            why: why(&record, intent),
+            why: why(&record, intent, now.as_ref().and_then(|now| now.inbox.as_ref())),
             staged: staged(&record, intent).map(|staged| Staged {
                 version: staged.version,
                 waits: staged.waits.name().to_owned(),
@@ -345,9 +364,10 @@ fn source(intent: &Intent) -> Option<String> {
 }
 
 /// The strongest reason comes first, as it does for what is active.
-fn why(record: &Record, intent: Option<&Intent>) -> Option<String> {
+fn why(record: &Record, intent: Option<&Intent>, inbox: Option<&live::InboxState>) -> Option<String> {
     if let Some(hold) = &record.hold {
-        return Some(format!("{} has stopped activation ({}): `docwharf release` ends that", hold.who, hold.why));
+        let who = readable_name(&hold.who);
+        return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));
     }
     let intent = intent?;
     if let Some(waiting) = staged(record, Some(intent)).filter(|waiting| waiting.waits != Waits::Look) {
@@ -361,7 +381,11 @@ fn why(record: &Record, intent: Option<&Intent>) -> Option<String> {
         return Some("staticExport.enabled is false: the source is not looked at".to_owned());
     }
     if !intent.has_source() {
-        return Some("no source is configured: versions come by `docwharf import` or the inbox".to_owned());
+        let by = match inbox.map(|inbox| &inbox.error) {
+            Some(Some(_)) => "`docwharf import` only, because the inbox cannot be used",
+            _ => "`docwharf import` or the inbox",
+        };
+        return Some(format!("no source is configured: versions come by {by}"));
     }
     let attempt = record.last_attempt.as_ref()?;
     if attempt.failures > 0 {

@@ -103,6 +103,10 @@ pub enum Reply {
     },
 }
 
+/// What a sync says without a source; what lies in the inbox is not its business.
+const NO_SOURCE: &str = "there is no source to look at: versions come by the inbox (sync.inbox), which `docwharf run` watches, or \
+                         by `docwharf import`; for a source, set [api] or staticExport.bundleUrl";
+
 impl Told {
     /// One that says this and nothing else.
     pub fn plain(json: Value, text: String) -> Told {
@@ -122,7 +126,8 @@ impl Told {
             format!(" ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
         });
         let (version, text) = match &report.outcome {
-            Outcome::Disabled => (None, "disabled: staticExport.enabled is false or there is no source\n".to_owned()),
+            Outcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),
+            Outcome::NoSource => (None, format!("{NO_SOURCE}\n")),
             Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
             Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
             Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),

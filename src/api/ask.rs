@@ -33,7 +33,7 @@ impl Ask {
     /// What a person can do about this trouble, to be put behind it; empty where nobody knows.
     pub fn hint(self, trouble: &Trouble) -> String {
         let hint = match trouble.cause {
-            Cause::Status(401) => "the key is wrong, revoked or has expired: put a valid one in its place",
+            Cause::Status(401) => unauthorized(trouble),
             Cause::Status(403) => self.refused(trouble),
             Cause::Status(400 | 422) => match self {
                 Ask::Preview => "check the branch and api.projectId",
@@ -59,7 +59,7 @@ impl Ask {
             Cause::Lost | Cause::Status(500..) => "the upstream has trouble; try again later",
             Cause::Tls | Cause::Redirected | Cause::TooLarge | Cause::Disk | Cause::Status(_) => return String::new(),
         };
-        format!("; {hint}")
+        if hint.is_empty() { String::new() } else { format!("; {hint}") }
     }
 
     fn refused(self, trouble: &Trouble) -> &'static str {
@@ -87,6 +87,35 @@ impl Ask {
             Ask::Start => "the plan may lack static export, the key may be read-only, or this address is not allowed",
             Ask::Preview => "the plan may lack previews, the key may be read-only, or this address is not allowed",
             _ => "the key may not do this, or this address is not allowed",
+        }
+    }
+}
+
+/// What to do about a 401, as far as the upstream has not said it itself.
+fn unauthorized(trouble: &Trouble) -> &'static str {
+    let said = trouble.to_string().to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if says(&["new one", "new key", "another key"]) {
+        return "";
+    }
+    if says(&["key"]) && says(&["wrong", "invalid", "revoked", "expired", "unknown"]) {
+        return "put a valid one in its place";
+    }
+    "the key is wrong, revoked or has expired: put a valid one in its place"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_upstream_says_of_a_key_is_not_said_twice() {
+        for (said, hint) in [
+            ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
+            ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
+            ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
+        ] {
+            assert_eq!(Ask::Start.hint(&Trouble::new(Cause::Status(401), said)), hint, "{said}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are
-//! still writing, locks, sockets, text formats of metrics, pauses, processors, priorities, runtimes, secrets.
+//! still writing, locks, sockets, text formats of metrics, pauses, processors, priorities, runtimes, secrets, users and
+//! groups.
 
+pub mod accounts;
 pub mod backoff;
 pub mod chain;
 pub mod cores;

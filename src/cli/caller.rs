@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::api::Api;
@@ -14,6 +15,7 @@ use crate::model::units::show_duration;
 use crate::net::client::client;
 use crate::net::retry::{Attempts, PATIENCE};
 use crate::net::trouble::{Cause, Trouble};
+use crate::store::StoreError;
 use crate::store::asked::{Allowance, Asked, Ledger, Wait};
 use crate::sync::act::Means;
 use crate::sync::{ApiSource, SyncError};
@@ -69,7 +71,7 @@ impl<'a> Caller<'a> {
         let asked = match Asked::open(&config.store) {
             Ok(asked) => Some(asked),
             Err(error) => {
-                tracing::warn!("{}; {ALONE}", Chain(&error));
+                tell_alone(&error);
                 None
             }
         };
@@ -200,7 +202,7 @@ impl<'a> Caller<'a> {
                     budgets.is_cut_off.set(true);
                     // What was used is used.
                     *own = asked.last(&name);
-                    tracing::warn!("{}; {ALONE}", Chain(&error));
+                    tell_alone(&error);
                 }
             }
         }
@@ -208,9 +210,29 @@ impl<'a> Caller<'a> {
     }
 }
 
+/// Tells that requests cannot be counted in the store, and what helps. A user who may not use the store at all is not told: it
+/// is the daemon's, and a verb that asks the API needs no store.
+fn tell_alone(error: &StoreError) {
+    let kind = match error {
+        StoreError::Io { source, .. } => source.kind(),
+        _ => io::ErrorKind::Other,
+    };
+    let advice = match kind {
+        io::ErrorKind::PermissionDenied => {
+            tracing::debug!("{}; {ALONE}", Chain(error));
+            return;
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room",
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotADirectory => {
+            "; set store.path to a folder that can be written to"
+        }
+        _ => "",
+    };
+    tracing::warn!("{}; {ALONE}{advice}", Chain(error));
+}
+
 /// What follows where the store cannot be written to.
-const ALONE: &str =
-    "requests are counted for this command alone; make room, or set store.path to a folder that is yours";
+const ALONE: &str = "requests are counted for this command alone";
 
 /// Which budget a call takes from.
 fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {

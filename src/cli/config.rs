@@ -1,18 +1,24 @@
 //! `docwharf config check|show|init`
 
 use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::base::chain::{Chain, OneLine};
+use crate::config::checked::DEFAULT_FILE;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
+use crate::daemon::DaemonError;
 use crate::doctor::configuration::doubts;
 use crate::serve::pair::Pair;
 
 use super::{Context, Failure, print};
+
+/// The keys that a configuration cannot do without: one of these ways to bring versions.
+const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
+                          hands it over), or staticExport.bundleUrl, or sync.inbox";
 
 /// Every key with its default, as it is shipped.
 const EXAMPLE: &str = include_str!("../../config.example.toml");
@@ -44,7 +50,7 @@ impl ConfigCommand {
         match self {
             ConfigCommand::Check(_) => check(context),
             ConfigCommand::Show(_) => show(context),
-            ConfigCommand::Init(init) => init.run(),
+            ConfigCommand::Init(init) => init.run(context),
         }
     }
 }
@@ -52,6 +58,9 @@ impl ConfigCommand {
 fn check(context: &Context) -> Result<(), Failure> {
     let sources = context.sources();
     let config = context.config()?;
+    if config.has_nothing_to_serve() {
+        return Err(DaemonError::NothingToServe { store: config.store }.into());
+    }
     let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     let intent = &config.intent;
     if let Some(api) = &intent.api {
@@ -93,10 +102,29 @@ fn show(context: &Context) -> Result<(), Failure> {
 }
 
 impl Init {
-    fn run(self) -> Result<(), Failure> {
+    fn run(self, context: &Context) -> Result<(), Failure> {
         let Some(path) = self.file else { return print(EXAMPLE) };
+        let shown = path.display();
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder {
+            std::fs::create_dir_all(folder)
+                .map_err(Failure::local(format!("cannot make the folder {}", folder.display())))?;
+        }
         let write = || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE.as_bytes());
-        write().map_err(Failure::local(format!("cannot write {}", path.display())))?;
-        print(&format!("{}\n", path.display()))
+        write().map_err(|error| {
+            let error = if error.kind() == io::ErrorKind::AlreadyExists {
+                let next = format!("edit it, `docwharf config check --config {shown}` looks at it");
+                io::Error::new(
+                    error.kind(),
+                    format!("it is there already and is left as it is; {next}; or name another file"),
+                )
+            } else {
+                error
+            };
+            Failure::local(format!("cannot write {shown}"))(error)
+        })?;
+        let flag = if path == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {shown}") };
+        context.say(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` says what is missing"));
+        print(&format!("{shown}\n"))
     }
 }

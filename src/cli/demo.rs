@@ -92,7 +92,7 @@ impl Demo {
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
             .map_err(Failure::local(format!("cannot write {}", config.display())))?;
         // The environment is for the real agent, not for this one.
-        let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true };
+        let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true, ..Sources::default() };
         let checked = sources.load().map_err(Failure::Config)?;
         let sockets = daemon::bind(&checked.listen)?;
         let site = sockets[0].local_addr().map_err(Failure::local("cannot read the site's address"))?;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -28,8 +27,8 @@ pub enum Failure {
     Usage(String),
     /// The configuration is.
     Config(Vec<Problem>),
-    /// There is nothing to sync from.
-    NoSource(PathBuf),
+    /// There is nothing to sync from, in these words.
+    NoSource(String),
     /// Proving or sealing failed.
     Seal(SealError),
     /// The store failed.
@@ -267,13 +266,23 @@ fn trouble_code(trouble: &Trouble) -> u8 {
 fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     while let Some(error) = cause {
+        if let Some(DaemonError::Bind { address, source }) = error.downcast_ref::<DaemonError>()
+            && source.kind() == io::ErrorKind::PermissionDenied
+            && address.port() < 1024
+        {
+            return "; only root may use ports below 1024: choose one from 1024 on, have systemd hold it \
+                    (systemctl enable --now docwharf.socket), or give CAP_NET_BIND_SERVICE \
+                    (AmbientCapabilities= of the unit)";
+        }
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
                 io::ErrorKind::AddrInUse => "; choose another port, or stop what uses it",
                 io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
                 io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or place",
-                io::ErrorKind::ReadOnlyFilesystem => "; it is mounted read-only: use another place",
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    "; it is mounted read-only, or is so for this service (ReadWritePaths= of its unit): use another place"
+                }
                 _ => "",
             };
         }
@@ -292,6 +301,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Help(text) => f.write_str(text.trim_end()),
             Failure::Usage(what)
+            | Failure::NoSource(what)
             | Failure::Changed(what)
             | Failure::Unhealthy(what)
             | Failure::Damage(what)
@@ -308,11 +318,6 @@ impl fmt::Display for Failure {
                 }
                 Ok(())
             }
-            Failure::NoSource(store) => write!(
-                f,
-                "docwharf: there is nothing to sync from: set staticExport.bundleUrl or [api], or import a bundle into {}",
-                store.display()
-            ),
             Failure::Seal(error) => line(f, error),
             Failure::Store(error) => line(f, error),
             Failure::Sync(error) => line(f, error),

@@ -39,7 +39,9 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
         _ => Vec::new(),
     };
     let meant = MEANT.iter().find(|(name, _)| name == tried).map(|(_, command)| (*command).to_owned());
-    let similar = similar.into_iter().find(|name| !CHANGING.contains(name)).map(|name| format!("docwharf {name}"));
+    // clap has the most similar one last.
+    let similar =
+        similar.into_iter().rev().find(|name| !CHANGING.contains(name)).map(|name| format!("docwharf {name}"));
     let next = match meant.or(similar) {
         Some(command) => format!("did you mean {command}?"),
         None => "docwharf --help lists the commands".to_owned(),

@@ -41,6 +41,8 @@ impl Import {
         let config = context.config()?;
         let intent = sync::unhurried(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
+        // Another server may show what is published.
+        let is_published = config.publish.is_some();
         let sources = context.sources();
         let deposited: Arc<Mutex<Option<Deposit>>> = Arc::default();
         let keeps = Arc::clone(&deposited);
@@ -52,7 +54,7 @@ impl Import {
                 let handed =
                     Handed { path, file: None, source: &source, label: label.as_ref(), who: &who, force: self.force };
                 let report = import(&writer, &|| intent.clone(), handed, meter)?;
-                Ok((Told::of(&report), published(&sources, &writer)))
+                Ok((Told::of(&report), published(&sources, &writer), true))
             }
             Hand::Daemon(daemon) => {
                 // Left behind, it would lie there until the next start: it goes, too, when a signal ends us.
@@ -61,14 +63,19 @@ impl Import {
                 *keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(deposit.clone());
                 deposit.fill(&self.path, &intent.effort, means)?;
                 let verb = Verb::Import(wire::Import { path, source, label: self.label, force: self.force });
-                order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(())))
+                order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(()), false))
             }
         });
         if let Some(deposit) = deposited.lock().unwrap_or_else(PoisonError::into_inner).take() {
             deposit.remove();
         }
-        let (told, published) = ended??;
-        tell(context, &told).and(published)
+        let (told, published, is_here) = ended??;
+        tell(context, &told).and(published)?;
+        if is_here && !is_published && !context.global.json {
+            let how = context.how_to_serve();
+            context.say(&format!("docwharf: no daemon serves this store at the moment; `{how}` does"));
+        }
+        Ok(())
     }
 }
 

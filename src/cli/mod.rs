@@ -46,9 +46,11 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::base::accounts::readable_name;
 use crate::base::chain::OneLine;
 use crate::base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
+use crate::config::unit::ServiceUnit;
 use crate::model::limits::Limits;
 use crate::seal::Effort;
 use crate::site::lookup::Addresses;
@@ -232,7 +234,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
         Err(mistake) => return Err(Failure::Usage(usage(&mistake))),
     };
     let _ = COLOR.set(cli.global.color.clone());
-    let context = Context { global: cli.global };
+    let context = Context { global: cli.global, is_service: matches!(cli.command, Command::Run(_)) };
     context.log(cli.command.default_level());
     match cli.command {
         Command::Run(command) => command.run(&context),
@@ -280,6 +282,8 @@ fn usage(mistake: &clap::Error) -> String {
 /// What commands share.
 struct Context {
     global: Global,
+    /// Whether this is the service itself, which has nothing but what is passed to it.
+    is_service: bool,
 }
 
 impl Context {
@@ -308,7 +312,17 @@ impl Context {
     }
 
     fn sources(&self) -> Sources {
-        Sources { flag: self.global.config.clone(), ..Sources::default() }
+        Sources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..Sources::default() }
+    }
+
+    /// How a person starts the daemon for this configuration: by its systemd unit, where that is installed.
+    fn how_to_serve(&self) -> String {
+        let (file, is_named) = self.sources().file();
+        match ServiceUnit::for_configuration(&file) {
+            Some(unit) => format!("systemctl start {}", unit.name.trim_end_matches(".service")),
+            None if is_named => format!("docwharf run --config {}", file.display()),
+            None => "docwharf run".to_owned(),
+        }
     }
 
     fn config(&self) -> Result<Config, Failure> {
@@ -418,5 +432,6 @@ fn print(text: &str) -> Result<(), Failure> {
 /// Who gives a command, for receipts and history.
 fn who() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
-    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()))
+    let nameless = || readable_name(&format!("uid {}", rustix::process::getuid().as_raw()));
+    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(nameless)
 }

@@ -1,16 +1,20 @@
 //! `docwharf status`, `versions`, `history`: what the store knows, read without a lock.
 
 use std::fmt::Write;
+use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
 
 use crate::admin::status;
+use crate::base::accounts::readable_name;
 use crate::base::chain::OneLine;
-use crate::model::units::{count, show_size};
+use crate::model::units::{count, parse_time, show_age, show_size, unix_seconds};
 use crate::store::Store;
+use crate::store::history::Event;
 
 use super::order;
+use super::table::{fit, width};
 use super::{Context, Failure, print};
 
 #[derive(Debug, Args)]
@@ -37,12 +41,13 @@ impl Status {
             status::Status::of(&Store::at(&path), config.as_ref().map(|config| &config.intent), None)?
         };
         let silent = if status.daemon.is_none() { order::why_silent(&path) } else { None };
-        context.result(&status, &sheet(&status, silent))
+        let start = if silent.is_none() { Some(context.how_to_serve()) } else { None };
+        context.result(&status, &sheet(&status, silent, start.as_deref()))
     }
 }
 
 /// The status for people, the most important first.
-fn sheet(status: &status::Status, silent: Option<&str>) -> String {
+fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> String {
     let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
     let mut line = |name, text: String| lines.push((name, text));
     line(
@@ -89,6 +94,9 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
                 let not = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
                 line("published", format!("{what} in {}{not}", publish.directory.display()));
             }
+            if let Some(inbox) = &daemon.inbox {
+                line("inbox", inbox.error.clone().unwrap_or_else(|| inbox.directory.display().to_string()));
+            }
             if let Some(csp) = &daemon.csp {
                 line("policy", policy(csp));
             }
@@ -116,7 +124,7 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
         line("newest", format!("{}, not active", id.short()));
     }
     if let Some(hold) = &status.hold {
-        line("held", format!("by {} since {}: {}", hold.who, hold.when, hold.why));
+        line("held", format!("by {} since {}: {}", readable_name(&hold.who), hold.when, hold.why));
     }
     if let Some(pin) = &status.pin {
         let not = if status.active_labels.contains(pin) { "" } else { ", which is not what is active" };
@@ -126,6 +134,9 @@ fn sheet(status: &status::Status, silent: Option<&str>) -> String {
         line("damaged", format!("{}: import its bundle again to mend it, and look at the disk", id.short()));
     }
     looks(status, &mut line);
+    if let (None, Some(start)) = (&status.daemon, start) {
+        line("next step", format!("`{start}` serves what the store has"));
+    }
     if let Some(error) = &status.config_error {
         line("config", format!("not taken over: {error}"));
     }
@@ -190,8 +201,11 @@ fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
     if let Some(job) = &status.job {
         line("export", format!("{} since {}", job.id, job.started));
     }
-    if let Some(doing) = status.daemon.as_ref().and_then(|daemon| daemon.doing.as_ref()) {
-        line("doing", doing.clone());
+    if let Some(daemon) = &status.daemon
+        && let Some(doing) = &daemon.doing
+    {
+        let error = daemon.doing_error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+        line("doing", format!("{doing}{error}"));
     }
     if let Some(next) = &status.next_look {
         line("next look", next.clone());
@@ -245,13 +259,53 @@ impl History {
         if context.global.json {
             return context.result(&json!({ "schemaVersion": 1, "events": events }), "");
         }
-        let mut text = String::new();
-        for event in events {
+        print(&table(events, unix_seconds(SystemTime::now())))
+    }
+}
+
+/// Events in columns as wide as what stands in them; `now` in seconds since 1970.
+fn table(events: &[Event], now: i64) -> String {
+    let rows: Vec<[String; 5]> = events
+        .iter()
+        .map(|event| {
+            let age = parse_time(&event.time).map_or_else(String::new, |time| show_age(now - time));
             let version = event.version.map_or_else(String::new, |id| id.short());
-            let note = event.note.as_deref().unwrap_or_default();
-            let line = format!("{}  {:12}  {:12}  {}  {note}", event.time, event.what, version, event.who);
-            let _ = writeln!(text, "{}", OneLine(line.trim_end()));
-        }
-        print(&text)
+            let line = |text: &str| OneLine(text).to_string();
+            [line(&event.time), age, line(&event.what), version, line(&readable_name(&event.who))]
+        })
+        .collect();
+    let widths: [usize; 5] = std::array::from_fn(|at| rows.iter().map(|row| width(&row[at])).max().unwrap_or(0));
+    let mut text = String::new();
+    for (row, event) in rows.iter().zip(events) {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, columns)| fit(cell, columns)).collect();
+        let line = format!("{}  {}", cells.join("  "), OneLine(event.note.as_deref().unwrap_or_default()));
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_lines_up_and_says_how_long_ago() {
+        let event = |time: &str, what: &str, who: &str, note: Option<&str>| Event {
+            time: time.to_owned(),
+            who: who.to_owned(),
+            what: what.to_owned(),
+            version: None,
+            note: note.map(str::to_owned),
+        };
+        let events = [
+            event("2026-11-23T10:00:00Z", "held", "uid 0", Some("release week")),
+            event("2026-11-23T11:58:59Z", "export started", "docwharf run", None),
+            event("2026-11-23T12:00:00Z", "released", "alice", None),
+        ];
+        let text = table(&events, parse_time("2026-11-23T12:00:00Z").unwrap());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "2026-11-23T10:00:00Z  2 h ago    held              root          release week");
+        assert_eq!(lines[1], "2026-11-23T11:58:59Z  1 min ago  export started    docwharf run");
+        assert_eq!(lines[2], "2026-11-23T12:00:00Z  now        released          alice");
     }
 }

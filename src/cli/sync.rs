@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::admin::wire::{Told, Verb};
-use crate::config::checked::Config;
+use crate::config::checked::{Config, SET_A_SOURCE};
 use crate::store::Store;
 use crate::sync::act::Means;
 use crate::sync::plan::Trigger;
@@ -42,7 +42,7 @@ impl Sync {
         // Without a source there is nothing to do, which is a mistake only while there is nothing to serve either.
         let no_source = config.intent.enabled && !config.intent.has_source();
         if no_source && Store::at(&config.store).versions()?.is_empty() {
-            return Err(Failure::NoSource(config.store));
+            return Err(Failure::NoSource(no_source_in(&config)));
         }
         if !config.intent.enabled {
             // Nothing to do, so nothing to wait for.
@@ -59,6 +59,19 @@ impl Sync {
             Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(()))),
         })??;
         tell(context, &told).and(published)
+    }
+}
+
+/// Why there is nothing to sync from, in a store without a version.
+fn no_source_in(config: &Config) -> String {
+    let store = config.store.display();
+    match &config.inbox {
+        Some(inbox) => format!(
+            "there is no source to sync from, and the store {store} is empty: `docwharf run` imports what lies in the inbox {}; \
+             for a source, set [api] or staticExport.bundleUrl",
+            inbox.display()
+        ),
+        None => format!("there is no source to sync from, and the store {store} is empty; {SET_A_SOURCE}"),
     }
 }
 

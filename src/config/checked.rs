@@ -19,12 +19,14 @@ use crate::serve::Settings;
 use crate::serve::log::LogSettings;
 use crate::site::lookup::Addresses;
 use crate::site::rules::Rules;
+use crate::store::Store;
 use crate::sync::key::KeyPlace;
 use crate::sync::schedule::Schedule;
 use crate::sync::{ApiSource, Intent};
 
 use super::access::{check_access, check_log};
 use super::checker::Checker;
+use super::credentials::{Credential, Credentials};
 use super::gate::{check_activation, check_gate};
 use super::protection;
 use super::publish::check_publish;
@@ -32,6 +34,7 @@ use super::raw::{Raw, Value};
 use super::rules::{check_rules, redirects_file};
 use super::space;
 use super::tls::{TlsSettings, check_hsts, check_tls};
+use super::unit::ServiceUnit;
 use super::values::{
     parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_listen_list, parse_project,
     parse_slashes,
@@ -92,6 +95,28 @@ pub struct Config {
     pub warnings: Vec<Problem>,
 }
 
+impl Config {
+    /// Whether versions can come from anywhere but a person.
+    pub fn has_origin(&self) -> bool {
+        self.intent.has_source() || self.inbox.is_some()
+    }
+
+    /// Whether `run` would end at once: there is no source, and no version in the store. A store that cannot be read counts
+    /// as one that has some.
+    pub fn has_nothing_to_serve(&self) -> bool {
+        !self.has_origin() && Store::at(&self.store).versions().is_ok_and(|versions| versions.is_empty())
+    }
+}
+
+/// The verdict on a configuration with nothing to serve: `run`, `config check` and `doctor` say it in the same words.
+pub fn nothing_to_serve(store: &Path) -> String {
+    format!("there is nothing to serve: no source is set, and the store {} is empty", store.display())
+}
+
+/// What to do about it.
+pub const SET_A_SOURCE: &str =
+    "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
+
 /// Where configuration comes from.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -101,6 +126,9 @@ pub struct Sources {
     pub bare: bool,
     /// Whether there was a file with something in it when it was first read.
     pub had_file: bool,
+    /// Whether root has the credentials and the environment of the systemd unit that runs this configuration. The service
+    /// itself has only what systemd passes to it.
+    pub uses_unit: bool,
 }
 
 impl Sources {
@@ -111,6 +139,12 @@ impl Sources {
         let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
         // Absolute, so that the source's name in receipts says which file it was.
         (std::path::absolute(&path).unwrap_or(path), is_named)
+    }
+
+    /// The systemd unit that runs this configuration, where root asks beside the service.
+    pub fn unit(&self) -> Option<ServiceUnit> {
+        let is_root = rustix::process::geteuid().is_root();
+        (self.uses_unit && is_root).then(|| ServiceUnit::for_configuration(&self.file().0)).flatten()
     }
 
     /// Reads file and environment, and proves them.
@@ -178,9 +212,13 @@ impl Sources {
                 return Err(vec![Problem { place: Place::Missing, what }]);
             }
         }
+        let unit = self.unit();
         if !self.bare {
-            raw.read_env(std::env::vars_os());
+            let mut variables = unit.as_ref().map(ServiceUnit::environment).unwrap_or_default();
+            variables.retain(|(name, _)| std::env::var_os(name).is_none());
+            raw.read_env(variables.into_iter().chain(std::env::vars_os()));
         }
+        raw.credentials = Credentials::new(unit);
         Ok(raw)
     }
 
@@ -368,19 +406,21 @@ fn check_api(
     if !base.is_encrypted() && !base.is_loopback() {
         warn("plain http: the key can be read on its way");
     }
-    Some(ApiSource { base, domain, project, status_path, key: key_place(key_file) })
+    Some(ApiSource { base, domain, project, status_path, key: key_place(key_file, &raw.credentials) })
 }
 
-/// The first set of `keyFile`, `$DOCWHARF_API_KEY`, `$CREDENTIALS_DIRECTORY/api-key`.
-fn key_place(file: Option<PathBuf>) -> KeyPlace {
+/// The first set of `keyFile`, `$DOCWHARF_API_KEY`, the credential `api-key`.
+fn key_place(file: Option<PathBuf>, credentials: &Credentials) -> KeyPlace {
     if let Some(path) = file {
         return KeyPlace::File(path);
     }
-    if let Some(key) = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty()) {
+    let own = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty());
+    if let Some(key) = own.or_else(|| credentials.variable("DOCWHARF_API_KEY")) {
         return KeyPlace::Given(Secret::new(key));
     }
-    match std::env::var_os("CREDENTIALS_DIRECTORY") {
-        Some(dir) => KeyPlace::Credential(PathBuf::from(dir).join("api-key")),
+    match credentials.find("api-key") {
+        Some(Credential { path, unit: Some(unit) }) => KeyPlace::UnitCredential { path, unit },
+        Some(Credential { path, unit: None }) => KeyPlace::Credential(path),
         None => KeyPlace::Nowhere,
     }
 }

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod checked;
 mod checker;
+pub mod credentials;
 mod gate;
 pub mod lists;
 pub mod origin;
@@ -13,6 +14,7 @@ mod rules;
 pub mod show;
 mod space;
 pub mod tls;
+pub mod unit;
 pub mod values;
 
 use std::fmt;

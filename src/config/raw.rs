@@ -6,6 +6,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
+use super::credentials::Credentials;
 use super::lists::{self, LISTS, Row};
 use super::{Place, Problem};
 
@@ -149,6 +150,8 @@ pub struct Raw {
     pub problems: Vec<Problem>,
     /// What is allowed but probably not meant.
     pub warnings: Vec<Problem>,
+    /// Where systemd's credentials are.
+    pub credentials: Credentials,
 }
 
 impl Raw {

@@ -10,6 +10,7 @@ use crate::serve::pair::Files;
 
 use super::Problem;
 use super::checker::Checker;
+use super::credentials::Credentials;
 use super::values::parse_listen_list;
 
 /// What a systemd unit calls the pair (`LoadCredential=`).
@@ -50,7 +51,7 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
         }
         (Some(_), Some(_)) => Some(TlsSettings { files: Files { certificate: certificate?, key: key? }, listen }),
         (None, None) => {
-            let found = credentials();
+            let found = pair_of(&raw.credentials);
             if let (None, Some(place)) = (&found, said("tls.listen"))
                 && !listen.is_empty()
             {
@@ -62,9 +63,9 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
 }
 
 /// The pair that systemd has put beside us, if it has.
-fn credentials() -> Option<Files> {
-    let folder = PathBuf::from(std::env::var_os("CREDENTIALS_DIRECTORY")?);
-    let [certificate, key] = CREDENTIALS.map(|name| folder.join(name));
+fn pair_of(credentials: &Credentials) -> Option<Files> {
+    let [certificate, key] = CREDENTIALS.map(|name| credentials.find(name).map(|credential| credential.path));
+    let (certificate, key) = (certificate?, key?);
     // Either of them: the other may have been forgotten, which is to be told of.
     (certificate.exists() || key.exists()).then_some(Files { certificate, key })
 }

@@ -33,7 +33,6 @@ use crate::sync::watch::{Watch, What};
 use crate::sync::{Intent, Outcome, SyncError};
 
 use super::DaemonError;
-use super::arrivals::open_inbox;
 use super::notify::Notifier;
 use super::orders::{Describe, reply};
 use super::publisher::Publisher;
@@ -66,6 +65,8 @@ pub(super) struct Agent {
     pub(super) agenda: Agenda,
     pub(super) watch: Watch,
     pub(super) inbox: Option<Inbox>,
+    /// Why the inbox that is configured cannot be used.
+    pub(super) inbox_error: Option<String>,
     pub(super) running: Option<Running>,
     /// Whether what the sync to come brings passes the gate unasked.
     pub(super) force: bool,
@@ -134,8 +135,6 @@ impl Agent {
         let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier, tls, reached } =
             ground;
         let watch = Watch::new(watched(&sources, &config));
-        let inbox = open_inbox(&config);
-        let glance = inbox.as_ref().map(|_| Instant::now());
         let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
         let mut agent = Agent {
             writer,
@@ -151,7 +150,8 @@ impl Agent {
             lost: None,
             agenda: Agenda::new(Instant::now()),
             watch,
-            inbox,
+            inbox: None,
+            inbox_error: None,
             running: None,
             force: false,
             asked_by: None,
@@ -160,7 +160,7 @@ impl Agent {
             orders: VecDeque::new(),
             releases: VecDeque::new(),
             stuck: 0,
-            glance,
+            glance: None,
             live,
             metrics,
             describe,
@@ -171,6 +171,7 @@ impl Agent {
             tls_error: None,
             reached,
         };
+        agent.open_inbox();
         // What has changed since the configuration was read and before it was watched; what an earlier process remembers of
         // it is no longer so.
         agent.reload();
@@ -287,10 +288,6 @@ impl Agent {
     }
 
     fn time_has_come(&mut self) {
-        if self.inbox.is_none() && self.config.inbox.is_some() {
-            self.inbox = open_inbox(&self.config);
-            self.glance = self.inbox.as_ref().map(|_| Instant::now());
-        }
         self.agenda.time_has_come(Moment::now());
     }
 

@@ -3,37 +3,97 @@
 // Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
 use tokio::time::Instant;
 
+use crate::admin::live;
 use crate::base::backoff;
 use crate::base::chain::{Chain, words};
-use crate::config::checked::Config;
 use crate::sync::SyncError;
 use crate::sync::inbox::{Dropped, Inbox};
 use crate::sync::settle::Report;
 
 use super::agent::{Agent, GLANCE};
 
+/// How often an inbox that cannot be used is tried again.
+const INBOX_RETRY: Duration = Duration::from_secs(5);
+
 impl Agent {
-    pub(super) fn look_into_inbox(&mut self) {
-        let Some(inbox) = self.inbox.as_mut().filter(|_| self.config.intent.enabled) else {
-            self.glance = None;
+    /// Opens the inbox that is configured, or says why that fails and tries again later.
+    pub(super) fn open_inbox(&mut self) {
+        self.inbox = None;
+        self.glance = None;
+        let Some(dir) = self.config.inbox.clone() else {
+            self.inbox_error = None;
             return;
         };
+        match Inbox::open(&dir) {
+            Ok(inbox) => {
+                self.inbox = Some(inbox);
+                self.inbox_works(&dir);
+                self.glance = Some(Instant::now());
+            }
+            Err(error) => self.inbox_fails("open", &dir, &error),
+        }
+    }
+
+    fn inbox_works(&mut self, dir: &Path) {
+        if self.inbox_error.take().is_some() {
+            tracing::info!("the inbox {} can be used again", dir.display());
+        }
+    }
+
+    /// Status, the status line and a metric tell; the log does so once for each reason.
+    fn inbox_fails(&mut self, doing: &str, dir: &Path, error: &io::Error) {
+        let next = match error.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => {
+                format!("; under systemd, the unit needs ReadWritePaths={}", dir.display())
+            }
+            io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, says what is missing".to_owned(),
+            _ => String::new(),
+        };
+        let why = format!("cannot {doing} the inbox {} (sync.inbox): {}{next}", dir.display(), words(error));
+        if self.inbox_error.as_ref() != Some(&why) {
+            tracing::error!("{why}");
+        }
+        self.inbox_error = Some(why);
+        self.glance = Some(Instant::now() + INBOX_RETRY);
+    }
+
+    /// The inbox as status and metrics show it.
+    pub(super) fn inbox_state(&self) -> Option<live::InboxState> {
+        let directory = self.config.inbox.clone()?;
+        Some(live::InboxState { directory, error: self.inbox_error.clone() })
+    }
+
+    pub(super) fn look_into_inbox(&mut self) {
+        if !self.config.intent.enabled {
+            self.glance = None;
+            return;
+        }
+        if self.inbox.is_none() {
+            self.open_inbox();
+        }
+        let Some(inbox) = &mut self.inbox else { return };
         if self.running.is_some() {
             // It may be reading what lies there.
             self.glance = Some(Instant::now() + GLANCE);
             return;
         }
         self.glance = None;
+        let dir = inbox.dir().to_owned();
         match inbox.see(std::time::Instant::now()) {
             Ok(seen) => {
+                self.inbox_works(&dir);
                 self.imports = seen.ready.into();
                 if seen.growing {
                     self.glance = Some(Instant::now() + GLANCE);
                 }
             }
-            Err(error) => tracing::warn!("cannot read the inbox {}: {error}", inbox.dir().display()),
+            Err(error) => self.inbox_fails("read", &dir, &error),
         }
     }
 
@@ -59,7 +119,10 @@ impl Agent {
         self.stuck = 0;
         match &reason {
             None => tracing::info!("{}: accepted", path.display()),
-            Some(reason) => tracing::error!("{reason}; it is in rejected/"),
+            Some(reason) => {
+                self.metrics.count_rejected();
+                tracing::error!("{reason}; it is in rejected/");
+            }
         }
         if let Err(error) = inbox.put_away(file, reason.as_deref()) {
             tracing::warn!(
@@ -67,17 +130,6 @@ impl Agent {
                 path.display(),
                 words(&error)
             );
-        }
-    }
-}
-
-pub(super) fn open_inbox(config: &Config) -> Option<Inbox> {
-    let dir = config.inbox.as_ref()?;
-    match Inbox::open(dir) {
-        Ok(inbox) => Some(inbox),
-        Err(error) => {
-            tracing::error!("cannot open the inbox {} (sync.inbox): {error}", dir.display());
-            None
         }
     }
 }

@@ -31,6 +31,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::base::chain::Chain;
+use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
 use crate::origin::{Ops, Origin};
 use crate::serve::answer::Answer;
 use crate::serve::listener::{self, Listener, RESERVED_DESCRIPTORS};
@@ -100,7 +101,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Nothing to serve and nothing to look at.
-    #[error("there is nothing to serve: the store {} is empty; set staticExport.bundleUrl or [api], or import a bundle", store.display())]
+    #[error("{}; {SET_A_SOURCE}", nothing_to_serve(store))]
     NothingToServe {
         /// The store.
         store: PathBuf,

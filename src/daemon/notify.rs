@@ -210,6 +210,7 @@ impl Agent {
         let next = match self.running.as_ref().map(|running| running.is_import) {
             Some(true) => Next::Importing,
             _ if !intent.enabled => Next::Nothing,
+            _ if !intent.has_source() && self.inbox.is_none() => Next::Nothing,
             _ if !intent.has_source() => Next::Inbox,
             Some(false) => Next::Looking,
             None => match self.agenda.next.0.saturating_duration_since(Instant::now()) {
@@ -221,7 +222,10 @@ impl Agent {
         let tls = self.tls_trouble();
         let standing = Standing {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
-            error: self.config_error.as_deref().or(tls.as_deref()).or(self.last_error.as_deref()),
+            error: (self.config_error.as_deref())
+                .or(tls.as_deref())
+                .or(self.inbox_error.as_deref())
+                .or(self.last_error.as_deref()),
             next,
         };
         self.notifier.status(&standing.to_string());

@@ -236,6 +236,7 @@ impl Agent {
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
             now.doing = self.running.as_ref().map(|running| Arc::clone(&running.doing));
             now.failures = self.agenda.failures;
+            now.inbox = self.inbox_state();
         });
     }
 }

@@ -17,7 +17,6 @@ use crate::sync::agenda::Moment;
 use crate::sync::watch::What;
 
 use super::agent::{Agent, in_force, rhythm};
-use super::arrivals::open_inbox;
 use super::start::open_to_all;
 
 impl Agent {
@@ -96,12 +95,12 @@ impl Agent {
         self.live.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
         self.publisher.configure(self.config.publish.clone());
         if inbox {
-            self.inbox = open_inbox(&self.config);
+            self.open_inbox();
         }
         if paces_differ {
             self.agenda.change_rhythm(rhythm(&self.config), Moment::now(), backoff::random);
         }
-        self.glance = self.inbox.as_ref().map(|_| Instant::now());
+        self.glance = self.config.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));
     }
 

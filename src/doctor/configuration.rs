@@ -1,8 +1,7 @@
 //! The configuration: every mistake, and what is allowed but probably not meant.
 
 use crate::config::access::{addresses, exposed};
-use crate::config::checked::{Config, Sources};
-use crate::store::Store;
+use crate::config::checked::{Config, SET_A_SOURCE, Sources, nothing_to_serve};
 use crate::sync::Bundle;
 
 use super::Check;
@@ -23,19 +22,15 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     let (file, named) = sources.file();
     let is_there = named || file.exists();
     let mut checks = Vec::new();
-    let has_source = config.intent.has_source() || config.inbox.is_some();
-    let is_empty = Store::at(&config.store).versions().is_ok_and(|versions| versions.is_empty());
-    let doubts = if has_source || !is_empty { doubts(&config) } else { Vec::new() };
+    let has_nothing = config.has_nothing_to_serve();
+    let doubts = if has_nothing { Vec::new() } else { doubts(&config) };
     for warning in config.warnings.iter().map(ToString::to_string).chain(doubts) {
         checks.push(Check::warning(NAME, warning, "change it if that is not what is meant"));
     }
-    if !has_source && is_empty {
-        let advice = if is_there {
-            "set staticExport.bundleUrl, [api] or sync.inbox, or import a bundle".to_owned()
-        } else {
-            format!("docwharf config init {} begins one", file.display())
-        };
-        checks.push(Check::error(NAME, "there is nothing to serve, and nothing to bring it from", advice));
+    if has_nothing {
+        let begin = format!("docwharf config init {} begins a configuration; in it, ", file.display());
+        let begin = if is_there { "" } else { &begin };
+        checks.push(Check::error(NAME, nothing_to_serve(&config.store), format!("{begin}{SET_A_SOURCE}")));
     }
     if !is_there {
         checks.push(Check::ok(NAME, format!("there is no {}: environment and defaults are in force", file.display())));
@@ -70,9 +65,8 @@ pub fn doubts(config: &Config) -> Vec<String> {
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
         );
     }
-    if !intent.has_source() && config.inbox.is_none() {
-        doubts
-            .push("there is no source: set staticExport.bundleUrl, [api] or sync.inbox, or import bundles".to_owned());
+    if !config.has_origin() {
+        doubts.push(format!("there is no source: {SET_A_SOURCE}"));
     }
     doubts
 }

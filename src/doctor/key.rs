@@ -1,27 +1,28 @@
 //! The admin key: where it is, whether it can be used, who else can read it. Never the key itself.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::config::checked::Config;
 use crate::sync::key::KeyPlace;
 
 use super::Check;
+use super::permissions::{Use, walk};
+use super::subject::{ServiceUser, Subject};
 
 const NAME: &str = "key";
 
-pub(super) fn check(config: &Config) -> Check {
+pub(super) fn check(config: &Config, subject: &Subject) -> Check {
     let Some(api) = &config.intent.api else { return Check::ok(NAME, "not needed: there is no [api]") };
     let place = api.key.name();
+    if let (KeyPlace::File(path), Some(service)) = (&api.key, subject.service())
+        && path.exists()
+        && let Some(barrier) = walk(NAME, path, Use::Read, subject)
+    {
+        return unreadable(path, &barrier.found, service);
+    }
     if let Err(absent) = api.key.read() {
-        // The unit's credential is there for the service alone; whoever types `doctor` beside it is not the service.
-        let advice = match api.key {
-            KeyPlace::Nowhere => {
-                "set one of them; to look with the key of the systemd unit, run `CREDENTIALS_DIRECTORY=/etc/docwharf \
-                 docwharf doctor` as root"
-            }
-            _ => "put the key, and nothing else, where docwharf can read it",
-        };
-        return Check::error(NAME, absent.to_string(), advice);
+        return Check::error(NAME, absent.to_string(), advice(&api.key));
     }
     let mode = api.key.file().and_then(|path| std::fs::metadata(path).ok());
     let mode =
@@ -31,4 +32,30 @@ pub(super) fn check(config: &Config) -> Check {
         return Check::warning(NAME, found, "chmod 0640 it, and replace the key if others may have read it");
     }
     Check::ok(NAME, format!("{place}{mode}"))
+}
+
+fn advice(key: &KeyPlace) -> String {
+    match key {
+        // The unit's credential is there for the service and for root alone.
+        KeyPlace::Nowhere => "set one of them; where the systemd unit is installed, put the key into \
+                              /etc/docwharf/api-key (mode 0600) and run `docwharf doctor` as root"
+            .to_owned(),
+        KeyPlace::UnitCredential { path, .. } => {
+            format!("put the key there: install -m 600 my-key {}; then restart the service", path.display())
+        }
+        _ => "put the key, and nothing else, where docwharf can read it".to_owned(),
+    }
+}
+
+/// A key file that the service cannot read; systemd can hand it over.
+fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> Check {
+    let found = format!("the service cannot read {} (api.keyFile): {why}", path.display());
+    let take_out = "take api.keyFile out of the configuration";
+    let advice = if service.unit.credential("api-key") == Some(path) {
+        format!("{take_out}: {} hands this file to the service as the credential api-key", service.unit.name)
+    } else {
+        let setting = format!("LoadCredential=api-key:{}", path.display());
+        format!("{take_out} and have systemd hand the key over: {}", service.drop_in(&setting))
+    };
+    Check::error(NAME, found, advice)
 }

@@ -14,6 +14,7 @@ mod permissions;
 mod ports;
 mod proxy;
 mod store;
+mod subject;
 
 use serde::Serialize;
 use tokio::runtime::Handle;
@@ -22,6 +23,8 @@ use crate::base::chain::OneLine;
 use crate::base::secret::Scrubber;
 use crate::config::checked::{Config, Sources};
 use crate::sync::Bundle;
+
+use subject::Subject;
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -79,9 +82,11 @@ pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check>
     let (config, mut checks) = configuration::check(sources);
     // What a configuration with mistakes says of the store may still be right.
     let root = config.as_ref().map(|config| config.store.clone()).or_else(|| sources.store());
+    let subject = Subject::new(sources);
+    checks.push(subject.check(sources));
     let mut dates = Vec::new();
     if let Some(config) = &config {
-        checks.push(key::check(config));
+        checks.push(key::check(config, &subject));
         checks.push(proxy::check(config));
         if !offline {
             let seen = runtime.block_on(network::look(config));
@@ -94,10 +99,11 @@ pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check>
         checks.extend(disk::check(root, config.as_ref()));
         checks.extend(store::check(root));
     }
-    checks.extend(permissions::check(root.as_deref(), sources, config.as_ref()));
+    checks.extend(permissions::check(root.as_deref(), sources, config.as_ref(), &subject));
     if let Some(config) = &config {
+        checks.extend(permissions::inbox(config, &subject));
         checks.extend(pair::check(config));
-        checks.extend(ports::check(config));
+        checks.extend(ports::check(config, &subject));
     }
     checks.push(limits::inotify());
     checks.push(limits::descriptors());

@@ -2,19 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::config::checked::{Config, Sources};
 use crate::sync::Bundle;
 
+use super::subject::Subject;
 use super::{Check, disk};
 
 const NAME: &str = "permissions";
 
 /// What is to be done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+pub(super) enum Use {
     /// Read a file.
     Read,
     /// Change a file.
@@ -23,18 +24,29 @@ enum Use {
     Fill,
 }
 
-pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec<Check> {
-    let paths = paths(root, sources, config);
+pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subject: &Subject) -> Vec<Check> {
+    let paths = paths(root, sources, config, subject);
     let total = paths.len() as u64;
-    let wrong: Vec<Check> = paths.into_iter().filter_map(|(path, wanted)| walk(&path, wanted)).collect();
+    let wrong: Vec<Check> = paths.into_iter().filter_map(|(path, wanted)| walk(NAME, &path, wanted, subject)).collect();
     if wrong.is_empty() {
         let paths = crate::model::units::count(total, "path");
-        return vec![Check::ok(NAME, format!("{paths} can be used as uid {}", uid()))];
+        return vec![Check::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
     }
     wrong
 }
 
-fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec<(PathBuf, Use)> {
+/// The drop folder.
+pub(super) fn inbox(config: &Config, subject: &Subject) -> Option<Check> {
+    const NAME: &str = "inbox";
+    let path = config.inbox.as_ref()?;
+    let found = walk(NAME, path, Use::Fill, subject);
+    Some(found.unwrap_or_else(|| {
+        let made = if path.exists() { "" } else { ", which is made when docwharf runs" };
+        Check::ok(NAME, format!("{}{made}: {} can take files out of it", path.display(), subject.name()))
+    }))
+}
+
+fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subject: &Subject) -> Vec<(PathBuf, Use)> {
     let mut paths = Vec::new();
     let (file, named) = sources.file();
     if named || file.exists() {
@@ -48,7 +60,6 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec
     }
     let Some(config) = config else { return paths };
     let intent = &config.intent;
-    paths.extend(config.inbox.iter().map(|path| (path.clone(), Use::Fill)));
     paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
     let key = intent.api.as_ref().and_then(|api| api.key.file());
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
@@ -63,19 +74,37 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>) -> Vec
         _ => None,
     };
     paths.extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), Use::Read)));
+    if let Some(service) = subject.service() {
+        // systemd reads credentials itself; the key has a check of its own.
+        paths.retain(|(path, _)| !service.unit.passes(path) && Some(path) != key);
+    }
     paths
 }
 
-/// What is in the way, if anything. A folder that is not there yet is made in the nearest one that is; a file that is not
-/// there is the business of other checks.
-fn walk(path: &Path, wanted: Use) -> Option<Check> {
+/// What is in the way, if anything, as a check of this name. A folder that is not there yet is made in the nearest one that
+/// is; a file that is not there is the business of other checks.
+pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subject) -> Option<Check> {
+    if let Some(service) = subject.service() {
+        // systemd makes such a folder when it starts the service, and gives all that is in it to the user.
+        if service.unit.owns(path) {
+            return None;
+        }
+        let barrier = match wanted {
+            Use::Read => service.read_barrier(name, path),
+            Use::Change | Use::Fill => service.write_barrier(name, path),
+        };
+        if barrier.is_some() {
+            return barrier;
+        }
+    }
     let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
     above.reverse();
+    let blocked = |place: &Path, needed, error| Blocked { name, path, place, needed, error }.judge(subject);
     for folder in above {
-        match accessat(CWD, folder, Access::EXEC_OK, AtFlags::EACCESS) {
+        match subject.access(folder, Access::EXEC_OK) {
             Ok(()) => {}
             Err(Errno::NOENT) => break,
-            Err(error) => return Some(blocked(path, folder, Access::EXEC_OK, error)),
+            Err(error) => return Some(blocked(folder, Access::EXEC_OK, error)),
         }
     }
     let (place, needed) = match wanted {
@@ -85,34 +114,39 @@ fn walk(path: &Path, wanted: Use) -> Option<Check> {
     };
     if wanted == Use::Fill && !place.is_dir() {
         let found = format!("{}: {} is no folder", path.display(), place.display());
-        return Some(Check::error(NAME, found, "name another place, or move that file away"));
+        return Some(Check::error(name, found, "name another place, or move that file away"));
     }
-    match accessat(CWD, &place, needed, AtFlags::EACCESS) {
+    match subject.access(&place, needed) {
         Ok(()) | Err(Errno::NOENT) => None,
-        Err(error) => Some(blocked(path, &place, needed, error)),
+        Err(error) => Some(blocked(&place, needed, error)),
     }
 }
 
-fn blocked(path: &Path, place: &Path, needed: Access, error: Errno) -> Check {
-    let may: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
-        .into_iter()
-        .filter(|(bit, _)| needed.contains(*bit))
-        .filter(|(bit, _)| accessat(CWD, place, *bit, AtFlags::EACCESS).is_err())
-        .map(|(_, letter)| letter)
-        .collect();
-    let (may, uid) = (may.join(""), uid());
-    let whose = if path == place { String::new() } else { format!("{}: ", path.display()) };
-    if error == Errno::ROFS {
-        let found = format!("{whose}{} is on a file system that is mounted read-only", place.display());
-        return Check::error(NAME, found, "mount it so that it can be written to, or use another place");
-    }
-    Check::error(
-        NAME,
-        format!("{whose}uid {uid} lacks {may} on {}", place.display()),
-        format!("chown {uid} {0}, or chmod it so that uid {uid} has {may}", place.display()),
-    )
+/// A path that cannot be used, and the part of it that is in the way.
+struct Blocked<'a> {
+    name: &'static str,
+    path: &'a Path,
+    place: &'a Path,
+    needed: Access,
+    error: Errno,
 }
 
-fn uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+impl Blocked<'_> {
+    fn judge(self, subject: &Subject) -> Check {
+        let Blocked { name, path, place, needed, error } = self;
+        let may: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
+            .into_iter()
+            .filter(|(bit, _)| needed.contains(*bit))
+            .filter(|(bit, _)| subject.access(place, *bit).is_err())
+            .map(|(_, letter)| letter)
+            .collect();
+        let may = may.join("");
+        let whose = if path == place { String::new() } else { format!("{}: ", path.display()) };
+        if error == Errno::ROFS {
+            let found = format!("{whose}{} is on a file system that is mounted read-only", place.display());
+            return Check::error(name, found, "mount it so that it can be written to, or use another place");
+        }
+        let found = format!("{whose}{} lacks {may} on {}", subject.name(), place.display());
+        Check::error(name, found, subject.grant(place, &may))
+    }
 }

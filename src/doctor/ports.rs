@@ -10,22 +10,61 @@ use socket2::{Domain, Socket, Type};
 use crate::config::checked::Config;
 
 use super::Check;
+use super::subject::{ServiceUser, Subject};
 
 const NAME: &str = "ports";
 
-pub(super) fn check(config: &Config) -> Vec<Check> {
+/// The system's default for the first port that any user may listen on (ip(7)).
+const FIRST_FREE_PORT: u16 = 1024;
+
+pub(super) fn check(config: &Config, subject: &Subject) -> Vec<Check> {
     let running = writer_of(&config.store);
     let of = |key: &'static str, list: &[SocketAddr]| -> Vec<Check> {
-        list.iter().map(|address| address_of(key, *address, running)).collect()
+        list.iter().map(|address| address_of(key, *address, running, subject)).collect()
     };
     let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
-    let public = [of("server.listen", &config.listen), of("tls.listen", tls)];
-    [public.concat(), of("admin.listen", &config.admin), of("activate.listen", &config.staged)].concat()
+    let site = match subject.service().and_then(|service| service.socket.as_ref()) {
+        Some(socket) => {
+            vec![Check::ok(
+                NAME,
+                format!("{socket} is enabled: systemd listens for the site, in place of server.listen"),
+            )]
+        }
+        None => of("server.listen", &config.listen),
+    };
+    let staged = of("activate.listen", &config.staged);
+    [site, of("tls.listen", tls), of("admin.listen", &config.admin), staged].concat()
 }
 
-fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {
+/// A port that the user of the service may not listen on, whatever root may.
+fn too_low(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<Check> {
+    let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
+    let first = first.and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT);
+    if address.port() >= first || service.unit.may_bind_low_ports() {
+        return None;
+    }
+    let found = format!("{address} ({key}): the user of {} may not listen below port {first}", service.unit.name);
+    let advice = match key {
+        "server.listen" => {
+            let socket = service.unit.name.replace(".service", ".socket");
+            format!(
+                "have systemd hold port {}: systemctl enable --now {socket}; or choose a port from {first} on",
+                address.port()
+            )
+        }
+        _ => format!(
+            "choose a port from {first} on, or have systemd hold it with a socket unit of its own (see docwharf.socket)"
+        ),
+    };
+    Some(Check::error(NAME, found, advice))
+}
+
+fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &Subject) -> Check {
     if address.port() == 0 {
         return Check::ok(NAME, format!("{address}: any free port"));
+    }
+    if let Some(check) = subject.service().and_then(|service| too_low(key, address, service)) {
+        return check;
     }
     let Err(error) = bind(address) else { return Check::ok(NAME, format!("{address} is free")) };
     match (error.kind(), running) {
@@ -44,8 +83,8 @@ fn address_of(key: &str, address: SocketAddr, running: Option<u32>) -> Check {
         ),
         (io::ErrorKind::PermissionDenied, _) => Check::error(
             NAME,
-            format!("{address}: this user may not listen below port 1024"),
-            "choose a higher port, give it CAP_NET_BIND_SERVICE, or have systemd open the socket",
+            format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", subject.name()),
+            "choose a port from 1024 on, have systemd hold the socket (docwharf.socket), or give CAP_NET_BIND_SERVICE",
         ),
         _ => Check::error(NAME, format!("{address}: {error}"), format!("correct {key}")),
     }

@@ -85,6 +85,17 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
+/// How long ago something was, in its largest unit: `2 h ago`; `now` for less than a second and for what is to come.
+pub fn show_age(seconds: i64) -> String {
+    match seconds {
+        i64::MIN..=0 => "now".to_owned(),
+        1..60 => format!("{seconds} s ago"),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..86_400 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} ago", count((seconds / 86_400).unsigned_abs(), "day")),
+    }
+}
+
 /// A count and its noun: `1 page`, `2 pages`.
 pub fn count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }

@@ -49,6 +49,7 @@ const PROBE: usize = 8 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub struct Doing {
     what: Mutex<String>,
+    error: Mutex<Option<String>>,
     percent: Mutex<Option<f64>>,
     /// How far a download has come.
     pub fetching: Arc<Progress>,
@@ -63,12 +64,23 @@ impl Doing {
         if *said != what {
             tracing::info!("{}", OneLine(what));
             what.clone_into(&mut said);
+            self.set_error(None);
         }
     }
 
     /// What another process says that it does, without telling it on.
     pub fn show(&self, what: &str) {
         what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What has gone wrong with it, while it is tried again; none once it goes on.
+    pub fn set_error(&self, error: Option<String>) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// What has gone wrong with it so far, on one line.
+    pub fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How far an export job is, in percent.
@@ -196,10 +208,14 @@ impl World for Act<'_> {
 
     fn show_progress(&mut self, percent: Option<f64>) {
         self.means.doing.set_percent(percent);
+        // The upstream has answered.
+        self.means.doing.set_error(None);
     }
 
     fn warn(&mut self, what: &str) {
-        tracing::warn!("{}", OneLine(what));
+        let line = OneLine(what).to_string();
+        tracing::warn!("{line}");
+        self.means.doing.set_error(Some(line));
     }
 
     fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {

@@ -21,6 +21,13 @@ pub enum KeyPlace {
     Given(Secret),
     /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; empty counts as none.
     Credential(PathBuf),
+    /// Where a systemd unit takes the credential from, for root beside the service.
+    UnitCredential {
+        /// The file.
+        path: PathBuf,
+        /// The unit's name.
+        unit: String,
+    },
     /// Nobody says.
     Nowhere,
 }
@@ -32,6 +39,7 @@ impl KeyPlace {
             KeyPlace::File(path) => format!("{} (api.keyFile)", path.display()),
             KeyPlace::Given(_) => "$DOCWHARF_API_KEY".to_owned(),
             KeyPlace::Credential(path) => path.display().to_string(),
+            KeyPlace::UnitCredential { path, unit } => format!("{} (credential api-key of {unit})", path.display()),
             KeyPlace::Nowhere => "api.keyFile".to_owned(),
         }
     }
@@ -39,7 +47,7 @@ impl KeyPlace {
     /// The file to watch, if it is one.
     pub fn file(&self) -> Option<&PathBuf> {
         match self {
-            KeyPlace::File(path) | KeyPlace::Credential(path) => Some(path),
+            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => Some(path),
             _ => None,
         }
     }
@@ -52,13 +60,17 @@ impl KeyPlace {
         let text = Zeroizing::new(match self {
             KeyPlace::Given(key) => key.expose().to_owned(),
             KeyPlace::Nowhere => return Err(absent(none.to_owned())),
-            KeyPlace::File(path) | KeyPlace::Credential(path) => regular::read_text(path, LARGEST)
-                .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
+            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => {
+                regular::read_text(path, LARGEST)
+                    .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?
+            }
         });
         let key = text.trim();
         if key.is_empty() {
             return Err(absent(match self {
-                KeyPlace::File(_) => format!("the API key in {} is empty", self.name()),
+                KeyPlace::File(_) | KeyPlace::UnitCredential { .. } => {
+                    format!("the API key in {} is empty", self.name())
+                }
                 _ => none.to_owned(),
             }));
         }
@@ -72,7 +84,7 @@ impl KeyPlace {
     /// Whether the key's file allows more than 0640.
     pub fn is_too_open(&self) -> bool {
         use std::os::unix::fs::PermissionsExt;
-        let KeyPlace::File(path) = self else { return false };
+        let (KeyPlace::File(path) | KeyPlace::UnitCredential { path, .. }) = self else { return false };
         std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o037 != 0)
     }
 }

@@ -182,8 +182,10 @@ impl ApiSource {
 /// How a sync ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// `enabled = false`, or there is no source to look at.
+    /// `enabled = false`
     Disabled,
+    /// There is no source to look at.
+    NoSource,
     /// Nothing new; this version, if any, is active.
     Current(Option<VersionId>),
     /// This version is active now.
@@ -204,6 +206,7 @@ impl Outcome {
     pub fn name(&self) -> &'static str {
         match self {
             Outcome::Disabled => "disabled",
+            Outcome::NoSource => "no source",
             Outcome::Current(_) => "already current",
             Outcome::Activated(_) => "activated",
             Outcome::Staged(_) => "staged",

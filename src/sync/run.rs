@@ -32,7 +32,7 @@ pub fn sync<W: World>(
     let result = Sync { world, record, intent, trigger }.look();
     let (name, error) = match &result {
         // None of these is an attempt.
-        Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled, .. })
+        Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled | Outcome::NoSource, .. })
         | Err(SyncError::Interrupted) => return result,
         Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
@@ -119,7 +119,7 @@ impl<W: World> Sync<'_, W> {
             // There is nothing to look at; what was imported may be due all the same, such as by a rule that has gone.
             First::Disabled => {
                 let report = self.settle(None)?;
-                Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::Disabled) } else { report })
+                Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::NoSource) } else { report })
             }
             First::Settle => self.settle_seeing("the label that is pinned is in the store: nothing is asked"),
             First::Look => self.source(&wish),

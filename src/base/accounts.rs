@@ -1,0 +1,103 @@
+//! Users and groups by name and number, as `/etc/passwd` and `/etc/group` list them (passwd(5), group(5)). Accounts that only
+//! a directory service or systemd knows are not found; a caller then shows the number.
+
+use std::path::Path;
+
+use super::regular;
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
+/// A larger list is not read.
+const MAX_LIST_BYTES: u64 = 4 << 20;
+
+/// A user's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UserAccount {
+    /// The user's number.
+    pub uid: u32,
+    /// The number of the user's first group.
+    pub gid: u32,
+}
+
+/// The name of the user with this number.
+pub fn user_name(uid: u32) -> Option<String> {
+    name_in(&list(PASSWD), uid)
+}
+
+/// The user of this name; a number is one, too.
+pub fn user(name: &str) -> Option<UserAccount> {
+    user_in(&list(PASSWD), name)
+}
+
+/// The number of the group with this name; a number is one, too.
+pub fn group(name: &str) -> Option<u32> {
+    group_in(&list(GROUP), name)
+}
+
+/// The groups that list this user as a member.
+pub fn groups_of(name: &str) -> Vec<u32> {
+    groups_in(&list(GROUP), name)
+}
+
+/// `uid 0` as `root`, where the number has a name; any other text as it is. Records written without a login name hold
+/// the first form.
+pub fn readable_name(name: &str) -> String {
+    let uid = name.strip_prefix("uid ").and_then(|number| number.parse().ok());
+    uid.and_then(user_name).unwrap_or_else(|| name.to_owned())
+}
+
+fn list(path: &str) -> String {
+    regular::read_text(Path::new(path), MAX_LIST_BYTES).unwrap_or_default()
+}
+
+fn fields(line: &str) -> Vec<&str> {
+    line.split(':').collect()
+}
+
+fn name_in(passwd: &str, uid: u32) -> Option<String> {
+    let line = passwd.lines().map(fields).find(|fields| fields.get(2).and_then(|n| n.parse().ok()) == Some(uid))?;
+    line.first().filter(|name| !name.is_empty()).map(|name| (*name).to_owned())
+}
+
+fn user_in(passwd: &str, name: &str) -> Option<UserAccount> {
+    let number: Option<u32> = name.parse().ok();
+    let of = |fields: Vec<&str>| {
+        let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
+        let is_it = fields.first() == Some(&name) || number == Some(uid);
+        is_it.then_some(UserAccount { uid, gid })
+    };
+    // A number needs no line in the list.
+    passwd.lines().map(fields).find_map(of).or(number.map(|uid| UserAccount { uid, gid: uid }))
+}
+
+fn group_in(groups: &str, name: &str) -> Option<u32> {
+    let found = groups.lines().map(fields).find(|fields| fields.first() == Some(&name));
+    found.and_then(|fields| fields.get(2)?.parse().ok()).or_else(|| name.parse().ok())
+}
+
+fn groups_in(groups: &str, name: &str) -> Vec<u32> {
+    let has = |fields: &Vec<&str>| fields.get(3).is_some_and(|members| members.split(',').any(|member| member == name));
+    groups.lines().map(fields).filter(has).filter_map(|fields| fields.get(2)?.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\n\nbroken\nalice:x:1000:1001::/home/alice:/bin/sh\n";
+    const GROUP: &str = "root:x:0:\nwriters:x:50:alice,bob\ninbox:x:51:bob\nadm:x:4:alice\n";
+
+    #[test]
+    fn accounts_are_found_by_name_and_by_number() {
+        assert_eq!(name_in(PASSWD, 0).as_deref(), Some("root"));
+        assert_eq!(name_in(PASSWD, 7), None);
+        assert_eq!(user_in(PASSWD, "alice"), Some(UserAccount { uid: 1000, gid: 1001 }));
+        assert_eq!(user_in(PASSWD, "1000"), Some(UserAccount { uid: 1000, gid: 1001 }));
+        assert_eq!(user_in(PASSWD, "77"), Some(UserAccount { uid: 77, gid: 77 }));
+        assert_eq!(user_in(PASSWD, "nobody-here"), None);
+        assert_eq!(group_in(GROUP, "writers"), Some(50));
+        assert_eq!(group_in(GROUP, "absent"), None);
+        assert_eq!(groups_in(GROUP, "alice"), [50, 4]);
+        assert_eq!(readable_name("alice"), "alice");
+    }
+}

@@ -1,0 +1,475 @@
+//! The systemd service unit that runs docwharf with a configuration: as which user, with which credentials and
+//! environment, and what its sandbox lets it write (systemd.exec(5)).
+//!
+//! The unit's files are read, not the service manager asked: the answer is the same in a container, before the first
+//! start, and while the service is down.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::base::regular;
+
+use super::checked::DEFAULT_FILE;
+
+/// The unit as it is shipped.
+const SERVICE: &str = "docwharf.service";
+/// Where units are, the strongest first (systemd.unit(5)); `$SYSTEMD_UNIT_PATH` replaces the list.
+const FOLDERS: [&str; 5] = [
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+];
+/// A larger file is no unit.
+const MAX_UNIT_BYTES: u64 = 1 << 20;
+const BIND_SERVICE: &str = "CAP_NET_BIND_SERVICE";
+
+/// How much of the file system `ProtectSystem=` makes read-only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProtectSystem {
+    /// Nothing.
+    #[default]
+    No,
+    /// `/usr` and the boot loader's folders.
+    Yes,
+    /// Those and `/etc`.
+    Full,
+    /// Everything but `/dev`, `/proc` and `/sys`.
+    Strict,
+}
+
+/// A service unit, with its drop-ins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a setting that the unit has
+pub struct ServiceUnit {
+    /// `docwharf.service`
+    pub name: String,
+    /// `User=`
+    pub user: Option<String>,
+    /// `Group=`
+    pub group: Option<String>,
+    /// `DynamicUser=`
+    pub dynamic_user: bool,
+    /// `SupplementaryGroups=`
+    pub supplementary_groups: Vec<String>,
+    /// `LoadCredential=`: name and source.
+    credentials: Vec<(String, PathBuf)>,
+    /// `ReadWritePaths=`
+    pub read_write_paths: Vec<PathBuf>,
+    /// `ProtectSystem=`
+    pub protect_system: ProtectSystem,
+    /// Whether `ProtectHome=` hides homes or makes them read-only.
+    pub protect_home: bool,
+    /// `PrivateTmp=`
+    pub private_tmp: bool,
+    /// `PrivateUsers=`: a capability is of no use against the host then.
+    private_users: bool,
+    ambient: Vec<String>,
+    /// `CapabilityBoundingSet=`; none: all of them.
+    bounding: Option<Vec<String>>,
+    /// Folders that systemd makes and gives to the user: `StateDirectory=`, `LogsDirectory=` and the like.
+    own_folders: Vec<PathBuf>,
+    exec_start: Vec<String>,
+    environment: Vec<(String, String)>,
+    environment_files: Vec<PathBuf>,
+}
+
+impl ServiceUnit {
+    /// The installed unit that runs `docwharf run` with this configuration file.
+    pub fn for_configuration(file: &Path) -> Option<ServiceUnit> {
+        let folders = UnitFolders::from_env();
+        let instance = file.file_stem().and_then(|stem| stem.to_str()).map(|stem| format!("docwharf@{stem}.service"));
+        [Some(SERVICE.to_owned()), instance]
+            .into_iter()
+            .flatten()
+            .filter_map(|name| folders.load(&name))
+            .find(|unit| unit.configuration() == file)
+    }
+
+    /// The unit of this name with these texts: the unit's own file first, then its drop-ins in their order.
+    pub fn parse(name: &str, texts: &[String]) -> ServiceUnit {
+        let mut unit = ServiceUnit { name: name.to_owned(), ..ServiceUnit::default() };
+        for text in texts {
+            for (key, value) in service_settings(text) {
+                unit.set(&key, &expand(&value, name));
+            }
+        }
+        if unit.dynamic_user {
+            // What a dynamic user implies (systemd.exec(5)).
+            if unit.protect_system != ProtectSystem::Full {
+                unit.protect_system = ProtectSystem::Strict;
+            }
+            unit.protect_home = true;
+            unit.private_tmp = true;
+        }
+        unit
+    }
+
+    /// The configuration file that it starts docwharf with.
+    pub fn configuration(&self) -> PathBuf {
+        let mut arguments = self.exec_start.iter();
+        while let Some(argument) = arguments.next() {
+            if argument == "--config" {
+                return arguments.next().map(PathBuf::from).unwrap_or_default();
+            }
+            if let Some(path) = argument.strip_prefix("--config=") {
+                return PathBuf::from(path);
+            }
+        }
+        let named = self.environment.iter().rev().find(|(name, _)| name == "DOCWHARF_CONFIG");
+        named.map_or_else(|| PathBuf::from(DEFAULT_FILE), |(_, path)| PathBuf::from(path))
+    }
+
+    /// The file that it hands to the service as the credential of this name.
+    pub fn credential(&self, name: &str) -> Option<&Path> {
+        self.credentials.iter().find(|(known, _)| known == name).map(|(_, path)| path.as_path())
+    }
+
+    /// Whether it hands this file to the service as a credential, which systemd reads as root.
+    pub fn passes(&self, path: &Path) -> bool {
+        self.credentials.iter().any(|(_, source)| source == path)
+    }
+
+    /// What it puts into the environment, `EnvironmentFile=` included; a file that cannot be read is left out.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let mut all = self.environment.clone();
+        for file in &self.environment_files {
+            all.extend(environment_of(&regular::read_text(file, MAX_UNIT_BYTES).unwrap_or_default()));
+        }
+        all.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
+    }
+
+    /// Whether its user may listen below the first unprivileged port.
+    pub fn may_bind_low_ports(&self) -> bool {
+        let is_bounded = |set: &Vec<String>| set.iter().any(|capability| capability == BIND_SERVICE);
+        let is_allowed = self.bounding.as_ref().is_none_or(is_bounded);
+        let is_root = !self.dynamic_user && self.user.as_deref().is_none_or(|user| user == "root" || user == "0");
+        is_allowed && !self.private_users && (is_root || self.ambient.iter().any(|name| name == BIND_SERVICE))
+    }
+
+    /// Whether systemd makes this path, or a folder above it, and gives it to the user.
+    pub fn owns(&self, path: &Path) -> bool {
+        self.own_folders.iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// The setting that keeps the service from writing to this path, if one does.
+    pub fn write_barrier(&self, path: &Path) -> Option<&'static str> {
+        let below = |roots: &[&str]| roots.iter().any(|root| path.starts_with(root));
+        if self.owns(path) {
+            return None;
+        }
+        if self.private_tmp && below(&["/tmp", "/var/tmp"]) {
+            return Some("PrivateTmp=");
+        }
+        let writable = self.read_write_paths.iter().any(|writable| path.starts_with(writable));
+        if self.protect_home && below(&["/home", "/root", "/run/user"]) && !writable {
+            return Some("ProtectHome=");
+        }
+        let is_protected = match self.protect_system {
+            ProtectSystem::No => false,
+            ProtectSystem::Yes => below(&["/usr", "/boot", "/efi"]),
+            ProtectSystem::Full => below(&["/usr", "/boot", "/efi", "/etc"]),
+            ProtectSystem::Strict => !below(&["/dev", "/proc", "/sys"]),
+        };
+        (is_protected && !writable).then_some("ProtectSystem=")
+    }
+
+    /// The setting that hides this path from the service, if one does.
+    pub fn read_barrier(&self, path: &Path) -> Option<&'static str> {
+        let below = |roots: &[&str]| roots.iter().any(|root| path.starts_with(root));
+        if self.private_tmp && below(&["/tmp", "/var/tmp"]) {
+            return Some("PrivateTmp=");
+        }
+        // Read-only homes can be read, which only a dynamic user's default leaves open; the shipped unit hides them.
+        (self.protect_home && below(&["/home", "/root", "/run/user"])).then_some("ProtectHome=")
+    }
+
+    fn set(&mut self, key: &str, value: &str) {
+        let is_yes = matches!(value, "yes" | "true" | "on" | "1");
+        let words = || words(value);
+        match key {
+            "User" => self.user = some(value),
+            "Group" => self.group = some(value),
+            "DynamicUser" => self.dynamic_user = is_yes,
+            "SupplementaryGroups" => extend(&mut self.supplementary_groups, value, words()),
+            "ReadWritePaths" => {
+                let paths = words().iter().map(|path| PathBuf::from(path.trim_start_matches(['-', '+']))).collect();
+                extend(&mut self.read_write_paths, value, paths);
+            }
+            "ProtectSystem" => {
+                self.protect_system = match value {
+                    "strict" => ProtectSystem::Strict,
+                    "full" => ProtectSystem::Full,
+                    _ if is_yes => ProtectSystem::Yes,
+                    _ => ProtectSystem::No,
+                }
+            }
+            "ProtectHome" => self.protect_home = is_yes || matches!(value, "tmpfs" | "read-only"),
+            "PrivateTmp" => self.private_tmp = is_yes || value == "disconnected",
+            "PrivateUsers" => self.private_users = is_yes || matches!(value, "self" | "identity" | "full"),
+            "AmbientCapabilities" => extend(&mut self.ambient, value, words()),
+            "CapabilityBoundingSet" => self.bound(value),
+            "LoadCredential" => {
+                let pair = value.split_once(':').map(|(name, path)| (name.to_owned(), PathBuf::from(path)));
+                extend(&mut self.credentials, value, pair.into_iter().collect());
+            }
+            "ExecStart" => self.exec_start = words(),
+            "Environment" => {
+                let pairs = words().iter().filter_map(|word| word.split_once('=')).map(owned).collect();
+                extend(&mut self.environment, value, pairs);
+            }
+            "EnvironmentFile" => {
+                extend(&mut self.environment_files, value, vec![PathBuf::from(value.trim_start_matches('-'))]);
+            }
+            "StateDirectory" => self.own("/var/lib", value),
+            "CacheDirectory" => self.own("/var/cache", value),
+            "LogsDirectory" => self.own("/var/log", value),
+            "RuntimeDirectory" => self.own("/run", value),
+            _ => {}
+        }
+    }
+
+    /// Each folder under its own name and where a dynamic user's really lies.
+    fn own(&mut self, root: &str, value: &str) {
+        for name in words(value) {
+            let name = name.split(':').next().unwrap_or_default();
+            self.own_folders.push(Path::new(root).join(name));
+            self.own_folders.push(Path::new(root).join("private").join(name));
+        }
+    }
+
+    /// An empty value forbids all; `~` forbids some, which only matters here for the one capability that is asked about.
+    fn bound(&mut self, value: &str) {
+        match value.strip_prefix('~') {
+            Some(without) => {
+                let mut left = self.bounding.clone().unwrap_or_else(|| vec![BIND_SERVICE.to_owned()]);
+                left.retain(|capability| !words(without).contains(capability));
+                self.bounding = Some(left);
+            }
+            None if value.is_empty() => self.bounding = Some(Vec::new()),
+            None => self.bounding.get_or_insert_default().extend(words(value)),
+        }
+    }
+}
+
+/// The socket unit that stands in for `server.listen` of this service, if it is enabled.
+pub fn enabled_socket(service: &ServiceUnit) -> Option<String> {
+    let name = service.name.replace(".service", ".socket");
+    let is_enabled =
+        |folder: &PathBuf| std::fs::symlink_metadata(folder.join("sockets.target.wants").join(&name)).is_ok();
+    UnitFolders::from_env().0.iter().any(is_enabled).then_some(name)
+}
+
+/// Where units are looked for.
+struct UnitFolders(Vec<PathBuf>);
+
+impl UnitFolders {
+    fn from_env() -> UnitFolders {
+        match std::env::var_os("SYSTEMD_UNIT_PATH").filter(|list| !list.is_empty()) {
+            Some(list) => UnitFolders(std::env::split_paths(&list).filter(|path| path.is_absolute()).collect()),
+            None => UnitFolders(FOLDERS.map(PathBuf::from).to_vec()),
+        }
+    }
+
+    fn load(&self, name: &str) -> Option<ServiceUnit> {
+        let template = name.split_once('@').map(|(prefix, _)| format!("{prefix}@.service"));
+        let names: Vec<String> = std::iter::once(name.to_owned()).chain(template).collect();
+        let own = names.iter().find_map(|name| self.first(name))?;
+        let mut texts = vec![own];
+        texts.extend(self.drop_ins(&names));
+        Some(ServiceUnit::parse(name, &texts))
+    }
+
+    fn first(&self, name: &str) -> Option<String> {
+        let path = self.0.iter().map(|folder| folder.join(name)).find(|path| path.exists())?;
+        // A unit that is masked is a link to /dev/null.
+        regular::read_text(&path, MAX_UNIT_BYTES).ok()
+    }
+
+    /// By the names of their files, whatever folder they are in; of two with one name the stronger folder's counts.
+    fn drop_ins(&self, names: &[String]) -> Vec<String> {
+        let mut found: std::collections::BTreeMap<OsString, PathBuf> = std::collections::BTreeMap::new();
+        for folder in &self.0 {
+            for name in names {
+                let entries = std::fs::read_dir(folder.join(format!("{name}.d"))).into_iter().flatten().flatten();
+                for path in entries.map(|entry| entry.path()) {
+                    if let Some(file) = path.file_name().filter(|_| path.extension().is_some_and(|end| end == "conf")) {
+                        found.entry(file.to_owned()).or_insert_with(|| path.clone());
+                    }
+                }
+            }
+        }
+        found.values().filter_map(|path| regular::read_text(path, MAX_UNIT_BYTES).ok()).collect()
+    }
+}
+
+/// Key and value of each line below `[Service]`.
+fn service_settings(text: &str) -> Vec<(String, String)> {
+    let joined = text.replace("\\\n", " ");
+    let mut settings = Vec::new();
+    let mut is_service = false;
+    for line in joined.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+        if line.starts_with('[') {
+            is_service = line == "[Service]";
+        } else if let Some((key, value)) = line.split_once('=').filter(|_| is_service) {
+            settings.push((key.trim().to_owned(), value.trim().to_owned()));
+        }
+    }
+    settings
+}
+
+/// The specifiers that the shipped units use: `%i`, `%I`, `%n`, `%N`, `%%`.
+fn expand(value: &str, name: &str) -> String {
+    let bare = name.trim_end_matches(".service");
+    let instance = bare.split_once('@').map_or("", |(_, instance)| instance);
+    let mut out = String::new();
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, letter == '%') {
+            (_, true) => match letters.next() {
+                Some('i' | 'I') => out.push_str(instance),
+                Some('n') => out.push_str(name),
+                Some('N') => out.push_str(bare),
+                Some('%') | None => out.push('%'),
+                Some(other) => out.extend(['%', other]),
+            },
+            _ => out.push(letter),
+        }
+    }
+    out
+}
+
+/// Words between blanks; quotes hold one together.
+fn words(value: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for letter in value.chars() {
+        match quote {
+            Some(end) if letter == end => quote = None,
+            None if letter == '"' || letter == '\'' => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            None if letter.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+/// `NAME=value` lines of an `EnvironmentFile=`.
+fn environment_of(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+    let unquoted = |value: &str| {
+        let quoted = ['"', '\''].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
+        quoted.unwrap_or(value).to_owned()
+    };
+    lines.filter_map(|line| line.split_once('=')).map(|(name, value)| (name.trim().into(), unquoted(value))).collect()
+}
+
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+fn some(value: &str) -> Option<String> {
+    Some(value.to_owned()).filter(|value| !value.is_empty())
+}
+
+/// A list grows by each line; an empty value begins it anew.
+fn extend<T>(list: &mut Vec<T>, value: &str, more: Vec<T>) {
+    if value.is_empty() {
+        list.clear();
+    }
+    list.extend(more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(text: &str) -> ServiceUnit {
+        ServiceUnit::parse(SERVICE, &[format!("[Service]\n{text}")])
+    }
+
+    #[test]
+    fn the_shipped_unit_is_understood() {
+        let unit = ServiceUnit::parse(SERVICE, &[include_str!("../../systemd/docwharf.service").to_owned()]);
+        assert!(unit.dynamic_user && !unit.may_bind_low_ports());
+        assert_eq!(unit.configuration(), Path::new("/etc/docwharf/config.toml"));
+        assert_eq!(unit.credential("api-key"), Some(Path::new("/etc/docwharf/api-key")));
+        assert_eq!(unit.environment_files, [Path::new("/etc/docwharf/environment")]);
+        assert!(unit.owns(Path::new("/var/lib/docwharf/versions")));
+        assert_eq!(unit.write_barrier(Path::new("/srv/inbox")), Some("ProtectSystem="));
+        let name = "docwharf@guides.service";
+        let template = ServiceUnit::parse(name, &[include_str!("../../systemd/docwharf@.service").to_owned()]);
+        assert_eq!(template.configuration(), Path::new("/etc/docwharf/guides.toml"));
+        assert_eq!(template.credential("api-key"), Some(Path::new("/etc/docwharf/guides.api-key")));
+        assert_eq!(template.user.as_deref(), Some("docwharf-guides"));
+        assert!(template.owns(Path::new("/var/lib/private/docwharf-guides")));
+    }
+
+    #[test]
+    fn drop_ins_add_to_lists_and_an_empty_value_begins_them_anew() {
+        let of = |drop_in: &str| {
+            let own = "[Service]\nReadWritePaths=/a\nLoadCredential=api-key:/k\n[Install]\nUser=no\n".to_owned();
+            ServiceUnit::parse(SERVICE, &[own, drop_in.to_owned()])
+        };
+        let unit = of("[Service]\nReadWritePaths=-/b \\\n  \"/c d\"\n# ReadWritePaths=/e\n");
+        assert_eq!(unit.read_write_paths, ["/a", "/b", "/c d"].map(PathBuf::from));
+        assert_eq!(unit.user, None);
+        let unit = of("[Service]\nReadWritePaths=\nReadWritePaths=/b\nLoadCredential=\n");
+        assert_eq!(unit.read_write_paths, [Path::new("/b")]);
+        assert_eq!(unit.credential("api-key"), None);
+    }
+
+    #[test]
+    fn low_ports_need_root_or_the_capability_on_the_host() {
+        for (text, may) in [
+            ("User=docwharf", false),
+            ("User=root", true),
+            ("", true),
+            ("User=root\nCapabilityBoundingSet=", false),
+            ("User=a\nAmbientCapabilities=CAP_NET_BIND_SERVICE", true),
+            ("User=a\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=", false),
+            ("User=a\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nPrivateUsers=yes", false),
+            ("User=a\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=~CAP_SYS_ADMIN", true),
+            ("User=a\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE", true),
+            ("DynamicUser=yes", false),
+        ] {
+            assert_eq!(unit(text).may_bind_low_ports(), may, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_sandbox_says_which_setting_is_in_the_way() {
+        for (text, path, barrier) in [
+            ("User=a", "/srv/inbox", None),
+            ("ProtectSystem=strict", "/srv/inbox", Some("ProtectSystem=")),
+            ("ProtectSystem=strict\nReadWritePaths=/srv", "/srv/inbox", None),
+            ("ProtectSystem=strict\nReadWritePaths=/srv/in", "/srv/inbox", Some("ProtectSystem=")),
+            ("ProtectSystem=full", "/srv/inbox", None),
+            ("ProtectSystem=full", "/etc/docwharf/inbox", Some("ProtectSystem=")),
+            ("ProtectSystem=yes", "/usr/share/www", Some("ProtectSystem=")),
+            ("ProtectHome=yes", "/home/a/inbox", Some("ProtectHome=")),
+            ("PrivateTmp=yes\nReadWritePaths=/tmp", "/tmp/inbox", Some("PrivateTmp=")),
+            ("DynamicUser=yes", "/srv/inbox", Some("ProtectSystem=")),
+            ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/docwharf/inbox", None),
+            ("DynamicUser=yes\nLogsDirectory=docwharf", "/var/log/docwharf/access.log", None),
+        ] {
+            assert_eq!(unit(text).write_barrier(Path::new(path)), barrier, "{text} {path}");
+        }
+    }
+
+    #[test]
+    fn the_environment_of_a_unit_is_read_with_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("environment");
+        std::fs::write(&file, "# a comment\nDOCWHARF_A__B=\"x y\"\nDOCWHARF_C=z=1\n").unwrap();
+        let unit = unit(&format!("Environment=A=1 \"B=two words\"\nEnvironmentFile=-{}", file.display()));
+        let all: Vec<_> = unit.environment().into_iter().map(|(n, v)| format!("{n:?}={v:?}")).collect();
+        assert_eq!(all, [r#""A"="1""#, r#""B"="two words""#, r#""DOCWHARF_A__B"="x y""#, r#""DOCWHARF_C"="z=1""#]);
+    }
+}
