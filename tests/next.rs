@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, SystemTime};
 
 use support::client::{Host, text};
-use support::http::{Connection, get, request};
+use support::http::{get, request};
 use support::zip::{Member, deflated, zip};
 use support::{Daemon, folder, site, until, write_site};
 

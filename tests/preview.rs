@@ -262,7 +262,7 @@ fn a_comment_is_markdown_that_finds_itself_again() {
 fn every_refusal_of_the_specification_is_told_plainly() {
     let cases = [
         (400, "branch is required", 2, "check the branch"),
-        (401, "invalid API key", 3, "the key is wrong"),
+        (401, "invalid API key", 3, "put a valid one in its place"),
         (403, "Preview deployments are not available on your plan", 3, "previews need another plan"),
         (403, "forbidden", 3, "the plan may lack previews"),
         (404, "project not found", 2, "api.projectId"),
