@@ -448,7 +448,9 @@ fn a_link_is_not_used_up_and_neither_it_nor_the_key_is_shown() {
     }
     let found = checks(&host, &[]);
     assert_says(&found, "link", "ok", &["was not tried"]);
-    let daemon = host.without("api.baseUrl").without("api.domain").without("api.keyFile").without("sync.probe").run();
+    // The host outlives its daemon: its folder goes when it is dropped.
+    let host = host.without("api.baseUrl").without("api.domain").without("api.keyFile").without("sync.probe");
+    let daemon = host.run();
     until("the link has been used", || upstream.count(Call::Download) > 0);
     drop(daemon);
 }
