@@ -344,6 +344,12 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
         set_mode(&dir.path().join("store"), 0o755);
         assert_says(&judged(&ended), name, "error", &words.each_ref().map(String::as_str));
     }
+    // What can be read is imported from.
+    set_mode(&inbox, 0o555);
+    let mut command = Command::new(&program);
+    command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+    let words = [&format!("lacks w on {}", inbox.display()), "bundles are imported from it, but stay there"];
+    assert_says(&judged(&end(humbly(&mut command))), "inbox", "warning", &words);
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
     std::fs::write(dir.path().join("store"), "").unwrap();
     let ended = end(docwharf().args(["doctor", "--offline", "--json", "--config"]).arg(&config));

@@ -1,4 +1,5 @@
-//! `docwharf serve PATH`: no store, one site. Of a configuration that is named count the limits, the rules, and who may read.
+//! `docwharf serve PATH`: no store, one site. Of a configuration that is named count
+//! the limits, the rules, the memory for serving, and who may read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,13 +59,7 @@ impl Serve {
         let addresses = self.listen.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
         let addresses = addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
         let config = context.named_config()?;
-        let (door, hsts) = config.as_ref().map_or_else(Default::default, |config| {
-            let Settings { door, hsts, .. } = &config.settings;
-            (door.clone(), hsts.clone())
-        });
         let settings = Settings {
-            door,
-            hsts,
             base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
             protection: protection(
@@ -73,7 +68,7 @@ impl Serve {
                 CSP_SIZE,
                 None,
             ),
-            ..Settings::default()
+            ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
         // A short matter that may be wrong, too.
         let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });

@@ -9,7 +9,7 @@ use crate::config::checked::{Config, Sources};
 use crate::sync::Bundle;
 
 use super::subject::Subject;
-use super::{Check, disk};
+use super::{Check, Verdict, disk};
 
 const NAME: &str = "permissions";
 
@@ -20,6 +20,8 @@ pub(super) enum Use {
     Read,
     /// Change a file.
     Change,
+    /// Read the files in a folder.
+    List,
     /// Make, rename and remove files in a folder.
     Fill,
 }
@@ -39,11 +41,16 @@ pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Conf
 pub(super) fn inbox(config: &Config, subject: &Subject) -> Option<Check> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
-    let found = walk(NAME, path, Use::Fill, subject);
-    Some(found.unwrap_or_else(|| {
+    let Some(wrong) = walk(NAME, path, Use::Fill, subject) else {
         let made = if path.exists() { "" } else { ", which is made when docwharf runs" };
-        Check::ok(NAME, format!("{}{made}: {} can take files out of it", path.display(), subject.name()))
-    }))
+        return Some(Check::ok(NAME, format!("{}{made}: {} can take files out of it", path.display(), subject.name())));
+    };
+    if !path.is_dir() || walk(NAME, path, Use::List, subject).is_some() {
+        return Some(wrong);
+    }
+    // Such as a stick that is mounted read-only.
+    let found = format!("{}; bundles are imported from it, but stay there", wrong.found);
+    Some(Check { status: Verdict::Warning, found, ..wrong })
 }
 
 fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subject: &Subject) -> Vec<(PathBuf, Use)> {
@@ -90,7 +97,7 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
             return None;
         }
         let barrier = match wanted {
-            Use::Read => service.read_barrier(name, path),
+            Use::Read | Use::List => service.read_barrier(name, path),
             Use::Change | Use::Fill => service.write_barrier(name, path),
         };
         if barrier.is_some() {
@@ -110,6 +117,7 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
     let (place, needed) = match wanted {
         Use::Read => (path.to_owned(), Access::READ_OK),
         Use::Change => (path.to_owned(), Access::READ_OK | Access::WRITE_OK),
+        Use::List => (path.to_owned(), Access::READ_OK | Access::EXEC_OK),
         Use::Fill => (disk::existing(path), Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
     };
     if wanted == Use::Fill && !place.is_dir() {

@@ -111,8 +111,12 @@ impl Inbox {
             match folder.ensure_directory(name, 0o755) {
                 // Made now, because a disk that is full later takes no new folder, but still a rename into this one.
                 Ok(_) => {}
-                // A stick that is read-only takes neither, and is told of when something is to be put away.
-                Err(error) if is_unwritable(&error) => {}
+                // Such as a stick that is mounted read-only.
+                Err(error) if is_unwritable(&error) => {
+                    let (dir, why) = (dir.display(), words(&error));
+                    tracing::warn!("cannot write to the inbox {dir}: {why}; bundles are imported from it, but stay there");
+                    break;
+                }
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             }
         }
