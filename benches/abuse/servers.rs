@@ -170,6 +170,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     gzip_static on;
+    keepalive_requests 1000000000;
     sendfile on;
     tcp_nopush on;
     open_file_cache max=10000 inactive=1h;

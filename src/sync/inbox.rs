@@ -114,7 +114,9 @@ impl Inbox {
                 // Such as a stick that is mounted read-only.
                 Err(error) if is_unwritable(&error) => {
                     let (dir, why) = (dir.display(), words(&error));
-                    tracing::warn!("cannot write to the inbox {dir}: {why}; bundles are imported from it, but stay there");
+                    tracing::warn!(
+                        "cannot write to the inbox {dir}: {why}; bundles are imported from it, but stay there"
+                    );
                     break;
                 }
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
