@@ -155,6 +155,15 @@ fn mean(samples: &[(u64, u64)]) -> u64 {
     samples.iter().map(|&(_, anonymous)| anonymous).sum::<u64>() / samples.len().max(1) as u64
 }
 
+/// Ends the readers however a round ends: a scope waits for its threads, also when it panics.
+struct EndsReaders<'a>(&'a AtomicBool);
+
+impl Drop for EndsReaders<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
     let rounds: usize = std::env::var("DOCWHARF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(32);
@@ -182,6 +191,7 @@ fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
                 })
             })
             .collect();
+        let ends = EndsReaders(&is_over);
         for round in 1..=rounds {
             let weather = ALL[(round * 7) % ALL.len()];
             let good = site(round);
@@ -200,7 +210,7 @@ fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
         set(&upstream, Weather::Fine, &site(rounds + 1));
         let _ = finish(&mut host.command(&["sync"]));
         support::until("the newest version", || front(&daemon) == format!("v{}", rounds + 1));
-        is_over.store(true, Ordering::Relaxed);
+        drop(ends);
         for reader in readers {
             reader.join().expect("readers do not panic").expect("every answer is one version's page");
         }
