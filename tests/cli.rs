@@ -258,6 +258,14 @@ fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_
 }
 
 #[test]
+fn an_inbox_in_the_store_is_a_mistake() {
+    for inbox in ["store", "store/versions"] {
+        let ended = Host::bare().set("sync.inbox", text(inbox)).ends(2, &["config", "check"]);
+        assert!(ended.stderr.contains("sync.inbox: it is the store or lies in it"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
     let host = Host::bare().set("sync.inbox", text("inbox"));
     host.put("bundle.zip", bundle("one"));

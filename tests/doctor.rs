@@ -348,9 +348,18 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
     set_mode(&inbox, 0o555);
     let mut command = Command::new(&program);
     command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
-    let words = [&format!("lacks w on {}", inbox.display()), "bundles are imported from it, but stay there"];
+    let lacks = format!("lacks w on {}", inbox.display());
+    let words = [lacks.as_str(), "bundles are imported from it, but stay there"];
     assert_says(&judged(&end(humbly(&mut command))), "inbox", "warning", &words);
+    // A folder that is to be made: the one around it may be shared, such as /var/lib, and is left as it is.
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
+    set_mode(dir.path(), 0o755);
+    let mut command = Command::new(&program);
+    command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+    if rustix::process::geteuid().is_root() {
+        let advice = format!("install -d -o 65534 {}", dir.path().join("store").display());
+        assert_says(&judged(&end(humbly(&mut command))), "permissions", "error", &["lacks w on", &advice]);
+    }
     std::fs::write(dir.path().join("store"), "").unwrap();
     let ended = end(docwharf().args(["doctor", "--offline", "--json", "--config"]).arg(&config));
     assert_says(&judged(&ended), "permissions", "error", &["is no folder"]);

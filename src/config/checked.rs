@@ -253,8 +253,8 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         warnings.push(Problem { place: written.place.clone(), what });
     }
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
-    let inbox = checker.text("sync.inbox").map(|path| base_of("sync.inbox").join(path));
     let store = store_path(&mut checker, &base_of);
+    let inbox = checker.parsed("sync.inbox", |text| outside_store(base_of("sync.inbox").join(text), &store));
     let scrub = space::scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
@@ -288,6 +288,11 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
         publish,
         warnings,
     })
+}
+
+/// Refuses a place in the store, where docwharf's own files would be taken for somebody's. Links are not looked at.
+pub(super) fn outside_store(place: PathBuf, store: &Path) -> Result<PathBuf, String> {
+    if place.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(place) }
 }
 
 fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {

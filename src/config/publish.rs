@@ -6,6 +6,7 @@ use crate::publish::Settings;
 use crate::site::tree::Modes;
 
 use super::Problem;
+use super::checked::outside_store;
 use super::checker::Checker;
 use super::raw::Value;
 
@@ -36,9 +37,8 @@ pub(super) fn check_publish(
         warnings.push(Problem { place: written.place.clone(), what });
     }
     let directory = checker.parsed("publish.directory", |text| {
-        let directory = base_of("publish.directory").join(text);
         // Links are looked at when it is published.
-        if directory.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(directory) }
+        outside_store(base_of("publish.directory").join(text), store)
     })?;
     let modes = match (mode, umask) {
         (None, Some(umask)) => Modes::under(umask),

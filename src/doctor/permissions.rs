@@ -111,6 +111,7 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
         match subject.access(folder, Access::EXEC_OK) {
             Ok(()) => {}
             Err(Errno::NOENT) => break,
+            Err(_) if folder.is_file() => return Some(no_folder(name, path, folder)),
             Err(error) => return Some(blocked(folder, Access::EXEC_OK, error)),
         }
     }
@@ -121,13 +122,17 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
         Use::Fill => (disk::existing(path), Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
     };
     if wanted == Use::Fill && !place.is_dir() {
-        let found = format!("{}: {} is no folder", path.display(), place.display());
-        return Some(Check::error(name, found, "name another place, or move that file away"));
+        return Some(no_folder(name, path, &place));
     }
     match subject.access(&place, needed) {
         Ok(()) | Err(Errno::NOENT) => None,
         Err(error) => Some(blocked(&place, needed, error)),
     }
+}
+
+fn no_folder(name: &'static str, path: &Path, place: &Path) -> Check {
+    let found = format!("{}: {} is no folder", path.display(), place.display());
+    Check::error(name, found, "name another place, or move that file away")
 }
 
 /// A path that cannot be used, and the part of it that is in the way.
@@ -155,6 +160,9 @@ impl Blocked<'_> {
             return Check::error(name, found, "mount it so that it can be written to, or use another place");
         }
         let found = format!("{whose}{} lacks {may} on {}", subject.name(), place.display());
-        Check::error(name, found, subject.grant(place, &may))
+        // The folder in which it would be made may be one that all programs share, such as /var/lib.
+        let is_missing = needed.contains(Access::WRITE_OK) && path != place;
+        let advice = if is_missing { subject.make(path) } else { subject.grant(place, &may) };
+        Check::error(name, found, advice)
     }
 }

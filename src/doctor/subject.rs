@@ -101,6 +101,25 @@ impl Subject {
         if file.allows(service.uid, &service.gids, wanted) { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
+    /// What is to be done about a folder that is missing and that it may not make.
+    pub(super) fn make(&self, path: &Path) -> String {
+        let path = path.display();
+        let uid = match self {
+            Subject::Process => rustix::process::geteuid().as_raw(),
+            Subject::Service(service) => match service.uid {
+                Some(uid) => uid,
+                None => {
+                    let unit = &service.unit.name;
+                    return format!(
+                        "as root, install -d -m 2775 -g GROUP {path}, and give it the group: systemctl edit {unit}, \
+                         SupplementaryGroups=GROUP"
+                    );
+                }
+            },
+        };
+        format!("as root, install -d -o {uid} {path}; or name another place")
+    }
+
     /// What is to be done about a path that modes keep from it; `may` is what it lacks, of `rwx`.
     pub(super) fn grant(&self, place: &Path, may: &str) -> String {
         let place = place.display();
