@@ -288,10 +288,7 @@ impl<'a> Answer<'a> {
 
     fn send(self) -> Response<Body> {
         match conditional::judge(self.headers, self.tag.as_str(), self.site.dated(self.entry.modified)) {
-            Verdict::NotModified => {
-                let body = if self.is_lasting() { Body::empty().lasting(Again::Nothing) } else { Body::empty() };
-                self.response(StatusCode::NOT_MODIFIED, body)
-            }
+            Verdict::NotModified => self.response(StatusCode::NOT_MODIFIED, self.no_body()),
             Verdict::Failed => self.bare(StatusCode::PRECONDITION_FAILED),
             Verdict::Proceed => self.part(),
         }
@@ -376,7 +373,7 @@ impl<'a> Answer<'a> {
 
     fn whole(&self, status: StatusCode) -> Response<Body> {
         let body = match self.origin() {
-            _ if self.head => Body::empty(),
+            _ if self.head => self.no_body(),
             Origin::There(chunk) => self.lasting(chunk.into()),
             Origin::Made | Origin::Far => {
                 let body = self.made([Wanted::Made(0, self.entry.len)]);
@@ -388,6 +385,11 @@ impl<'a> Answer<'a> {
         response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
         self.describe(response.headers_mut());
         response
+    }
+
+    /// No body, which is the same the next time.
+    fn no_body(&self) -> Body {
+        if self.is_lasting() { Body::empty().lasting(Again::Nothing) } else { Body::empty() }
     }
 
     /// The whole body, and how it is had again.

@@ -26,6 +26,7 @@ use crate::origin::survey::Survey;
 use crate::seal::pack::{PackError, Passes, pack_watched};
 use crate::seal::unpack::{UnpackError, unpack};
 use crate::seal::{Meter, Proven, SealError, verify};
+use crate::site::mapping::return_freed;
 
 use super::Exports;
 use super::live::Live;
@@ -311,6 +312,8 @@ fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result
         let thread = std::thread::Builder::new().name("making".to_owned());
         thread.spawn_scoped(scope, lowered).map(ScopedJoinHandle::join)
     });
+    // A hostile source may have had much memory taken.
+    return_freed();
     // A panic goes on in this thread, which tells of it.
     done.map_err(NotMade::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
 }

@@ -12,6 +12,7 @@ use crate::model::units::count;
 use crate::seal::{self, Effort, Meter, SealError, Space};
 use crate::serve::Site;
 use crate::site::diff::pages;
+use crate::site::mapping::return_freed;
 use crate::site::sealed::Sealed;
 
 use super::super::source::Watch;
@@ -64,6 +65,7 @@ impl Inner {
             // Branches that are gone make room first, on disk and among the names that there are.
             self.sweep_project(&job.project);
             self.build(&job, &watch);
+            return_freed();
             self.queue.done(&job);
         }
     }

@@ -124,8 +124,11 @@ fn is_same_host(asked: &Asked<'_>, host: &[u8]) -> bool {
 /// RFC 9113, 8.2.1, and RFC 9110, 5.5: no blanks at its ends.
 fn is_value(text: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    let is_in_value = |&byte: &u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
-    text.iter().all(is_in_value) && !is_blank(text.first()) && !is_blank(text.last())
+    let is_in_value = |byte: u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
+    // To the end in any case: without a way out many bytes are looked at at a time.
+    text.iter().fold(true, |is_value, &byte| is_value & is_in_value(byte))
+        && !is_blank(text.first())
+        && !is_blank(text.last())
 }
 
 /// A token (RFC 9110, 5.6.2) without capitals (RFC 9113, 8.2.1).

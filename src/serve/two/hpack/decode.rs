@@ -84,11 +84,11 @@ impl Decoder {
 
     /// A field out of the table.
     fn known(&self, number: usize, fields: &mut Fields) -> Result<(), Fault> {
-        let (name, value) = self.table.get(number).ok_or(Fault)?;
         if fields.is_too_large() {
             // One byte can stand for four thousand, and nobody wants them.
-            return Ok(());
+            return self.table.has(number).then_some(()).ok_or(Fault);
         }
+        let (name, value) = self.table.get(number).ok_or(Fault)?;
         let (text, begin) = fields.begin();
         text.extend_from_slice(name);
         text.extend_from_slice(value);

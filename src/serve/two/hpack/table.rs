@@ -98,6 +98,11 @@ impl Table {
         Some(text.split_at(*name))
     }
 
+    /// Whether there is a field of this number.
+    pub(super) fn has(&self, number: usize) -> bool {
+        (1..=STATIC.len() + self.entries.len()).contains(&number)
+    }
+
     /// Takes in an entry, whose name has this length; others go for it, all if it is too large itself (RFC 7541, 4.4).
     pub(super) fn insert(&mut self, text: &[u8], name: usize) {
         let size = text.len() + OVERHEAD;
