@@ -344,7 +344,7 @@ fn a_copy_stands_without_its_server_and_every_link_in_it_answers() {
     assert!(lost.status == 404 && lost.text().contains("nothing here"), "{lost:?}");
     let said = result.warnings.join("\n");
     for part in
-        ["/gone answers 404; / leads there", "/secret/x is kept from crawlers", "in a circle", "of other origins"]
+        ["/gone answers 404; / leads there", "robots.txt disallows /secret/x", "in a circle", "of other origins"]
     {
         assert!(said.contains(part), "{part} is not said: {said}");
     }

@@ -9,14 +9,28 @@ use std::time::{Duration, Instant};
 use super::limits::{OriginLimits, Resource};
 
 /// Why an organization does not get more at the moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoShare {
     /// It would hold more than an organization may.
-    #[error("the organization has as much of it as it may have")]
     Organization,
     /// All together would hold more than there is, or this one would take the last place that is free.
-    #[error("all organizations together have as much of it as there is")]
     Total,
+}
+
+impl NoShare {
+    /// Which limit all `work` of that kind (`"crawls"`) has reached, in words.
+    pub fn reached(self, work: &str, resource: Resource) -> String {
+        let key = resource.key();
+        match self {
+            NoShare::Organization => {
+                format!("all {work} of the organization together reached limits.organization.{key}")
+            }
+            NoShare::Total => format!(
+                "all {work} of all organizations together reached limits.total.{key}, apart from what is reserved for \
+                 organizations that have none"
+            ),
+        }
+    }
 }
 
 /// One resource that organizations share.
@@ -34,7 +48,7 @@ pub struct SharedPool {
 #[derive(Debug, Default)]
 struct Held {
     all: u64,
-    /// Nobody is here who holds nothing.
+    /// Amount held by each organization; those that hold nothing have no entry.
     each: HashMap<Arc<str>, u64>,
     /// How often somebody did not get a share.
     refused: u64,

@@ -33,16 +33,23 @@ pub struct Allowance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
     /// There would be more of it than `[limits.organization]` says.
-    #[error("your organization would have more {} than it may (limits.organization.{}); try again when old ones are gone", what(*.0), .0.key())]
+    #[error("your organization would have more {} than it may (limits.organization.{}); try again when old searches have been removed", what(*.0), .0.key())]
     Organization(Resource),
     /// There would be more of it than `[limits.total]` says, or less than is kept for others.
-    #[error("all organizations together would have more {} than they may (limits.total.{}); try again when old ones are gone", what(*.0), .0.key())]
+    #[error("limits.total.{} is reached, apart from what is reserved for organizations that have nothing; try again when old searches have been removed", .0.key())]
     Total(Resource),
     /// So many were taken in within an hour.
     #[error(
-        "more searches came within an hour than may (limits.organization.events, limits.total.events); try again later"
+        "with this batch your organization would have sent more searches within an hour than limits.organization.events \
+         allows; try again later"
     )]
-    Events(Duration),
+    OwnEvents(Duration),
+    /// All organizations have sent so many within an hour.
+    #[error(
+        "with this batch all organizations together would have sent more searches within an hour than limits.total.events \
+         allows, apart from what is reserved for organizations that have sent none; try again later"
+    )]
+    AllEvents(Duration),
     /// The disk is nearly full.
     #[error("the disk of the origin is nearly full (store.minFree); try again later")]
     Disk,
@@ -56,7 +63,7 @@ impl NoRoom {
     /// When trying again may help.
     pub fn wait(&self) -> Duration {
         match self {
-            NoRoom::Events(wait) => *wait,
+            NoRoom::OwnEvents(wait) | NoRoom::AllEvents(wait) => *wait,
             NoRoom::Disk => Duration::from_mins(1),
             NoRoom::Organization(_) | NoRoom::Total(_) => TIDIED,
         }
@@ -80,7 +87,10 @@ impl Allowance {
         let Some(events) = &self.events else { return Ok(()) };
         events.take_many(&self.organization, count, Instant::now()).map_err(|over| {
             self.shares.pool(Resource::Events).refuse();
-            NoRoom::Events(over.wait)
+            match over.why {
+                NoShare::Organization => NoRoom::OwnEvents(over.wait),
+                NoShare::Total => NoRoom::AllEvents(over.wait),
+            }
         })
     }
 

@@ -62,15 +62,16 @@ pub enum ImportError {
     #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
     Aside(#[source] io::Error),
     /// There is no room for it.
-    #[error("cannot import searches, of which none was imported")]
+    #[error("cannot import the searches (none was imported)")]
     Full(#[from] NoRoom),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
 
-/// Imports a file into `project`, whose organization may have as many rows and bytes as `allowance` says; `id` is what tells files apart, the SHA-256 of it. Waits for the disk. The database
-/// takes no other batches while rows are written, some seconds for a million of them.
+/// Imports a file into `project`, whose organization may have as many rows and bytes as `allowance` says; `id` is what
+/// tells files apart, the SHA-256 of it. Waits for the disk. The database takes no other batches while rows are written,
+/// some seconds for a million of them.
 pub fn import(
     db: &Database,
     project: &str,

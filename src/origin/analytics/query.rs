@@ -12,7 +12,7 @@ use rusqlite::{Connection, Error::ToSqlConversionFailure, OptionalExtension, par
 use super::cursor::{Cursor, Range};
 use super::parameters::{self, Asked};
 use super::rows::unsigned;
-use super::runs::Counts;
+use super::runs::{CHANGED, Counts};
 use super::time::text;
 use super::totals::{Ranking, Room, Totals};
 use super::{Aggregate, QueryError, Searches, bad};
@@ -206,7 +206,7 @@ impl State<'_> {
             let mut characters = key.chars();
             let place = characters.next().map_or(0, |place| place as usize);
             let (page, clicks) = (characters.as_str(), counts.clicks);
-            let best = best.get_mut(place).ok_or_else(|| io::Error::other("what was kept aside changed"))?;
+            let best = best.get_mut(place).ok_or_else(|| io::Error::other(CHANGED))?;
             if best.as_ref().is_none_or(|(most, first)| clicks > *most || clicks == *most && page < first.as_str()) {
                 *best = Some((clicks, page.to_owned()));
             }

@@ -14,6 +14,9 @@ const SMALLEST_PIECE: usize = 4 << 10;
 /// Bytes of an entry's numbers: the length of its key, three numbers, and whether it has a page.
 const NUMBERS: usize = 4 + 3 * 8 + 1;
 
+/// The error where an entry is not what was put in.
+pub(super) const CHANGED: &str = "the temporary file of search terms was changed while it was read";
+
 /// What there is of a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Counts {
@@ -134,6 +137,6 @@ impl Reader<'_> {
         }
         let bytes = self.buffer.get(self.read..self.read + len);
         self.read += len;
-        bytes.ok_or_else(|| io::Error::other("what was kept aside changed"))
+        bytes.ok_or_else(|| io::Error::other(CHANGED))
     }
 }

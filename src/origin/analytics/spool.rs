@@ -78,10 +78,9 @@ impl Kept {
     pub(super) fn each<E: From<csv::Error>>(mut self, mut take: impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
         let mut record = csv::StringRecord::new();
         while self.rows.read_record(&mut record)? {
-            take(
-                row(&record, self.factor)
-                    .ok_or_else(|| csv::Error::from(io::Error::other("what was kept aside changed")))?,
-            )?;
+            take(row(&record, self.factor).ok_or_else(|| {
+                csv::Error::from(io::Error::other("the temporary file of searches was changed while it was read"))
+            })?)?;
         }
         Ok(())
     }

@@ -106,7 +106,7 @@ impl Ranking {
         ranked.extend_from_slice(&key);
         self.bytes += ranked.len() + BESIDE;
         self.held.push((ranked, counts));
-        // What came from memory fits again: it has a rank more for each key.
+        // Ranked keys are 8 bytes longer than plain ones, so twice the memory is allowed here.
         if self.bytes <= self.room.memory.saturating_mul(2) { Ok(()) } else { self.put_aside() }
     }
 

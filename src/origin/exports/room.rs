@@ -90,7 +90,8 @@ impl Exports {
             NoShare::Total => ("all organizations together", "total", limits.total[Resource::BundleBytes]),
         };
         format!(
-            "the bundles of {whose} would take more than {} (limits.{table}.bundleBytes); they go {} after their end and that of              their last link, so start another job then",
+            "the bundles of {whose} would take more than {} (limits.{table}.bundleBytes); a bundle can be removed {} after the \
+             end of its job, once no link to it is valid: start another job then",
             show_size(most),
             show_duration(self.keep.young)
         )

@@ -220,8 +220,8 @@ pub(super) fn is_file_name(name: &str) -> bool {
 }
 
 /// Forgets the finished jobs beyond the newest `keep` of each project, failures counted apart, and beyond `most` bytes of
-/// bundles, of an organization and of all, the oldest; but never a project's newest whole bundle, and none that ended after `young` or has a link that works
-/// after `now`. The files that may go.
+/// bundles, of an organization and of all, the oldest; but never a project's newest whole bundle, and none that ended
+/// after `young` or has a link that works after `now`. The files that may go.
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     keep: usize,

@@ -314,10 +314,10 @@ impl<'a> Copy<'a> {
         let forbidden = &self.found.forbidden;
         for (address, by) in &forbidden.first {
             let by = leads_there(by.as_deref());
-            warnings.push(format!("{address} is kept from crawlers by robots.txt{by}"));
+            warnings.push(format!("robots.txt disallows {address}{by}"));
         }
         if forbidden.count > forbidden.first.len() as u64 {
-            warnings.push(format!("{} links lead to what robots.txt keeps crawlers from", forbidden.count));
+            warnings.push(format!("robots.txt disallows the targets of {} links", forbidden.count));
         }
         if let (count @ 1.., Some(one)) = &self.found.foreign {
             warnings.push(format!(

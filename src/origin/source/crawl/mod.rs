@@ -94,7 +94,7 @@ pub enum CrawlError {
     },
     /// There are more than the limit.
     #[error(
-        "there are more than {most} pages and assets, {address} among the last: if the site is not endless there (a calendar, a search), raise the limit; otherwise keep crawlers out of it in robots.txt"
+        "there are more than {most} pages and assets, {address} among the last: if the site is not endless there (a calendar, a search), raise the limit; otherwise disallow it in robots.txt"
     )]
     TooMany {
         /// The limit.
@@ -103,21 +103,21 @@ pub enum CrawlError {
         address: String,
     },
     /// Their addresses alone take more than a crawl may keep in memory.
-    #[error("the addresses of pages and assets take more than {} MiB; keep crawlers out of those with long queries in robots.txt", limit >> 20)]
+    #[error("the addresses of pages and assets take more than {} MiB; disallow addresses with long queries in robots.txt", limit >> 20)]
     AddressBytes {
         /// In bytes.
         limit: u64,
     },
     /// It took too long.
     #[error(
-        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or keep crawlers out of a part of it in robots.txt", seconds(*time)
+        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or disallow a part of it in robots.txt", seconds(*time)
     )]
     Time {
         /// What was allowed.
         time: Duration,
     },
-    /// With what else is under way it takes more than there is.
-    #[error("the crawl was ended: with what else is under way, {why} (limits, {}); start it again later, or allow more", resource.key())]
+    /// With all other crawls it takes more than a limit allows.
+    #[error("the crawl was ended: {}; start it again later, or raise that limit", why.reached("crawls", *resource))]
     Share {
         /// Of what there is no more.
         resource: Resource,

@@ -210,8 +210,8 @@ pub enum GitError {
         /// What was allowed.
         processes: u64,
     },
-    /// With what else is under way it takes more than there is.
-    #[error("{doing} was ended: with what else is under way, {why} (limits, {}); start it again later", resource.key())]
+    /// With all other builds it takes more than a limit allows.
+    #[error("{doing} was ended: {}; start it again later, or raise that limit", why.reached("builds", *resource))]
     Share {
         /// What was under way.
         doing: &'static str,
