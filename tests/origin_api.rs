@@ -128,7 +128,7 @@ fn what_is_no_bundle_among_the_bundles_is_left_alone_and_keeps_nothing_from_star
     hub.start();
     assert!(bundles.join("backup/old.tar.gz").exists() && bundles.join("notes.txt").exists());
     assert!(!bundles.join("se_0123456789abcdef.zip").exists(), "a bundle that no job names goes");
-    assert!(hub.log().contains("bundles/backup is no bundle of a job"), "{}", hub.log());
+    assert!(hub.log().contains("bundles/backup is not a bundle of any job"), "{}", hub.log());
     assert_eq!(hub.bundle(&job).body, bundle.body);
 }
 
@@ -704,7 +704,7 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
             "is there twice",
         ),
         (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
-        (&format!("[limits.total]\nrow = 5\n{FOLDER}"), "limits.total.row: there is no such limit"),
+        (&format!("[limits.total]\nrow = 5\n{FOLDER}"), "limits.total.row: unknown limit"),
         (&format!("[limits.organization]\nrows = \"5\"\n{FOLDER}"), "limits.organization.rows: write a number"),
         (&format!("[limits.organization]\nlinks = 0\n{FOLDER}"), "limits.organization.links: at least 1"),
         (
@@ -713,7 +713,7 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
         ),
         (
             &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER}"),
-            "exports.workers: limits.total.workers says another number",
+            "exports.workers: limits.total.workers has another value",
         ),
     ] {
         let store = if file.contains("[store]") { "" } else { "[store]\npath = \"state\"\n" };

@@ -60,10 +60,10 @@ impl Counted {
         registry.register("searches", "Searches that were taken in", counted.searches.clone());
         registry.register("jobs", "Export jobs by state", counted.jobs.clone());
         registry.register("previews", "Previews that are served", counted.previews.clone());
-        let what =
-            "What all organizations together have of a resource of [limits], in its unit (times in milliseconds)";
+        let what = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
         registry.register("resource_in_use", what, counted.in_use.clone());
-        registry.register("resource_limit", "What limits.total allows of a resource", counted.limits.clone());
+        let what = "limits.total of a resource, in the same unit; times in milliseconds";
+        registry.register("resource_limit", what, counted.limits.clone());
         registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
         *counted.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
         counted

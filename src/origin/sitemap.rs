@@ -32,7 +32,7 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
         Source::Directory(path) => path,
         Source::Git(_) => return of_git(origin, domain, project, headers).await,
         Source::Crawl(_) => {
-            let why = "this site is a running server, which tells by itself when it changes: ask that for its sitemap";
+            let why = "this project is crawled from a running site: request the sitemap from that site";
             return error(StatusCode::NOT_FOUND, why);
         }
     };

@@ -36,7 +36,7 @@ impl Checker<'_> {
         for Alias { key, resource, value: at } in aliases {
             let value = *at.get_ref();
             if *total.entry(*resource).or_insert(value) != value {
-                let what = format!("{key}: limits.total.{} says another number; leave one of them out", resource.key());
+                let what = format!("{key}: limits.total.{} has another value; remove one of the two", resource.key());
                 self.problem(at, what);
             }
         }
@@ -60,7 +60,7 @@ impl Checker<'_> {
         for (key, written) in table {
             let Some(resource) = Resource::ALL.into_iter().find(|resource| resource.key() == key) else {
                 let keys: Vec<_> = Resource::ALL.into_iter().map(Resource::key).collect();
-                self.problem(written, format!("{name}.{key}: there is no such limit; there are {}", keys.join(", ")));
+                self.problem(written, format!("{name}.{key}: unknown limit; the limits are {}", keys.join(", ")));
                 continue;
             };
             match value(written.get_ref(), resource.unit()) {

@@ -466,7 +466,10 @@ fn remove_unnamed(bundles: &Path, known: &BTreeSet<String>) -> io::Result<()> {
         let shown = bundles.path().join(&name);
         let name = name.to_string_lossy();
         if kind != EntryKind::File || !rows::is_file_name(&name) {
-            tracing::warn!("{} is no bundle of a job; it is left alone, and should lie elsewhere", shown.display());
+            tracing::warn!(
+                "{} is not a bundle of any job and was not removed; move it to another folder",
+                shown.display()
+            );
         } else if !known.contains(&*name)
             && let Err(error) = bundles.remove_file(&*name)
         {

@@ -68,9 +68,9 @@ enum NotMade {
     },
     #[error("{} changes again and again while it is read; start another job when it is quiet", .0.display())]
     Changing(PathBuf),
-    #[error("the project {project} of this origin has not the domain {domain} any more")]
+    #[error("the project {project} no longer has the domain {domain}; start another job")]
     NoSite { domain: String, project: String },
-    #[error("static exports are not enabled any more for the project {0} (exports = false)")]
+    #[error("static exports are no longer enabled for the project {0} (exports = false)")]
     NotAllowed(String),
     #[error("{0}")]
     NoRoom(String),

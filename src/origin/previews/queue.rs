@@ -101,6 +101,7 @@ impl Queue {
         let limits = &self.shares.limits;
         let bounds = [limits.organization, limits.total].map(|limits| limits.count(Resource::WaitingJobs));
         if own >= bounds[0] || all >= bounds[1] {
+            self.shares.pool(Resource::WaitingJobs).refuse();
             return Admitted::Full;
         }
         match write(wanted) {
@@ -289,6 +290,7 @@ mod tests {
             assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), Admitted::Waits(_)));
         }
         assert!(matches!(admit(&queue, job("o", "x", "x")), Admitted::Full));
+        assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 1);
         assert!(matches!(admit(&queue, job("p", "x", "x")), Admitted::Waits(_)));
         queue.close(Duration::ZERO);
         assert!(matches!(admit(&queue, job("p", "y", "y")), Admitted::Closed));
