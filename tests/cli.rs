@@ -273,7 +273,9 @@ fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
     assert!(empty.stderr.contains("no source") && empty.stderr.contains("docwharf run"), "{}", empty.stderr);
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     let ended = host.ok(&["sync"]);
-    assert!(ended.stdout.contains("there is no source to look at"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("no source is configured"), "{}", ended.stdout);
+    let why = host.status()["why"].to_string();
+    assert!(why.contains("through `docwharf import` and the inbox "), "{why}");
     assert_eq!(host.sync(), "no source");
     assert_eq!(host.set("staticExport.enabled", "false").sync(), "disabled");
 }

@@ -147,7 +147,7 @@ impl Metrics {
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
         let help = "Size of all versions in the store";
         r.register_with_unit("store", help, Unit::Bytes, metrics.store_bytes.clone());
-        let help = "Room for the store's user on its file system";
+        let help = "Bytes free for the store's user on the file system of the store";
         r.register_with_unit("store_free", help, Unit::Bytes, metrics.store_free.clone());
         r.register("inbox_ready", "Whether the inbox can be used", metrics.inbox_ready.clone());
         let help = "Files from the inbox that were moved to rejected/";

@@ -132,7 +132,7 @@ impl Admin {
 
     fn status(&self) -> Response<Said> {
         let now = self.live.now();
-        let status = Status::of(&self.store, now.intent.as_ref(), Some(&self.live));
+        let status = Status::of(&self.store, now.intent.as_ref(), None, Some(&self.live));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
             Ok(Ok(json)) => answer(StatusCode::OK, JSON, json),
             Ok(Err(error)) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
@@ -185,7 +185,8 @@ fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) 
 
 /// The request names a host that is none of ours (RFC 9110, section 15.5.20).
 fn misdirected() -> Response<Said> {
-    let text = "421: ask by IP address, by localhost, by the machine's name, or add this name to admin.hosts\n";
+    let text = "421 Misdirected Request: the Host field does not name this listener; use an IP address, localhost or the \
+                machine's name, or add the name to admin.hosts\n";
     answer(StatusCode::MISDIRECTED_REQUEST, TEXT, text)
 }
 

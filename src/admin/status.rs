@@ -1,7 +1,7 @@
 //! `docwharf status` and `/status`: how a store is, and the daemon on it if one runs. The JSON is what people script
 //! against: fields may be added, none changes its meaning without another `schemaVersion`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -279,11 +279,18 @@ pub struct Publish {
 }
 
 impl Status {
-    /// How `store` is, as far as it is known what is wanted of it.
-    pub fn of(store: &Store, intent: Option<&Intent>, live: Option<&Live>) -> Result<Status, StoreError> {
+    /// How `store` is, as far as it is known what is wanted of it. `inbox` is used where there is no daemon (`live`).
+    pub fn of(
+        store: &Store,
+        intent: Option<&Intent>,
+        inbox: Option<&Path>,
+        live: Option<&Live>,
+    ) -> Result<Status, StoreError> {
         let record = store.record()?;
         let labels = record.labels.iter().filter(|(_, labelled)| Some(labelled.version) == record.active);
         let now = live.map(Live::now);
+        let said = || inbox.map(|directory| live::InboxState { directory: directory.to_owned(), error: None });
+        let inbox = now.as_ref().map_or_else(said, |now| now.inbox.clone());
         let daemon = live.zip(now.as_ref()).map(|(live, now)| Daemon {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -325,7 +332,7 @@ impl Status {
             enabled: intent.map(|intent| intent.enabled),
             source: intent.and_then(source),
             next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
-            why: why(&record, intent, now.as_ref().and_then(|now| now.inbox.as_ref())),
+            why: why(&record, intent, inbox.as_ref()),
             staged: staged(&record, intent).map(|staged| Staged {
                 version: staged.version,
                 waits: staged.waits.name().to_owned(),
@@ -381,11 +388,17 @@ fn why(record: &Record, intent: Option<&Intent>, inbox: Option<&live::InboxState
         return Some("staticExport.enabled is false: the source is not looked at".to_owned());
     }
     if !intent.has_source() {
-        let by = match inbox.map(|inbox| &inbox.error) {
-            Some(Some(_)) => "`docwharf import` only, because the inbox cannot be used",
-            _ => "`docwharf import` or the inbox",
+        let through = match inbox {
+            None => " only".to_owned(),
+            Some(inbox) => {
+                let directory = inbox.directory.display();
+                match inbox.error {
+                    None => format!(" and the inbox {directory}"),
+                    Some(_) => format!(" only, because the inbox {directory} cannot be used"),
+                }
+            }
         };
-        return Some(format!("no source is configured: versions come by {by}"));
+        return Some(format!("no source is configured: versions arrive through `docwharf import`{through}"));
     }
     let attempt = record.last_attempt.as_ref()?;
     if attempt.failures > 0 {

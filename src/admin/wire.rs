@@ -104,8 +104,8 @@ pub enum Reply {
 }
 
 /// What a sync says without a source; what lies in the inbox is not its business.
-const NO_SOURCE: &str = "there is no source to look at: versions come by the inbox (sync.inbox), which `docwharf run` watches, or \
-                         by `docwharf import`; for a source, set [api] or staticExport.bundleUrl";
+const NO_SOURCE: &str = "no source is configured: versions arrive through `docwharf import`, and through the inbox of \
+                         `docwharf run` if sync.inbox is set; for a source, set [api] or staticExport.bundleUrl";
 
 impl Told {
     /// One that says this and nothing else.

@@ -38,7 +38,8 @@ impl Status {
         } else {
             // With mistakes in it, it has been told of them.
             let config = context.config().ok();
-            status::Status::of(&Store::at(&path), config.as_ref().map(|config| &config.intent), None)?
+            let (intent, inbox) = config.as_ref().map(|config| (&config.intent, config.inbox.as_deref())).unzip();
+            status::Status::of(&Store::at(&path), intent, inbox.flatten(), None)?
         };
         let silent = if status.daemon.is_none() { order::why_silent(&path) } else { None };
         let start = if silent.is_none() { Some(context.how_to_serve()) } else { None };
