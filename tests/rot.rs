@@ -497,7 +497,7 @@ fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2
         until("it is found, and the version before takes over", || host.status()["damaged"] == json!(three));
         until("another is served", || is_served(&daemon, "two"));
         let log = host.log();
-        assert_eq!(log.matches("cannot send all of version").count(), 1, "{log}");
+        assert_eq!(log.matches("cannot send a file of version").count(), 1, "{log}");
         assert!(one != two && host.told("damaged") == 1);
     }
 }

@@ -184,7 +184,8 @@ pub(super) enum Waits {
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain requests have come; what follows them is going to be answered by the service.
     Plain(Option<(S, V)>, Box<Plain>, Speaks),
-    /// Nothing is known yet; this has come, and this is going to answer. It is known by that time.
+    /// The protocol is not known yet: the service that will answer, the bytes read so far, what was agreed on, and the
+    /// deadline by which the protocol must be known.
     Unknown(Option<(S, V)>, Vec<u8>, Speaks, Instant),
     /// With the deadlines of its heads.
     One(Box<One<S, V>>, Alarm),

@@ -36,8 +36,10 @@ impl Doubts {
         drop(all);
         if is_new {
             let short = first.short();
+            let or_another = if versions.len() > 1 { " or of a replaced version" } else { "" };
             tracing::warn!(
-                "cannot send all of version {short}: {what}; it is verified now, see `docwharf status` for what is found"
+                "cannot send a file of version {short}{or_another}: {what}; unless store.scrub is 0s, `docwharf run` verifies \
+                 it now and `docwharf status` shows the result"
             );
         }
         self.is_raised.notify_one();

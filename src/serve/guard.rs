@@ -46,7 +46,7 @@ impl Guarded {
             if let (Err(error), Some(site)) = (&written, &self.site)
                 && is_damage(error)
             {
-                site.doubt(&format!("the disk does not give it ({error})"));
+                site.doubt(&format!("the stored file could not be read ({error})"));
             }
             return Poll::Ready(written);
         }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::serve::connection::HEAD_TIMEOUT;
 
-/// While an answer waits for a window, some DATA must go within this time: the same as below HTTP/1.1.
+/// While an answer waits for a window, some DATA must go within this time; below HTTP, `serve/progress` allows 67 s between
+/// acknowledged bytes.
 const DATA_TIMEOUT: Duration = Duration::from_mins(1);
 /// A connection without a request, and without an answer on its way, ends after this time, as browsers end theirs.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);

@@ -51,7 +51,7 @@ const MOST_STREAMS: usize = 128;
 const READ: usize = 32 * 1024;
 /// What a stop asks, to know when it is known.
 const SIGN: &[u8; 8] = b"docwharf";
-/// What a peer is asked of which nothing is heard.
+/// Payload of the PING to a peer that has been silent.
 const STILL_THERE: &[u8; 8] = b"anybody?";
 /// How long, and for how many bytes, a peer is listened to that is to go.
 const LINGER: Duration = Duration::from_secs(1);
@@ -317,7 +317,7 @@ impl Two {
             Poll::Pending if is_stuck || self.streams.is_making => Some(Turn::Waits),
             Poll::Pending if is_there_more => None,
             Poll::Pending if self.is_deaf && self.later.is_empty() => {
-                // Who says nothing more has listened; and nobody can make a window wider.
+                // The peer sends nothing more, so no window can grow: close.
                 let is_shut = Pin::new(stream).poll_shutdown(context).is_ready();
                 Some(if is_shut { Turn::Ended } else { Turn::Waits })
             }

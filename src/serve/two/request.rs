@@ -121,17 +121,17 @@ fn is_same_host(asked: &Asked<'_>, host: &[u8]) -> bool {
     asked.authority.is_empty() || bare(asked.authority).eq_ignore_ascii_case(bare(host))
 }
 
-/// RFC 9113, 8.2.1, and RFC 9110, 5.5: no blanks at its ends.
+/// A field value must not begin or end with whitespace (RFC 9113, 8.2.1), nor have control characters (RFC 9110, 5.5).
 fn is_value(text: &[u8]) -> bool {
-    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_whitespace = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let is_in_value = |byte: u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
     // To the end in any case: without a way out many bytes are looked at at a time.
     text.iter().fold(true, |is_value, &byte| is_value & is_in_value(byte))
-        && !is_blank(text.first())
-        && !is_blank(text.last())
+        && !is_whitespace(text.first())
+        && !is_whitespace(text.last())
 }
 
-/// A token (RFC 9110, 5.6.2) without capitals (RFC 9113, 8.2.1).
+/// A token (RFC 9110, 5.6.2) without uppercase letters (RFC 9113, 8.2.1).
 fn is_name(text: &[u8]) -> bool {
     let is_in_name =
         |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
