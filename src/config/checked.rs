@@ -97,14 +97,14 @@ pub struct Config {
 
 impl Config {
     /// Whether versions can come from anywhere but a person.
-    pub fn has_origin(&self) -> bool {
+    pub fn receives_versions(&self) -> bool {
         self.intent.has_source() || self.inbox.is_some()
     }
 
     /// Whether `run` would end at once: there is no source, and no version in the store. A store that cannot be read counts
     /// as one that has some.
     pub fn has_nothing_to_serve(&self) -> bool {
-        !self.has_origin() && Store::at(&self.store).versions().is_ok_and(|versions| versions.is_empty())
+        !self.receives_versions() && Store::at(&self.store).versions().is_ok_and(|versions| versions.is_empty())
     }
 }
 

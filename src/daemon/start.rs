@@ -136,7 +136,7 @@ pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError
 fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), DaemonError> {
     let config = &start.config;
     // Before a store is made for nothing.
-    if !config.has_origin() && Store::at(&config.store).versions()?.is_empty() {
+    if !config.receives_versions() && Store::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = runtime()?;
@@ -339,7 +339,7 @@ fn open_store(
     let writer = Arc::new(Writer::open(&config.store, patience)?);
     let shown = show_best(&writer, config, site)?;
     // Versions that wait for a person are something to run for.
-    if shown.is_none() && !config.has_origin() && writer.store().versions()?.is_empty() {
+    if shown.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     Ok((writer, shown))

@@ -65,7 +65,7 @@ pub fn doubts(config: &Config) -> Vec<String> {
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
         );
     }
-    if !config.has_origin() {
+    if !config.receives_versions() {
         doubts.push(format!("there is no source: {SET_A_SOURCE}"));
     }
     doubts
