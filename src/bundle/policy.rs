@@ -58,7 +58,7 @@ pub enum Fault {
     TooManyNames,
     #[error("has another size than it declares")]
     WrongSize,
-    #[error("was changed while it was read; try again when the folder is quiet")]
+    #[error("was changed while it was read; try again when nothing writes to the folder")]
     Changed,
     #[error("does not match its checksum")]
     WrongCrc,

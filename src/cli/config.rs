@@ -113,11 +113,8 @@ impl Init {
         let write = || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE.as_bytes());
         write().map_err(|error| {
             let error = if error.kind() == io::ErrorKind::AlreadyExists {
-                let next = format!("edit it, `docwharf config check --config {shown}` looks at it");
-                io::Error::new(
-                    error.kind(),
-                    format!("it is there already and is left as it is; {next}; or name another file"),
-                )
+                let next = format!("edit it and check it with `docwharf config check --config {shown}`");
+                io::Error::new(error.kind(), format!("it exists and was not changed; {next}, or name another file"))
             } else {
                 error
             };

@@ -255,7 +255,10 @@ impl Download {
         let status = response.status().as_u16();
         let headers = response.headers();
         match status {
-            304 => Err(Trouble::new(Cause::Unreadable, "304, though it was asked without a condition")),
+            304 => Err(Trouble::new(
+                Cause::Unreadable,
+                "the server answered 304 (Not Modified) to a request without a condition",
+            )),
             206 => match ContentRange::of(headers) {
                 Some(range)
                     if self.partial.resumable().is_some()

@@ -357,7 +357,9 @@ fn moved(dir: &Directory, received: &File) -> io::Result<File> {
     if FileId::of(&image.metadata()?) == FileId::of(&received.metadata()?) {
         Ok(image)
     } else {
-        Err(io::Error::other("somebody has exchanged what had arrived"))
+        let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
+                   again";
+        Err(io::Error::other(why))
     }
 }
 

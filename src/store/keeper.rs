@@ -141,7 +141,7 @@ pub trait Keeper {
         self.in_turn(|| self.write(record))
     }
 
-    /// The allowance without what removed versions take that are still read.
+    /// The allowance less the bytes of removed versions that readers still hold.
     fn left_of(&self, allowance: &Allowance) -> Allowance {
         let read = self.still_read();
         Allowance { max_bytes: allowance.max_bytes.map(|most| most.saturating_sub(read)), ..*allowance }

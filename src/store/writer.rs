@@ -296,7 +296,9 @@ fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
     if FileId::of(&named) == FileId::of(&image.metadata()?) {
         Ok(())
     } else {
-        Err(io::Error::other("somebody has exchanged its image"))
+        let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
+                   again";
+        Err(io::Error::other(why))
     }
 }
 

@@ -189,7 +189,10 @@ impl Inbox {
     fn tell_of_folder(&mut self, name: &OsStr) {
         let is_ours = name == ACCEPTED || name == REJECTED;
         if !is_ours && !is_unfinished(name) {
-            self.tell_once(name, "the inbox takes archives, not folders; `docwharf import` does");
+            let path = self.dir().join(name);
+            let what =
+                format!("the inbox takes archives only; import this folder with `docwharf import {}`", path.display());
+            self.tell_once(name, &what);
         }
     }
 
@@ -264,7 +267,7 @@ fn write_reason(folder: &Directory, name: &OsStr, reason: &str) -> io::Result<()
     written
 }
 
-/// What a file system says that takes nothing.
+/// Whether the error says that the file system cannot be written to.
 fn is_unwritable(error: &io::Error) -> bool {
     matches!(
         error.kind(),

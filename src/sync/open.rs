@@ -69,7 +69,11 @@ fn leased(store: &Store, id: VersionId) -> io::Result<File> {
         let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
         let is_there = FileId::of(&held) == FileId::of(&named);
         if is_there && is_locked && Instant::now() >= deadline {
-            tracing::warn!("version {} is locked by another process; it is used all the same", id.short());
+            tracing::warn!(
+                "version {} is locked by another process; it is served, but only that lock keeps it from being removed; \
+                 lslocks shows the process",
+                id.short()
+            );
             return Ok(file);
         }
         if is_there && !is_locked {

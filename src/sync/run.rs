@@ -133,7 +133,7 @@ impl<W: World> Sync<'_, W> {
             (None, _) => None,
             (Some(_), None) => Some(match later {
                 Some(later) => {
-                    format!("the bundle is the one that is known; version {} was brought since", later.short())
+                    format!("the source still has the same bundle; version {} was imported since", later.short())
                 }
                 None => "the bundle is the one that is known".to_owned(),
             }),

@@ -322,7 +322,7 @@ impl Directory {
     pub fn rename_to_free(&self, name: impl AsRef<OsStr>, to: &Directory, new: impl AsRef<OsStr>) -> io::Result<()> {
         let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
         match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new, RenameFlags::NOREPLACE) {
-            // Not every file system can; whoever may write there may then replace files of his own.
+            // Not every file system can. Then a file that another process creates there at this very moment is replaced.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.has(new) => Err(Errno::EXIST.into()),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename(name, to, new),
             done => Ok(done?),
@@ -370,8 +370,8 @@ impl Directory {
                 match rustix::fs::openat2(&*self.descriptor, path, flags, mode, resolve) {
                     // Something was renamed meanwhile.
                     Err(Errno::AGAIN) => {}
-                    // An old kernel; a filter of system calls. If it was about the file, the other way says so as well.
-                    // Neither is a path too long for the kernel one for us.
+                    // An old kernel, or a filter of system calls. If it was about the file, the other way says so as well.
+                    // A path longer than the kernel takes is opened component by component.
                     Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => break,
                     opened => return opened.map_err(link_error),
                 }

@@ -45,7 +45,7 @@ impl Directory {
     }
 }
 
-/// What unlinking says of a directory: Linux the one, POSIX the other.
+/// Whether unlink(2) failed because the name is a directory: EISDIR on Linux, EPERM in POSIX.
 fn is_directory(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     code == Some(Errno::ISDIR.raw_os_error()) || code == Some(Errno::PERM.raw_os_error())
