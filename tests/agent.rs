@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use support::http::Connection;
 use support::zip::{deflated, stored, zip};
 use support::{Daemon, Ended, docwharf, end, folder, http, until};
 
@@ -486,6 +487,31 @@ fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
     assert_eq!(page.header("etag"), page2.header("etag"));
     assert_eq!(page.header("last-modified"), page2.header("last-modified"));
     assert_ne!(other.header("etag"), other2.header("etag"));
+}
+
+#[test]
+fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_given() {
+    let host = Host::new("");
+    let with = |text: &str| zip(&[deflated("index.html", text)]);
+    host.put(&with("<p>one"));
+    let daemon = host.run();
+    let etag = |connection: &mut Connection, method: &str| {
+        connection.send(format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let answer = connection.response(method == "HEAD");
+        let field = |name: &str| answer.header(name).map(str::to_owned);
+        (answer.status, field("etag"), field("content-length"))
+    };
+    until("the first version", || http::get(&daemon.address, "/").text() == "<p>one");
+    let mut connection = Connection::open(&daemon.address);
+    for text in ["<p>one", "<p>another"] {
+        host.put(&with(text));
+        until("the version", || http::get(&daemon.address, "/").text() == text);
+        let of_get = etag(&mut connection, "GET");
+        assert_eq!((of_get.0, of_get.2.as_deref()), (200, Some(text.len().to_string().as_str())));
+        for _ in 0..3 {
+            assert_eq!(etag(&mut connection, "HEAD"), of_get);
+        }
+    }
 }
 
 #[test]

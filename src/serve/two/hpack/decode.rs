@@ -201,6 +201,7 @@ mod tests {
         decoder.decode(&block, &mut fields).unwrap();
         let kept: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
         assert!(fields.is_too_large() && kept < super::super::fields::MOST);
+        assert!(decoder.decode(&[0xbf], &mut fields).is_err(), "a number that nothing has, behind the limit, too");
         fields.clear();
         decoder.decode(&[0xbe], &mut fields).unwrap();
         assert!(!fields.is_too_large());
