@@ -391,7 +391,11 @@ fn the_admin_listener_tells_and_takes_no_orders() {
 
 /// An address of the daemon, as `status` tells it.
 fn told_address(host: &Host, kind: &str) -> String {
-    let url = host.status()["daemon"][kind][0].as_str().expect("it listens there").to_owned();
+    let mut url = String::new();
+    until("the status says where it listens", || {
+        host.status()["daemon"][kind][0].as_str().unwrap_or_default().clone_into(&mut url);
+        !url.is_empty()
+    });
     url.trim_start_matches("http://").trim_end_matches('/').to_owned()
 }
 

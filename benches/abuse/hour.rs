@@ -26,6 +26,8 @@ use crate::{Results, on_sites, report, tenants};
 const SAMPLE: Duration = Duration::from_secs(1);
 /// How often the site changes, as often as `run` looks.
 const EDITION: Duration = Duration::from_mins(1);
+/// How often the other organizations want something: an organization has 100 questions an hour.
+const WORK: Duration = Duration::from_secs(40);
 /// Parts of the whole time, each a row of the table.
 const PARTS: u32 = 12;
 /// Memory is looked at so long after the last attack.
@@ -269,7 +271,10 @@ fn origin(options: &Options, minutes: f64, results: &mut Results) -> Result<bool
     let measured = course.watch(&watched, bystander, orders, |is_over| {
         while !is_over.load(Ordering::Relaxed) {
             worked.push(origin.work());
-            std::thread::sleep(SAMPLE);
+            let next = Instant::now() + WORK;
+            while Instant::now() < next && !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(SAMPLE);
+            }
         }
     })?;
     let sentence = format!(

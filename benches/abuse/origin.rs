@@ -28,8 +28,6 @@ pub(crate) struct Origin {
     umbrella: String,
     hostile: String,
     crawled: u16,
-    /// A job of acme's that has ended.
-    job: String,
 }
 
 /// The size of the folder that the hostile organization has exported.
@@ -70,15 +68,14 @@ impl Origin {
         repository(&hub.path("slow"), 8);
         let (umbrella, hostile) = (hub.create("umbrella", "all", &[]), hub.create("evil", "all", &[]));
         hub.start();
-        let job = hub.export(&json!({}));
-        hub.ended(&job);
-        Ok(Self { hub, umbrella, hostile, crawled, job })
+        Ok(Self { hub, umbrella, hostile, crawled })
     }
 
     pub(crate) fn question(&self) -> Result<Question, String> {
         let address = self.hub.address().parse().map_err(|error| format!("{}: {error}", self.hub.address()))?;
-        let (path, fields) = (format!("{JOBS}/{}", self.job), format!("Authorization: Bearer {}\r\n", self.hub.key));
-        Ok(Question { address, tls: None, path, fields, body: None })
+        // Not a job, which is forgotten after enough others.
+        let path = "/sites/docs.acme.example/sitemap.xml".to_owned();
+        Ok(Question { address, tls: None, path, fields: String::new(), body: None })
     }
 
     pub(crate) fn pid(&self) -> Result<u32, String> {

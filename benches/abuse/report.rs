@@ -22,6 +22,27 @@ const COMPARED_BYTES: f64 = 1e6;
 
 const MISSED: &str = "**missed**";
 
+/// Attacks of which the servers do not take the same, and why: their CPU for each byte is told, and not judged.
+const NOT_ALIKE: &[(&str, &str)] = &[
+    (
+        "pipelined-pages",
+        "docwharf stores pages compressed only, and inflates what is asked for; the peers read it from a file",
+    ),
+    ("h2-pages", "the same"),
+    (
+        "huge-heads",
+        "docwharf refuses a head after 100 fields (7 KB), nginx after 32 KB, h2o after 400 KB: the cost is that of connections",
+    ),
+    (
+        "h2-goaway",
+        "docwharf ends the connection at the first GOAWAY, the peers read on: the cost is that of connections",
+    ),
+];
+
+fn not_alike(attack: &Attack) -> Option<&'static str> {
+    NOT_ALIKE.iter().find(|(name, _)| *name == attack.name).map(|(_, why)| *why)
+}
+
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(f64::NAN)
 }
@@ -119,7 +140,12 @@ fn musts(results: &Value) -> String {
             continue;
         }
         let cpu = ratio(cells).map_or("–".to_owned(), |(ratio, peer)| {
-            judged(format!("{} of {peer}", short(ratio)), ratio <= MOST_CPU_RATIO)
+            let text = format!("{} of {peer}", short(ratio));
+            if not_alike(attack).is_some() {
+                format!("{text}, not alike")
+            } else {
+                judged(text, ratio <= MOST_CPU_RATIO)
+            }
         });
         let [peak, after] = memory(cell);
         let _ =
@@ -214,7 +240,10 @@ pub(crate) fn write(results: &Value, package: &Path) -> Result<(), String> {
     if results["attacks"].is_object() {
         let legend = "For each server: MB that the attacker sent; CPU milliseconds for each of them; memory above idle in \
                       MiB; the bystander's p99 in ms.";
-        let new = format!("{}\n{}\n{legend}\n\n{}", circumstances(results), musts(results), field(results));
+        let reasons: String = measured(results)
+            .filter_map(|(attack, _)| Some(format!("- Not alike, {}: {}.\n", attack.title, not_alike(attack)?)))
+            .collect();
+        let new = format!("{}\n{}\n{reasons}\n{legend}\n\n{}", circumstances(results), musts(results), field(results));
         text = put(&text, "abuse", &new)?;
     }
     if results["origin"].is_object() {

@@ -104,20 +104,20 @@ impl Subject {
     /// What is to be done about a folder that is missing and that it may not make.
     pub(super) fn make(&self, path: &Path) -> String {
         let path = path.display();
-        let uid = match self {
-            Subject::Process => rustix::process::geteuid().as_raw(),
-            Subject::Service(service) => match service.uid {
-                Some(uid) => uid,
-                None => {
+        let of = |uid: u32| format!("as root, install -d -o {uid} {path}; or name another place");
+        match self {
+            Subject::Process => of(rustix::process::geteuid().as_raw()),
+            Subject::Service(service) => service.uid.map_or_else(
+                || {
                     let unit = &service.unit.name;
-                    return format!(
+                    format!(
                         "as root, install -d -m 2775 -g GROUP {path}, and give it the group: systemctl edit {unit}, \
                          SupplementaryGroups=GROUP"
-                    );
-                }
-            },
-        };
-        format!("as root, install -d -o {uid} {path}; or name another place")
+                    )
+                },
+                of,
+            ),
+        }
     }
 
     /// What is to be done about a path that modes keep from it; `may` is what it lacks, of `rwx`.

@@ -308,7 +308,7 @@ fn a_job_that_waited_is_done_for_its_project_and_organization_or_not_at_all() {
     hub.start();
     let ended = hub.ended(&job);
     assert_eq!(ended["status"], "failed");
-    assert!(ended["error"].as_str().unwrap().contains("has not the domain"), "{ended}");
+    assert!(ended["error"].as_str().unwrap().contains("no longer has the domain"), "{ended}");
     let link = hub.ask(&hub.key, "POST", &format!("{JOBS}/{job}/bundle"), None);
     assert_eq!(link.status, 409, "{}", link.text());
 
