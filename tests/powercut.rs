@@ -22,7 +22,8 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use rustix::thread::UnshareFlags;
-use steps::{Scenario, World, counts, quick_folder, scenario};
+use steps::{Scenario, World, counts, scenario};
+use support::quick_folder;
 use support::until;
 use tracer::{Step, Then};
 

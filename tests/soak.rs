@@ -168,7 +168,7 @@ impl Drop for EndsReaders<'_> {
 fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
     let rounds: usize = std::env::var("DOCWHARF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(32);
     let upstream = Upstream::new(site(0));
-    let host = Host::new(&upstream)
+    let host = Host::in_memory(&upstream)
         .set("network.callTimeout", text("300ms"))
         .set("network.idleTimeout", text("300ms"))
         // Pages that were inflated are kept up to this much: a bound, but one that takes long to reach.

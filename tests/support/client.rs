@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::upstream::{DOMAIN, KEY, Upstream};
 use super::zip::{deflated, stored, zip};
-use super::{Daemon, Ended, docwharf, folder, http, tar};
+use super::{Daemon, Ended, docwharf, folder, http, quick_folder, tar};
 
 /// A small bundle whose front page says `text`.
 pub fn bundle(text: &str) -> Vec<u8> {
@@ -67,9 +67,17 @@ pub struct Host {
 impl Host {
     /// With `[api]` for this upstream, a key file, no probes, and pauses that tests can wait for.
     pub fn new(upstream: &Upstream) -> Host {
-        let host = Host::bare();
-        host.put("key", KEY);
-        host.set("api.baseUrl", text(&upstream.base()))
+        Host::bare().of(upstream)
+    }
+
+    /// The same, in memory where that can be had, for what shows nothing by waiting for a disk.
+    pub fn in_memory(upstream: &Upstream) -> Host {
+        Host::bare_in(quick_folder()).of(upstream)
+    }
+
+    fn of(self, upstream: &Upstream) -> Host {
+        self.put("key", KEY);
+        self.set("api.baseUrl", text(&upstream.base()))
             .set("api.domain", text(DOMAIN))
             .set("api.keyFile", text("key"))
             .set("sync.probe", "[]")
@@ -83,7 +91,11 @@ impl Host {
 
     /// Without a source.
     pub fn bare() -> Host {
-        Host { dir: folder(), settings: BTreeMap::new() }
+        Host::bare_in(folder())
+    }
+
+    fn bare_in(dir: tempfile::TempDir) -> Host {
+        Host { dir, settings: BTreeMap::new() }
             .set("store.path", text("store"))
             .set("server.listen", text("127.0.0.1:0"))
             .set("network.pollFirst", text("20ms"))

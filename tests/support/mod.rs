@@ -26,6 +26,13 @@ pub fn folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("docwharf-test-").tempdir().expect("a temporary folder")
 }
 
+/// A folder in memory where there is one: what a kill leaves is what the kernel holds, and waiting for a disk at each
+/// `fsync` shows nothing.
+pub fn quick_folder() -> tempfile::TempDir {
+    let in_memory = tempfile::Builder::new().prefix("docwharf-test-").tempdir_in("/dev/shm");
+    in_memory.unwrap_or_else(|_| folder())
+}
+
 /// The program, with nothing of the caller's environment that could change what it does.
 pub fn docwharf() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_docwharf"));

@@ -17,7 +17,7 @@ use super::support::client::{Host, finish, judged, text};
 use super::support::tar::{file, gzip, tar};
 use super::support::upstream::Upstream;
 use super::support::zip::{deflated, stored, zip};
-use super::support::{Daemon, docwharf, end, folder, http, read_tree, until};
+use super::support::{Daemon, docwharf, end, http, quick_folder, read_tree, until};
 use super::tracer::{Plan, Ran, Step, Then, trace};
 
 /// The files of a site, of which each but one names it: that one is linked when the site is published.
@@ -170,13 +170,6 @@ fn command(dir: &Path, arguments: &[String]) -> Command {
     let mut command = docwharf();
     command.args(arguments).arg("--config").arg(dir.join("docwharf.toml")).env("USER", "tester").current_dir(dir);
     command
-}
-
-/// A folder in memory where there is one: what a kill leaves is what the kernel holds, and waiting for a disk at each
-/// `fsync` shows nothing.
-pub fn quick_folder() -> tempfile::TempDir {
-    let in_memory = tempfile::Builder::new().prefix("docwharf-test-").tempdir_in("/dev/shm");
-    in_memory.unwrap_or_else(|_| folder())
 }
 
 /// A place in which a scenario is played once.
