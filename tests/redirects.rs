@@ -952,6 +952,27 @@ fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothi
 }
 
 #[test]
+fn a_file_that_is_named_for_the_first_time_is_watched_before_its_rules_count() {
+    let host = Host::new(&[("index.html", "<p>home")]);
+    host.configure("");
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    for n in 0..10 {
+        let (file, next) = (host.0.path().join(format!("moved{n}")), host.0.path().join("moved.new"));
+        std::fs::write(&file, format!("/old /file{n}\n")).unwrap();
+        std::fs::write(&next, format!("/old /next{n}\n")).unwrap();
+        host.configure(&format!("redirectsFile = \"moved{n}\"\n"));
+        // Without a pause: the file changes as soon as its first rule counts.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while get(&daemon.address, "/old").header("location") != Some(format!("/file{n}").as_str()) {
+            assert!(Instant::now() < deadline, "the rule of file {n} does not count");
+        }
+        std::fs::rename(next, file).unwrap();
+        until("the changed file's rule", || moved(&daemon, "/old").1 == format!("/next{n}"));
+    }
+}
+
+#[test]
 fn the_gate_follows_redirects_as_a_reader_would() {
     let lines = "/good /guides/start\n/out https://x.example/\n/bad /nowhere\n/a /b\n/b /a\n/app/* /index.html 200\n/en/* /404.html 404\n";
     let pages = [

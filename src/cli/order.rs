@@ -22,6 +22,8 @@ use super::{Context, Failure, PATIENCE, who};
 
 /// How often a store that is locked and a daemon that is not there yet are tried again.
 const AGAIN: Duration = Duration::from_millis(100);
+/// How long we wait without a word: a daemon that starts has the store before it can be asked.
+const SILENT: Duration = Duration::from_secs(2);
 /// How often a daemon that works for us is asked how far it is.
 const GLANCE: Duration = Duration::from_millis(500);
 
@@ -65,7 +67,7 @@ pub(super) fn why_silent(store: &Path) -> Option<&'static str> {
 
 /// Finds out who can do it, waiting for a writer that is no daemon.
 pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
-    let deadline = Instant::now() + PATIENCE;
+    let began = Instant::now();
     let mut is_told = false;
     loop {
         match Writer::open(store, Duration::ZERO) {
@@ -74,13 +76,13 @@ pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
                 if let Some(daemon) = means.wait_for(Daemon::of(store))? {
                     return Ok(Hand::Daemon(daemon));
                 }
-                if Instant::now() >= deadline {
+                if began.elapsed() >= PATIENCE {
                     return Err(locked.into());
                 }
             }
             Err(other) => return Err(other.into()),
         }
-        if !is_told {
+        if !is_told && began.elapsed() >= SILENT {
             is_told = true;
             let patience = PATIENCE.as_secs();
             tracing::warn!("another docwharf writes to {}; waiting up to {patience} s for it", store.display());

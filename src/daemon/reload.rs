@@ -22,7 +22,7 @@ use super::start::open_to_all;
 impl Agent {
     /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
     pub(super) fn reload(&mut self) -> bool {
-        match self.sources.load_again() {
+        match self.load() {
             Ok(config) => {
                 self.config_error = None;
                 self.take_over(config);
@@ -41,6 +41,19 @@ impl Agent {
                 self.remember_config_error();
                 false
             }
+        }
+    }
+
+    /// Reads the configuration. A file that it names for the first time is watched before it is read: otherwise a change
+    /// between the two would never be noticed.
+    fn load(&mut self) -> Result<Config, Vec<Problem>> {
+        loop {
+            let config = self.sources.load_again()?;
+            let files = watched(&self.sources, &config);
+            if self.watch.covers(&files) {
+                return Ok(config);
+            }
+            self.watch.rewatch(files);
         }
     }
 

@@ -76,6 +76,11 @@ impl Watch {
         Watch { files, nudge, settled: None, slow: Instant::now() + SLOW, _watcher: watcher }
     }
 
+    /// Whether all these files are watched.
+    pub fn covers(&self, files: &[(What, PathBuf)]) -> bool {
+        files.iter().all(|(what, path)| self.files.iter().any(|(w, p, _)| w == what && p == path))
+    }
+
     /// Watches these files from now on; what has happened before to those that it knows already is not forgotten.
     pub fn rewatch(&mut self, files: Vec<(What, PathBuf)>) {
         let mut next = Watch::new(files);
