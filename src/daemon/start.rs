@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -175,6 +176,8 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let live = Arc::new(Live::new(urls(&listeners), for_admin, for_staged, tls.clone()));
     live.allow_hosts(AllowedHosts::new(&config.admin_hosts));
     let pulse = pulse(notifier);
+    // Commands that come right behind the announcement wait in its queue; otherwise they would find no daemon.
+    let control = bind_control(writer.store().root());
     announce(&live.addresses);
     notifier.ready();
     let opening_earlier = Opening::begin(&site);
@@ -221,7 +224,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     }
     // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
     let lock = Arc::clone(&writer);
-    let mut admins = serve_admin(&admin, admin_listeners, &stopped);
+    let mut admins = serve_admin(&admin, control, admin_listeners, &stopped);
     serve_staged(&mut admins, &staged, staged_listeners, &admin.live, &stopped);
     let mut agent = Agent::new(Ground {
         writer,
@@ -270,16 +273,28 @@ fn addresses(listeners: &[TcpListener]) -> Vec<String> {
     addresses.map(|address| format!("http://{address}/")).collect()
 }
 
-/// The admin side on its own listener, if there is one, and on the control socket. Without the latter the site is served
-/// all the same; the verbs of the command line then say that the store is locked.
-fn serve_admin(admin: &Arc<Admin>, listeners: Vec<TcpListener>, stopped: &watch::Receiver<bool>) -> JoinSet<()> {
-    let mut serving = JoinSet::new();
-    match Control::bind(admin.store.root()) {
-        Ok(control) => drop(serving.spawn(control.serve(Arc::clone(admin), stopped.clone()))),
-        Err(error) => tracing::warn!(
+/// The control socket. Without it the site is served all the same; the verbs of the command line then say that the store is
+/// locked.
+fn bind_control(store: &Path) -> Option<Control> {
+    let bound = Control::bind(store).inspect_err(|error| {
+        tracing::warn!(
             "cannot listen on {}: {error}; the verbs of the command line will not reach this daemon",
-            admin.store.root().join(CONTROL).display()
-        ),
+            store.join(CONTROL).display()
+        );
+    });
+    bound.ok()
+}
+
+/// The admin side on the control socket, and on its own listener if there is one.
+fn serve_admin(
+    admin: &Arc<Admin>,
+    control: Option<Control>,
+    listeners: Vec<TcpListener>,
+    stopped: &watch::Receiver<bool>,
+) -> JoinSet<()> {
+    let mut serving = JoinSet::new();
+    if let Some(control) = control {
+        serving.spawn(control.serve(Arc::clone(admin), stopped.clone()));
     }
     if !listeners.is_empty() {
         for address in &admin.live.admin {
