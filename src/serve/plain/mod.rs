@@ -2,24 +2,24 @@
 //! first request on a connection that is not plain goes to hyper with every byte of it, and so does all that comes after it.
 //!
 //! A turn: read what there is into a buffer of the thread → look at each head → an answer that was given before to the same
-//! question ([`super::memo`]), or what `handler` makes of the request → its head ([`render`]) and its body in one write. Only what
-//! has to wait is kept by the connection: a part of a head, what the peer has not taken yet.
+//! question ([`super::memo`]), or what `handler` makes of the request → its head ([`render`]) and its body in one write. Short
+//! answers to requests that came together are written together. Only what has to wait is kept by the connection: a part of a
+//! head, what the peer has not taken yet.
 
 mod head;
+mod outgoing;
 mod render;
 
 use std::cell::Cell;
-use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
-use http_body::Body as _;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::Site;
@@ -29,22 +29,18 @@ use super::memo::{self, Shape, State};
 use super::peer::Peer;
 use super::spare;
 use super::stream::SendFile;
-use super::tally::{Piece, Told};
 use super::turn::{ANSWER, NEW_ANSWER, TurnBudget, end_turn};
 
 pub(super) use head::is_plain_host;
 use head::{Come, Head, each_field, look};
+use outgoing::Outgoing;
 
 /// What is read at a time.
 const READ: usize = head::LONGEST;
-/// Bodies up to this size are copied behind their heads: cheaper than telling the kernel of two places.
-const COPIED: usize = 2048;
 
 thread_local! {
     /// What has just been read.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-    /// Heads on their way out; a connection that does not have to wait gives its buffer back.
-    static OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// How a connection goes on.
@@ -65,7 +61,7 @@ pub(super) struct Plain {
     rest: Vec<u8>,
     /// Whether that has been looked at, and is but a part.
     is_part: bool,
-    out: Out,
+    out: Outgoing,
     /// Nothing more is answered after what is on its way.
     is_last: bool,
     /// Work since the last look at the turn's time; see [`TurnBudget::spend`].
@@ -74,15 +70,6 @@ pub(super) struct Plain {
     deadline: Option<Instant>,
     /// What it waited for when it last did not go on.
     waits: Waits,
-}
-
-/// What the peer has still to take.
-#[derive(Default)]
-struct Out {
-    head: Vec<u8>,
-    at: usize,
-    piece: Option<Piece>,
-    body: Option<Told>,
 }
 
 impl Plain {
@@ -94,7 +81,7 @@ impl Plain {
             begun,
             rest: Vec::new(),
             is_part: false,
-            out: Out::default(),
+            out: Outgoing::default(),
             is_last: false,
             cost: 0,
             deadline: None,
@@ -131,8 +118,7 @@ impl Plain {
             let came = if self.rest.is_empty() || self.is_part {
                 ready!(self.read(stream, context))
             } else {
-                let rest = std::mem::take(&mut self.rest);
-                self.answer_all(&rest)
+                self.answer_rest()
             };
             if let Some(turn) = came {
                 return Poll::Ready(turn);
@@ -161,11 +147,19 @@ impl Plain {
             }
             Poll::Ready(Err(_)) => Poll::Ready(Some(Turn::Ended)),
             Poll::Ready(Ok(())) if filled == 0 => Poll::Ready(Some(self.at_end())),
-            Poll::Ready(Ok(())) if self.rest.is_empty() => Poll::Ready(self.answer_all(&buffer[..filled])),
+            Poll::Ready(Ok(())) if self.rest.is_empty() => {
+                let bytes = &buffer[..filled];
+                let answered = self.answer_all(bytes);
+                if let Some(len) = answered
+                    && len < filled
+                {
+                    self.rest = bytes[len..].to_vec();
+                }
+                Poll::Ready(if answered.is_none() { Some(Turn::Other(bytes.to_vec())) } else { None })
+            }
             Poll::Ready(Ok(())) => {
-                let mut rest = std::mem::take(&mut self.rest);
-                rest.extend_from_slice(&buffer[..filled]);
-                Poll::Ready(self.answer_all(&rest))
+                self.rest.extend_from_slice(&buffer[..filled]);
+                Poll::Ready(self.answer_rest())
             }
         };
         BUFFER.set(buffer);
@@ -177,14 +171,34 @@ impl Plain {
         if self.rest.is_empty() { Turn::Ended } else { Turn::Other(std::mem::take(&mut self.rest)) }
     }
 
-    /// Answers the requests at the beginning of `bytes`, as long as their answers leave at once, and keeps what is behind.
-    fn answer_all(&mut self, bytes: &[u8]) -> Option<Turn> {
-        let Some(len) = self.answer_first(bytes) else { return Some(Turn::Other(bytes.to_vec())) };
-        self.is_part = len == 0;
-        if len < bytes.len() {
-            self.rest = bytes[len..].to_vec();
+    /// Answers what was read before and has not been answered, and keeps what is behind.
+    fn answer_rest(&mut self) -> Option<Turn> {
+        let mut rest = std::mem::take(&mut self.rest);
+        let Some(len) = self.answer_all(&rest) else { return Some(Turn::Other(rest)) };
+        if len < rest.len() {
+            rest.drain(..len);
+            rest.shrink_to_fit();
+            self.rest = rest;
         }
         None
+    }
+
+    /// Answers the requests at the beginning of `bytes`, as long as their answers can be written together; how long those
+    /// requests are, nothing if the first is not plain.
+    fn answer_all(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        loop {
+            let len = self.answer_first(&bytes[at..]);
+            self.is_part = len == Some(0);
+            match len {
+                // Looked at again, as the first, when the answers before it are on their way.
+                None if at > 0 => return Some(at),
+                _ => at += len?,
+            }
+            if self.is_part || at == bytes.len() || self.is_last || !self.out.takes_more() {
+                return Some(at);
+            }
+        }
     }
 
     /// Makes the answer to the first request; how long that was, 0 if it is not whole, nothing if it is not plain.
@@ -199,7 +213,7 @@ impl Plain {
         }
         self.begun.store(true, Ordering::Relaxed);
         self.deadline = None;
-        self.is_last |= head.closes;
+        self.out.open();
         if self.answer_again(&head) {
             self.cost += ANSWER;
         } else {
@@ -212,15 +226,12 @@ impl Plain {
     /// Gives an answer that was given before; false if there is none.
     fn answer_again(&mut self, head: &Head<'_>) -> bool {
         let (Some(question), Some(state)) = (&head.question, State::of(&self.site)) else { return false };
-        let mut out = OUT.take();
-        out.clear();
-        let Some((status, body)) = memo::recall(&self.site, state, question, Shape::Lines, &mut out) else {
-            OUT.set(out);
-            return false;
-        };
+        let out = &mut self.out.head;
+        let Some((status, body)) = memo::recall(&self.site, state, question, Shape::Lines, out) else { return false };
         self.site.count(status);
-        render::end(self.is_last, &mut out);
-        self.out.begin(out, Some(body.into()), None);
+        self.is_last |= head.closes;
+        render::end(self.is_last, out);
+        self.out.put(Some(body.into()), None);
         true
     }
 
@@ -235,16 +246,16 @@ impl Plain {
         spare::keep(std::mem::take(request.headers_mut()));
         let (parts, body) = response.into_parts();
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
-        let mut out = OUT.take();
-        out.clear();
-        render::head(parts.status, &parts.headers, body.len(), &mut out);
+        let out = &mut self.out.head;
+        let before = out.len();
+        render::head(parts.status, &parts.headers, body.len(), out);
         if let (Some(state), Some(question), Some(again), false) = (state, &head.question, body.again(), closes) {
-            memo::remember(state, question, Shape::Lines, parts.status, &out, again.clone());
+            memo::remember(state, question, Shape::Lines, parts.status, &out[before..], again.clone());
         }
         spare::keep(parts.headers);
-        self.is_last |= closes;
-        render::end(self.is_last, &mut out);
-        self.out.begin(out, None, Some(body));
+        self.is_last |= head.closes || closes;
+        render::end(self.is_last, out);
+        self.out.put(None, Some(body));
     }
 }
 
@@ -267,158 +278,37 @@ fn request(head: &Head<'_>) -> Option<Request<()>> {
     is_good.then_some(request)
 }
 
-/// Sends a head and what lies in a file.
-fn send_lying<S: SendFile>(
-    stream: Pin<&mut S>,
-    context: &mut Context<'_>,
-    head: &[u8],
-    piece: &Piece,
-) -> Poll<io::Result<usize>> {
-    match piece.lies() {
-        Some(lies) => stream.poll_send_file(context, head, lies.file(), lies.at, piece.remaining()),
-        None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
-    }
-}
-
-/// Whether the system does not send from files in this way, or does not let us: see [`SendFile`].
-fn is_refused(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
-}
-
-impl Out {
-    fn begin(&mut self, head: Vec<u8>, piece: Option<Piece>, body: Option<Told>) {
-        *self = Out { head, at: 0, piece, body };
-    }
-
-    /// Sends all of it.
-    fn send<S: SendFile + Unpin>(
-        &mut self,
-        stream: &mut S,
-        context: &mut Context<'_>,
-        budget: &mut TurnBudget,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            if self.piece.is_none()
-                && let Some(body) = &mut self.body
-            {
-                match ready!(Pin::new(&mut *body).poll_frame(context)) {
-                    Some(Ok(frame)) => self.piece = frame.into_data().ok(),
-                    Some(Err(never)) => match never {},
-                    // What was promised does not come: the peer has to see that something is missing.
-                    None if body.len() > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                    None => self.body = None,
-                }
-            }
-            if let Some(piece) = &mut self.piece
-                && self.at < self.head.len()
-                && self.head.len() <= READ
-                && piece.remaining() <= COPIED
-            {
-                while piece.has_remaining() {
-                    let chunk = piece.chunk();
-                    self.head.extend_from_slice(chunk);
-                    let len = chunk.len();
-                    piece.advance(len);
-                }
-                self.piece = None;
-                // So that the end of the body is seen before the head goes out.
-                continue;
-            }
-            if self.at == self.head.len() && self.piece.is_none() && self.body.is_none() {
-                if self.at > 0 {
-                    // What is encrypted may have been taken and not been sent.
-                    ready!(Pin::new(&mut *stream).poll_flush(context))?;
-                }
-                self.give_back();
-                return Poll::Ready(Ok(()));
-            }
-            let written = ready!(self.write(stream, context))?;
-            // A reader that takes as fast as we write would keep the thread to itself.
-            if budget.spend(written) && !self.is_sent() {
-                end_turn(context);
-                return Poll::Pending;
-            }
-        }
-    }
-
-    /// Whether nothing is left to be written.
-    fn is_sent(&self) -> bool {
-        self.at == self.head.len() && self.piece.is_none() && self.body.as_ref().is_none_or(|body| body.len() == 0)
-    }
-
-    /// Writes once; how many bytes.
-    fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut stream = Pin::new(stream);
-        let head = &self.head[self.at..];
-        let n = match &mut self.piece {
-            None => ready!(stream.poll_write(context, head))?,
-            Some(piece) if stream.sends_files() && piece.lies().is_some() => {
-                match ready!(send_lying(stream.as_mut(), context, head, piece)) {
-                    Err(error) if is_refused(&error) => {
-                        piece.forget_where();
-                        return Poll::Ready(Ok(0));
-                    }
-                    sent => sent?,
-                }
-            }
-            Some(piece) => {
-                let mut slices = [IoSlice::new(&[]); 4];
-                let mut count = 0;
-                if !head.is_empty() {
-                    slices[0] = IoSlice::new(head);
-                    count = 1;
-                }
-                count += piece.chunks_vectored(&mut slices[count..]);
-                ready!(stream.poll_write_vectored(context, &slices[..count]))?
-            }
-        };
-        if n == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        let of_head = n.min(head.len());
-        self.at += of_head;
-        if let Some(piece) = &mut self.piece {
-            piece.advance(n - of_head);
-            if !piece.has_remaining() {
-                self.piece = None;
-            }
-        }
-        Poll::Ready(Ok(n))
-    }
-
-    fn give_back(&mut self) {
-        let head = std::mem::take(&mut self.head);
-        self.at = 0;
-        if head.capacity() > 0 {
-            OUT.set(head);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::io;
     use std::os::fd::BorrowedFd;
-    use std::os::unix::fs::FileExt;
     use std::task::Waker;
 
     use tokio::io::AsyncWrite;
 
+    use super::outgoing::GATHERED;
     use super::*;
-    use crate::serve::body::Chunk;
-    use crate::site::room::Room;
+    use crate::serve::Settings;
 
-    /// Sends so much from a file, and then refuses to.
-    struct Moody {
-        willing: usize,
-        taken: Vec<u8>,
+    /// A peer that has said all it says, and counts what is written to it.
+    struct Pipelined<'a> {
+        said: &'a [u8],
+        writes: Vec<Vec<u8>>,
     }
 
-    impl AsyncWrite for Moody {
+    impl AsyncRead for Pipelined<'_> {
+        fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            let (now, later) = self.said.split_at(self.said.len().min(room.remaining()));
+            room.put_slice(now);
+            self.said = later;
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Pipelined<'_> {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            let n = bytes.len().min(70_000);
-            self.taken.extend_from_slice(&bytes[..n]);
-            Poll::Ready(Ok(n))
+            self.writes.push(bytes.to_vec());
+            Poll::Ready(Ok(bytes.len()))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -430,51 +320,44 @@ mod tests {
         }
     }
 
-    impl SendFile for Moody {
+    impl SendFile for Pipelined<'_> {
         fn sends_files(&self) -> bool {
-            true
+            false
         }
 
         fn poll_send_file(
-            mut self: Pin<&mut Self>,
+            self: Pin<&mut Self>,
             _: &mut Context<'_>,
-            head: &[u8],
-            file: BorrowedFd<'_>,
-            at: u64,
-            len: usize,
+            _: &[u8],
+            _: BorrowedFd<'_>,
+            _: u64,
+            _: usize,
         ) -> Poll<io::Result<usize>> {
-            if self.willing == 0 {
-                return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
-            }
-            let n = len.min(self.willing);
-            self.willing -= n;
-            self.taken.extend_from_slice(head);
-            let mut bytes = vec![0; n];
-            File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, at)?;
-            self.taken.extend_from_slice(&bytes);
-            Poll::Ready(Ok(head.len() + n))
+            Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
         }
     }
 
     #[test]
-    fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
-        let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
-        let room = Room::new(1 << 20).unwrap();
-        for willing in [0, 1, 100_000, 300_000] {
-            let (bytes, lies) = room.put(&content).unwrap();
-            let mut out = Out::default();
-            out.begin(b"head\r\n\r\n".to_vec(), Some(Chunk::lying(bytes, Some(lies)).into()), None);
-            let mut stream = Moody { willing, taken: Vec::new() };
-            let mut budget = TurnBudget::new();
-            let mut send = || out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
-            let sent = loop {
-                // Pending when its turn is over.
-                if let Poll::Ready(sent) = send() {
-                    break sent;
-                }
-            };
-            assert!(sent.is_ok());
-            assert!(stream.taken == [b"head\r\n\r\n", &content[..]].concat(), "after {willing} bytes");
-        }
+    fn short_answers_to_requests_that_came_together_are_written_together() {
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let mut plain = Plain::new(Site::new(Settings::default()), peer, Arc::default());
+        let requests = ["HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"; 1000].concat();
+        // What is no plain request is left to hyper, behind all answers to what came before it.
+        let other = "BREW / HTTP/1.1\r\nHost: x\r\n\r\n";
+        let mut stream = Pipelined { said: &[requests.as_bytes(), other.as_bytes()].concat(), writes: Vec::new() };
+        let turn = loop {
+            // Pending when its turn is over.
+            if let Poll::Ready(turn) = plain.poll(&mut stream, &mut Context::from_waker(Waker::noop())) {
+                break turn;
+            }
+        };
+        assert!(matches!(turn, Turn::Other(bytes) if bytes == other.as_bytes()));
+        let all = stream.writes.concat();
+        assert_eq!(all.split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"HTTP/1.1 ")).count(), 1000);
+        assert!(all.ends_with(b"\r\n\r\n"));
+        let longest = stream.writes.iter().map(Vec::len).max().unwrap_or_default();
+        assert!(longest < 2 * GATHERED, "{longest} bytes at a time");
+        let most = all.len() / GATHERED * 2;
+        assert!(stream.writes.len() < most, "{} writes of {} bytes", stream.writes.len(), all.len());
     }
 }
