@@ -54,6 +54,7 @@ use crate::config::unit::ServiceUnit;
 use crate::model::limits::Limits;
 use crate::seal::Effort;
 use crate::site::lookup::Addresses;
+use crate::site::mapping::bound_freed;
 
 pub use exit::Failure;
 
@@ -222,6 +223,7 @@ fn wants_colour(on_terminal: bool) -> bool {
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     guard_panics();
+    bound_freed();
     let arguments: Vec<OsString> = arguments.collect();
     JSON.store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
     let cli = match Cli::try_parse_from(arguments) {

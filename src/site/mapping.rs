@@ -29,6 +29,10 @@ use crate::model::version::VersionId;
 /// more is simply not told apart in the handler's message.
 const SLOTS: usize = 64;
 
+/// What each arena of the C library may keep at its end of what was freed, in bytes.
+#[cfg(target_env = "gnu")]
+const MOST_FREED: libc::c_int = 4 << 20;
+
 struct Slot {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -236,6 +240,19 @@ fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
 pub fn mark_suspects_in(file: File) {
     let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
     debug_assert_eq!(before, -1, "one store a process");
+}
+
+/// Bounds what the C library keeps of freed memory at the end of each of its arenas. Left alone it raises that bound with the
+/// largest block that was freed, up to 64 MiB an arena, and [`return_freed`] gives back the end of the first arena only. Where
+/// the C library is another one than glibc this does nothing.
+pub fn bound_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called by any thread at any time.
+    unsafe {
+        // Both, so that blocks up to that size stay blocks of an arena, whose pages are used again.
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MOST_FREED);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_FREED);
+    }
 }
 
 /// Gives memory that was freed back to the system (`malloc_trim(3)`). Takes milliseconds, in which threads that

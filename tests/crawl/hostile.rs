@@ -149,3 +149,17 @@ fn a_short_link_that_stands_for_a_long_one_does_not_make_a_page_grow_without_end
     assert!(done.bytes < 100 << 20, "{} bytes", done.bytes);
     assert!(done.warnings.iter().any(|line| line.contains("more links than can be rewritten")), "{:?}", done.warnings);
 }
+
+#[test]
+fn memory_that_crawls_have_taken_is_given_back_when_they_have_ended() {
+    let page = "/_next/static/".repeat((7 << 20) / 14);
+    let server = Server::start(move |target, _| if target == "/" { html(page.clone()) } else { missing() });
+    let mut hub = Hub::new(&FOLDER.replace("directory = \"site\"", &format!("crawl = \"{}\"", server.url("/"))));
+    hub.start();
+    let before = hub.anonymous();
+    let jobs: Vec<String> = (0..4).map(|_| hub.export(&json!({}))).collect();
+    for job in &jobs {
+        hub.ended(job);
+    }
+    until("the memory is given back", || hub.anonymous() < before + (24 << 20));
+}

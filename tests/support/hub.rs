@@ -97,6 +97,14 @@ impl Hub {
         &self.daemon.as_ref().expect("it runs").address
     }
 
+    /// Anonymous memory of the process, in bytes.
+    pub fn anonymous(&self) -> u64 {
+        let pid = self.daemon.as_ref().expect("it runs").pid();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux tells");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).expect("a log")
     }
