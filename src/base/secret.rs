@@ -282,9 +282,16 @@ mod tests {
     #[test]
     fn origin_is_scheme_host_and_port() {
         let url = |text| SafeUrl::parse(text).unwrap();
-        assert!(url("https://a/x").same_origin(&url("https://a:443/y")));
-        for other in ["http://a/x", "https://a:444/x", "https://b/x"] {
+        for (one, other) in
+            [("https://a/x", "HTTPS://A:443/y?z"), ("http://a", "http://a:80/"), ("http://a:8", "http://a:8")]
+        {
+            assert!(url(one).same_origin(&url(other)), "{one} {other}");
+        }
+        let others =
+            ["http://a/x", "http://a:443/x", "https://a:80/x", "https://a:444/x", "https://b/x", "https://a.b/x"];
+        for other in others {
             assert!(!url("https://a/x").same_origin(&url(other)), "{other}");
         }
+        assert!(!url("https://a:8443/x").same_origin(&url("http://a:8443/x")), "the port is not all");
     }
 }
