@@ -22,6 +22,7 @@ use docwharf::sync::bring::{Arrival, Brought, Occasion, bring};
 use docwharf::sync::open::open;
 
 use rustix::fs::{FlockOperation, flock};
+use support::client::{Host, bundle, front};
 use support::folder;
 use support::zip::{deflated, zip};
 
@@ -296,4 +297,34 @@ fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
     let removed: Vec<VersionId> = writer.prune(&before, &nothing).unwrap().iter().map(|version| version.id).collect();
     assert_eq!(removed, [other]);
     assert!(ids(&writer).contains(&chosen));
+}
+
+#[test]
+fn an_import_that_fails_leaves_what_the_store_had_before() {
+    for is_damaged in [false, true] {
+        let host = Host::bare();
+        let import = |code: i32, name: &str| {
+            host.put(&format!("{name}.zip"), bundle(name));
+            let path = host.path(&format!("{name}.zip"));
+            host.ends(code, &["import", path.to_str().unwrap(), "--label", name]);
+            host.active().unwrap()
+        };
+        let oldest = import(0, "oldest");
+        import(0, "middle");
+        let newest = import(0, "newest");
+        let image = host.path("store/versions").join(&oldest).join("site.zip");
+        if is_damaged {
+            // The import mends it before it fails.
+            std::fs::remove_file(&image).unwrap();
+            std::fs::write(&image, "no image").unwrap();
+        }
+        // A receipt has no place to be written to.
+        let receipts = host.path("store/receipts").join(&oldest);
+        std::fs::remove_dir_all(&receipts).unwrap();
+        std::fs::write(&receipts, "").unwrap();
+        assert_eq!(import(8, "oldest"), newest, "damaged: {is_damaged}");
+        assert!(image.exists(), "damaged: {is_damaged}: what a label names is gone");
+        host.ok(&["activate", "oldest"]);
+        assert_eq!(front(&host.run()), "oldest", "damaged: {is_damaged}");
+    }
 }
