@@ -450,6 +450,36 @@ fn links_are_looked_up_as_the_server_would() {
 }
 
 #[test]
+fn broken_links_of_the_active_version_are_counted_anew_when_addresses_mean_something_else() {
+    let pages = (0..20).fold(String::new(), |mut text, n| {
+        let _ = write!(text, "<a href=\"/docs/p{}\">x</a>", n + 1);
+        text
+    });
+    let configure = |host: &Host, base: &str, most: u32| {
+        host.write_config(&format!(
+            "basePath = {base:?}\n[staticExport]\nbundleUrl = \"bundle.zip\"\n[gate]\nmaxBrokenLinks = {most}\n"
+        ));
+    };
+    // Below another base path all 20 links of the first version are broken: more than the next one may have.
+    let host = Host::new("");
+    configure(&host, "/other/", 20);
+    host.bring(0, &site(21, &pages));
+    let first = host.active();
+    configure(&host, "/docs/", 0);
+    let ended = host.bring(7, &site(21, &format!("{pages}{}", broken(10))));
+    assert!(ended.stderr.contains("10 broken links instead of 0"), "{}", ended.stderr);
+    assert_eq!(host.active(), first);
+    // The other way round the next one has no more of them than the first has by now.
+    let host = Host::new("");
+    configure(&host, "/docs/", 0);
+    host.bring(0, &site(21, &pages));
+    let first = host.active();
+    configure(&host, "/other/", 0);
+    host.bring(0, &site(22, &pages));
+    assert_ne!(host.active(), first);
+}
+
+#[test]
 fn links_that_would_take_days_to_look_up_are_not_let_in_and_that_is_said() {
     // A thousand patterns, and links that redirects lead from one to the next as often as they are followed.
     let mut rules = (0..900).fold(String::new(), |all, n| all + &format!("/none{n}/* /x 301\n"));
