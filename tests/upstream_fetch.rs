@@ -309,9 +309,12 @@ fn one_bad_answer_to_a_download_is_survived() {
 
 #[test]
 fn an_expired_link_is_renewed_for_the_same_job() {
-    let errors: [fn() -> Reply; 4] = [
+    let errors: [fn() -> Reply; 6] = [
         expired,
         || storage_error(403, "ExpiredToken", "The provided token has expired."),
+        // S3's status for credentials behind a link that have run out (Amazon S3 API, error responses).
+        || storage_error(400, "ExpiredToken", "The provided token has expired."),
+        || storage_error(400, "InvalidToken", "The provided token is malformed or otherwise not valid."),
         || answer(403).body("text/plain", ""),
         || answer(403).body("text/html", "<h1>403 Forbidden</h1>"),
     ];
@@ -323,6 +326,19 @@ fn an_expired_link_is_renewed_for_the_same_job() {
         assert_eq!((upstream.count(Call::Start), upstream.count(Call::Bundle)), (1, 2), "{}", upstream.story());
         let downloads = upstream.calls(Call::Download);
         assert_ne!(downloads[0].target, downloads[1].target, "the link is fresh");
+    });
+}
+
+#[test]
+fn a_400_that_does_not_speak_of_a_token_is_final_and_no_other_link_is_asked_for() {
+    let errors: [fn() -> Reply; 2] =
+        [|| storage_error(400, "InvalidRequest", "The request is not valid."), || answer(400).body("text/plain", "")];
+    at_once(&errors, |make| {
+        let upstream = Upstream::new(bundle("one"));
+        upstream.on(Call::Download).gives(make());
+        let ended = Host::new(&upstream).ends(4, &["sync"]);
+        assert!(ended.stderr.contains("400"), "{}", ended.stderr);
+        assert_eq!((upstream.count(Call::Bundle), upstream.count(Call::Download)), (1, 1), "{}", upstream.story());
     });
 }
 
@@ -512,21 +528,19 @@ fn a_length_that_is_too_short_never_becomes_a_version() {
 
 #[test]
 fn a_bundle_above_the_limit_is_refused_before_it_fills_the_disk() {
+    /// What the kernel holds of a connection on both sides, and more.
+    const ON_ITS_WAY: usize = 16 << 20;
     let bytes = large_bundle("large", 30 << 20);
-    let told: [fn(&Upstream); 2] = [
-        |_| {},
-        // Without a length only counting helps.
-        |upstream| {
-            upstream.on(Call::Download).gives(honest().without("Content-Length"));
-        },
-    ];
-    at_once(&told, |tell| {
+    // Without a length only counting what comes helps.
+    let without = honest().without("Content-Length").zeros(128 << 20);
+    at_once(&[honest(), without], |reply| {
         let upstream = Upstream::new(bytes.clone());
-        tell(&upstream);
+        upstream.on(Call::Download).gives(reply.clone());
         let host = Host::new(&upstream).set("limits.archive", text("1MiB"));
         let ended = host.ends(5, &["sync"]);
         assert!(ended.stderr.contains("limits.archive") || ended.stderr.contains("1 MiB"), "{}", ended.stderr);
         assert_eq!(upstream.count(Call::Download), 1);
+        assert!(upstream.sent() < (1 << 20) + ON_ITS_WAY, "{} bytes were taken", upstream.sent());
         host.assert_tidy();
     });
 }

@@ -19,6 +19,8 @@ use super::tar::gzip;
 pub const KEY: &str = "dwk_5ecretAdminKeyThatNobodyMayPrint";
 /// What each signature of a link begins with.
 pub const SIGNATURE: &str = "51gna7ure0fTheBucket";
+/// What follows a body, again and again.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 /// When the bundle was last changed, whatever it is.
 const MODIFIED: &str = "Sat, 01 Aug 2026 10:00:00 GMT";
 /// The domain that is exported.
@@ -105,6 +107,7 @@ pub struct Reply {
     cut: Option<usize>,
     stall: Option<usize>,
     trickle: Option<(usize, Duration)>,
+    zeros: usize,
 }
 
 /// The honest answer, to be changed.
@@ -201,6 +204,12 @@ impl Reply {
         self
     }
 
+    /// Sends so many zeros behind the body, to the next 64 KiB, or as many as are taken.
+    pub fn zeros(mut self, bytes: usize) -> Reply {
+        self.zeros = bytes;
+        self
+    }
+
     /// Sends the body in so many pieces with a pause between them.
     pub fn trickle(mut self, pieces: usize, pause: Duration) -> Reply {
         self.trickle = Some((pieces, pause));
@@ -269,6 +278,8 @@ struct Shared {
     plan: Mutex<Plan>,
     stop: AtomicBool,
     connections: AtomicUsize,
+    /// Bytes of bodies that were written.
+    sent: AtomicUsize,
     api: SocketAddr,
     bucket: SocketAddr,
     scheme: &'static str,
@@ -361,6 +372,7 @@ impl Upstream {
             plan: Mutex::new(plan),
             stop: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
+            sent: AtomicUsize::new(0),
             api: address(&api),
             bucket: address(&bucket),
             scheme,
@@ -461,6 +473,11 @@ impl Upstream {
     /// How many connections there were, also without a request.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes of bodies have gone out; the kernel may hold some of them.
+    pub fn sent(&self) -> usize {
+        self.shared.sent.load(Ordering::SeqCst)
     }
 
     /// The order of calls with what each was answered, for messages.
@@ -629,15 +646,29 @@ impl Shared {
         }
         let (pieces, pause) = reply.trickle.unwrap_or((1, Duration::ZERO));
         for piece in body.chunks(body.len().div_ceil(pieces).max(1)) {
-            if wire.write_all(piece).and_then(|()| wire.flush()).is_err() {
+            if self.give(wire, piece).is_err() {
                 return;
             }
             std::thread::sleep(pause);
+        }
+        for _ in 0..reply.zeros.div_ceil(ZEROS.len()) {
+            if self.give(wire, &ZEROS).is_err() {
+                return;
+            }
         }
         let _ = wire.flush();
         if reply.stall.is_some() {
             self.wait(wire);
         }
+    }
+
+    /// Writes a part of a body, and counts what is taken of it.
+    fn give(&self, wire: &mut dyn Wire, bytes: &[u8]) -> std::io::Result<()> {
+        for part in bytes.chunks(ZEROS.len()) {
+            wire.write_all(part)?;
+            self.sent.fetch_add(part.len(), Ordering::SeqCst);
+        }
+        wire.flush()
     }
 
     fn receive(&self, wire: &mut dyn Wire) -> Option<Request> {
