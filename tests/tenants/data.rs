@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use crate::support::http::{Connection, Response, get};
-use crate::support::hub::{Hub, JOBS, data, error};
+use crate::support::hub::{FOLDER, Hub, JOBS, data, error};
 use crate::support::{end, until, write_site};
 use crate::{TWO, searches};
 
@@ -126,6 +126,52 @@ fn a_budget_is_asked_before_the_body_is() {
     // Nor is a body read for somebody else's project.
     let answer = half_sent(&hub, &hub.key, THEIR_SEARCHES, 60_000, true).response(false);
     assert_eq!(answer.status, 404, "{}", answer.text());
+}
+
+/// Asks so often about these projects in turn, without a body, and has none of it refused for its number.
+fn ask_often(hub: &Hub, (method, begin, end): (&str, &str, &str), often: usize, projects: [&str; 2]) {
+    let question = |n: usize| {
+        let target = format!("{begin}{}{end}", projects[n % projects.len()]);
+        let key = &hub.key;
+        format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer {key}\r\n\r\n")
+    };
+    let mut connection = Connection::open(hub.address());
+    let numbers: Vec<usize> = (0..often).collect();
+    for some in numbers.chunks(100) {
+        connection.send(some.iter().map(|&n| question(n)).collect::<String>());
+        for &n in some {
+            let answer = connection.response(false);
+            assert_ne!(answer.status, 429, "{method} {begin}: the {n}th: {}", answer.text());
+        }
+    }
+}
+
+#[test]
+fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
+    let another = "[[organization.project]]\nid = \"api\"\ndomain = \"api.acme.example\"\ndirectory = \"other\"\n";
+    let mut hub = Hub::new(&format!("{FOLDER}{another}"));
+    write_site(&hub.path("site"), &[("index.html", "<p>docs")]);
+    write_site(&hub.path("other"), &[("index.html", "<p>api")]);
+    hub.start();
+    for (method, begin, end, most, says) in [
+        ("GET", "/v1/analytics/", "/searches", 100, "100 times an hour"),
+        ("POST", "/v1/project/preview/", "", 5, "5 previews a minute"),
+        ("POST", "/v1/analytics/", "/searches", 10_000, "10,000 batches an hour"),
+    ] {
+        let ask = |project: &str| hub.ask(&hub.key, method, &format!("{begin}{project}{end}"), None);
+        // A project that does not exist costs as much as any.
+        assert_eq!(ask("nobodys").status, 404, "{method} {begin}");
+        let left = most - 1;
+        std::thread::scope(|scope| {
+            for often in [left / 2, left - left / 2] {
+                let hub = &hub;
+                scope.spawn(move || ask_often(hub, (method, begin, end), often, ["docs", "api"]));
+            }
+        });
+        for project in ["docs", "api", "nobodys"] {
+            refused(&ask(project), says);
+        }
+    }
 }
 
 #[test]
