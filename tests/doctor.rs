@@ -15,7 +15,7 @@ use support::disk::Disk;
 use support::proxy::Proxy;
 use support::tls::Authority;
 use support::upstream::{Call, KEY, SIGNATURE, Upstream, answer, raw};
-use support::{Ended, docwharf, end, folder, read_tree, until};
+use support::{Ended, ReservedPort, docwharf, end, folder, read_tree, until};
 
 /// What depends on the machine that the tests run on rather than on what they do.
 const MACHINE: [&str; 3] = ["disk", "inotify", "descriptors"];
@@ -270,15 +270,17 @@ fn proxies_are_named_without_their_passwords() {
 #[test]
 fn a_port_that_is_taken_by_another_or_by_ourselves() {
     let upstream = Upstream::new(bundle("one"));
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let host = healthy(&upstream).set("server.listen", text(&address));
-    assert_says(&checks(&host, &["--offline"]), "ports", "error", &[&address, "another program", "ss -ltnp"]);
+    let port = ReservedPort::new();
+    let address = &port.address;
+    let host = healthy(&upstream).set("server.listen", text(address));
+    let other = port.listen();
+    assert_says(&checks(&host, &["--offline"]), "ports", "error", &[address, "another program", "ss -ltnp"]);
     let elsewhere = healthy(&upstream).set("server.listen", text("192.0.2.1:8080"));
     assert_says(&checks(&elsewhere, &["--offline"]), "ports", "error", &["does not have that address"]);
-    drop(taken);
-    assert_says(&checks(&host, &["--offline"]), "ports", "ok", &[&address, "is free"]);
+    drop(other);
+    assert_says(&checks(&host, &["--offline"]), "ports", "ok", &[address, "is free"]);
     let daemon = host.run();
+    assert_eq!(daemon.address, *address);
     assert_says(&checks(&host, &["--offline"]), "ports", "ok", &[&format!("pid {}", daemon.pid())]);
 }
 

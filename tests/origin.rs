@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::http::{self, Response, request};
-use support::{Daemon, docwharf, end, folder, run, text, until, write_site};
+use support::{Daemon, ReservedPort, docwharf, end, folder, run, text, until, write_site};
 
 const KEY: &str = "adm_s3cret-admin-key";
 const DOMAIN: &str = "docs.example";
@@ -681,15 +681,16 @@ fn the_api_can_be_served_within_another_program() {
     };
     let origin = Origin::new(settings).unwrap();
     assert!(!format!("{origin:?}").contains(KEY));
-    let listener = docwharf::serve::listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    // Nobody else is given the port when it is let go.
+    let port = ReservedPort::new();
+    let listener = docwharf::serve::listener::bind(port.address.parse().unwrap()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let served = runtime.spawn(serve(origin, vec![listener], stopped));
-    assert_eq!(http::get(&address, "/sites/docs.example/sitemap.xml").status, 200);
+    assert_eq!(http::get(&port.address, "/sites/docs.example/sitemap.xml").status, 200);
     stop.send_replace(true);
     runtime.block_on(served).unwrap().unwrap();
-    assert!(std::net::TcpStream::connect(&address).is_err());
+    assert!(std::net::TcpStream::connect(&port.address).is_err());
 }
 
 #[test]

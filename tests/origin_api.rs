@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use support::client::Host;
 use support::http::{get, request};
 use support::hub::{FOLDER, Hub, JOBS, commit, data, error, git, repository};
-use support::{Daemon, docwharf, end, until, write_site};
+use support::{Daemon, ReservedPort, docwharf, end, until, write_site};
 
 /// Acme with a folder, umbrella with another.
 const TWO: &str = "[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
@@ -658,17 +658,18 @@ fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not
 
 #[test]
 fn a_start_that_fails_takes_no_job_that_waits() {
-    let mut hub = Hub::new(&format!("[exports]\nworkers = 1\n{FOLDER}"));
+    let port = ReservedPort::new();
+    let server = format!("[server]\nlisten = [{:?}]\n", port.address);
+    let mut hub = Hub::with(&server, &format!("[exports]\nworkers = 1\n{FOLDER}"));
     for n in 0..40 {
         write_site(&hub.path("site"), &[(&format!("p{n}.html"), &support::text(200_000))]);
     }
     hub.start();
     let jobs = [hub.export(&json!({})), hub.export(&json!({})), hub.export(&json!({}))];
-    let taken = hub.address().to_owned();
     until("the first is under way", || data(&hub.get(&format!("{JOBS}/{}", jobs[0])))["status"] == "running");
     hub.kill();
-    let other = std::net::TcpListener::bind(&taken).unwrap();
-    let ended = end(&mut hub.command(&["--listen", &taken])).expect(8);
+    let other = port.listen();
+    let ended = end(&mut hub.command(&[])).expect(8);
     assert!(ended.stderr.contains("cannot listen"), "{}", ended.stderr);
     drop(other);
     hub.start();

@@ -17,7 +17,7 @@ use docwharf::origin::source::Watch;
 use docwharf::origin::source::crawl::{Crawl, CrawlError, Crawled, crawl};
 
 use support::http::get;
-use support::{Daemon, folder, read_tree, until};
+use support::{Daemon, ReservedPort, folder, read_tree, until};
 
 /// An answer: status, further fields, body.
 #[derive(Clone)]
@@ -28,6 +28,8 @@ type Answers = dyn Fn(&str, &str) -> Page + Send + Sync;
 /// A server that renders whatever it is told to, until it is dropped.
 struct Server {
     port: u16,
+    /// Nobody else is given the port once it has stopped.
+    _reserved: ReservedPort,
     asked: Arc<Mutex<Vec<String>>>,
     most: Arc<AtomicUsize>,
     is_over: Arc<AtomicBool>,
@@ -37,7 +39,8 @@ struct Server {
 impl Server {
     /// `answers` is given target and head of each request.
     fn start(answers: impl Fn(&str, &str) -> Page + Send + Sync + 'static) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let reserved = ReservedPort::new();
+        let listener = reserved.listen();
         let port = listener.local_addr().expect("an address").port();
         let (asked, is_over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
         let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -58,7 +61,7 @@ impl Server {
                 });
             }
         });
-        Server { port, asked, most, is_over, thread: Some(thread) }
+        Server { port, _reserved: reserved, asked, most, is_over, thread: Some(thread) }
     }
 
     fn url(&self, path: &str) -> String {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 use support::client::{Host, bundle, finish, front, text};
 use support::tls::{Authority, secure_get};
-use support::{Daemon, http, until};
+use support::{Daemon, ReservedPort, http, until};
 
 /// The manager's end of the line.
 struct Manager {
@@ -428,7 +428,9 @@ fn no_connection_is_refused_and_no_request_lost_across_restarts_on_a_socket_that
 
 #[test]
 fn a_request_on_its_way_when_the_stop_comes_is_answered() {
-    let host = with_inbox();
+    // Nobody else is given the port when the daemon lets it go.
+    let port = ReservedPort::new();
+    let host = with_inbox().set("server.listen", text(&port.address));
     let manager = Manager::beside(&host);
     let mut daemon = Daemon::start(&mut manager.hears(&host, host.command(&["run"]), None));
     let mut early = TcpStream::connect(&daemon.address).unwrap();

@@ -126,8 +126,16 @@ mod tests {
         if TcpListener::bind("[::1]:0").is_err() {
             return;
         }
-        let other = TcpListener::bind("0.0.0.0:0").unwrap();
-        let port = other.local_addr().unwrap().port();
+        // A socket that is bound and does not listen keeps others from being given the port by chance.
+        let reserve = || {
+            let reserved = Socket::new(Domain::IPV6, Type::STREAM, None)?;
+            reserved.set_only_v6(true)?;
+            reserved.set_reuse_address(true)?;
+            reserved.bind(&SocketAddr::from(([0u16; 8], 0)).into())?;
+            let port = reserved.local_addr()?.as_socket().map_or(0, |address| address.port());
+            io::Result::Ok((TcpListener::bind(("0.0.0.0", port))?, reserved, port))
+        };
+        let (_other, _reserved, port) = (0..100).find_map(|_| reserve().ok()).expect("a port that is free for both");
         bind(SocketAddr::from(([0u16; 8], port))).unwrap();
         assert!(bind(SocketAddr::from(([0, 0, 0, 0], port))).is_err());
     }

@@ -17,9 +17,12 @@ pub mod zip;
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 /// A fresh folder, gone at the end of the test.
 pub fn folder() -> tempfile::TempDir {
@@ -91,6 +94,31 @@ pub fn end(command: &mut Command) -> Ended {
 /// Runs `docwharf` with these arguments to its end.
 pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
     end(docwharf().args(arguments))
+}
+
+/// A port of this machine that is known before anything listens there, and stays free for whoever names it.
+///
+/// It is bound and does not listen. The kernel gives it to nobody who asks for any free port, neither to listen nor to
+/// connect from; a server that names it gets it, because both sockets have `SO_REUSEADDR` (socket(7)).
+pub struct ReservedPort {
+    _socket: Socket,
+    /// `127.0.0.1:43817`
+    pub address: String,
+}
+
+impl ReservedPort {
+    pub fn new() -> ReservedPort {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_reuse_address(true).expect("an option of all sockets");
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a free port");
+        let address = socket.local_addr().ok().and_then(|address| address.as_socket()).expect("an address");
+        ReservedPort { _socket: socket, address: address.to_string() }
+    }
+
+    /// Listens there, as another program would, until it is dropped; the port stays reserved.
+    pub fn listen(&self) -> TcpListener {
+        TcpListener::bind(&self.address).expect("nobody else has it")
+    }
 }
 
 /// A running `serve` or `run`; killed when dropped.
