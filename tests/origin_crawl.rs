@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use docwharf::origin::source::Watch;
 use docwharf::origin::source::crawl::{Crawl, CrawlError, Crawled, crawl};
@@ -394,6 +394,26 @@ fn the_same_site_gives_the_same_folder() {
         .collect();
     assert!(trees[0] == trees[1], "{:?}\n{:?}", trees[0].1, trees[1].1);
     assert!(server.most.load(Ordering::SeqCst) > 1, "nothing was asked for at the same time");
+}
+
+#[test]
+fn a_server_that_asks_to_be_left_alone_is_asked_again_no_earlier() {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let asked = Arc::clone(&times);
+    let server = Server::start(move |target, _| match target {
+        "/" => {
+            let mut asked = asked.lock().expect("a list");
+            asked.push(Instant::now());
+            // Without this field the pause is a second at most.
+            if asked.len() == 1 { Page(503, "Retry-After: 2".to_owned(), Vec::new()) } else { html("at last") }
+        }
+        _ => missing(),
+    });
+    let dir = folder();
+    crawled(&server.url("/"), dir.path());
+    let times = times.lock().expect("a list");
+    let pause = times[1] - times[0];
+    assert!(times.len() == 2 && pause >= Duration::from_secs(2), "{} requests, {pause:?} between two", times.len());
 }
 
 #[test]

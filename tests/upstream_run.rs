@@ -12,10 +12,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, front, judged, large_bundle, text};
 use support::upstream::{Call, KEY, Reply, Upstream, answer, close, honest, raw, silence};
-use support::{http, until};
+use support::{Daemon, http, until};
 
 const FIRST_JOB: &str = "se_0000000000000001";
 
@@ -31,6 +32,18 @@ fn for_a_while(what: &str, holds: impl Fn() -> bool) {
         assert!(holds(), "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// When `run` looks again, as the status tells; nothing while a look is under way.
+fn next_look(host: &Host) -> Option<Timestamp> {
+    host.status()["nextLook"].as_str().map(|time| time.parse().expect("a moment"))
+}
+
+/// How long it is until then. Where `run` has to wait for longer than a test can, this tells it from the pause that it
+/// makes anyway.
+fn until_next_look(host: &Host) -> Duration {
+    let left = next_look(host).map(|next| next.duration_since(Timestamp::now()));
+    left.and_then(|left| Duration::try_from(left).ok()).unwrap_or_default()
 }
 
 #[test]
@@ -387,7 +400,9 @@ fn a_restart_starts_no_job_soon_after_the_last_but_a_signal_does() {
     drop(daemon);
     let daemon = host.run();
     assert_eq!(front(&daemon), "one");
-    for_a_while("no job so soon", || upstream.count(Call::Start) == 1);
+    // The look at the start is over, and the next one is due when the interval is.
+    until("the next look is most of an hour away", || until_next_look(&host) > Duration::from_mins(50));
+    assert_eq!(upstream.count(Call::Start), 1);
     upstream.publish(bundle("two"));
     daemon.signal("HUP");
     until("the second version", || front(&daemon) == "two");
@@ -414,9 +429,13 @@ fn without_probes_each_interval_starts_a_job() {
 fn a_schedule_takes_the_place_of_the_interval() {
     let upstream = upstream();
     let host = Host::new(&upstream).without("sync.interval").set("sync.schedule", text("0 0 1 1 *"));
-    let daemon = host.run();
+    // The schedule is in local time, the status in UTC.
+    let daemon = Daemon::start(host.command(&["run"]).env("TZ", "UTC"));
     until("the look at the start", || front(&daemon) == "one");
-    for_a_while("nothing before New Year", || upstream.count(Call::Start) == 1);
+    // The status cuts off parts of a second.
+    let is_new_year = |next: Timestamp| (next + SignedDuration::from_secs(1)).to_string().contains("-01-01T00:00:0");
+    until("the next look is at New Year", || next_look(&host).is_some_and(is_new_year));
+    assert_eq!(upstream.count(Call::Start), 1);
 }
 
 #[test]
@@ -710,10 +729,11 @@ fn a_long_retry_after_is_waited_out_also_over_a_restart() {
     let host = Host::new(&upstream).set("sync.interval", text("100ms"));
     let daemon = host.run();
     until("the failure", || host.last() == "failed");
-    for_a_while("patience", || upstream.count(Call::Start) == 1);
+    until("the next look is an hour away", || until_next_look(&host) > Duration::from_mins(59));
     drop(daemon);
     let daemon = host.run();
-    for_a_while("patience after a restart", || upstream.count(Call::Start) == 1);
+    until("after a restart it still is", || until_next_look(&host) > Duration::from_mins(58));
+    assert_eq!(upstream.count(Call::Start), 1);
     drop(daemon);
     assert_eq!(host.sync(), "activated", "a person does not wait for the daemon's patience");
 }
