@@ -106,12 +106,23 @@ const WAYS: [&str; 3] = ["killed before", "killed after", "failing"];
 
 /// All steps of a scenario, by so many threads; each interruption has a place of its own.
 fn all_steps(name: &str, threads: usize) {
+    steps_interrupted(name, threads, if CAN_FAIL { &[0, 1, 2] } else { &[0, 1] });
+}
+
+/// The same, but only with calls that fail: that is where something is taken back again.
+fn failing_steps(name: &str, threads: usize) {
+    if CAN_FAIL {
+        steps_interrupted(name, threads, &[2]);
+    }
+}
+
+/// `ways` are indices of [`WAYS`].
+fn steps_interrupted(name: &str, threads: usize, ways: &[usize]) {
     let scenario = scenario(name);
     let steps = scenario.steps();
     assert_synced(name, &steps);
-    let ways = if CAN_FAIL { &WAYS[..] } else { &WAYS[..2] };
     let jobs: Vec<(usize, usize)> =
-        (0..steps.len()).flat_map(|step| (0..ways.len()).map(move |way| (step, way))).collect();
+        (0..steps.len()).flat_map(|step| ways.iter().map(move |&way| (step, way))).collect();
     let left = Mutex::new(jobs.iter());
     let outcomes = Mutex::new(vec![[const { String::new() }; 3]; steps.len()]);
     std::thread::scope(|scope| {
@@ -119,7 +130,7 @@ fn all_steps(name: &str, threads: usize) {
             scope.spawn(|| {
                 loop {
                     let Some(&(step, way)) = left.lock().expect("no panic while it is held").next() else { break };
-                    let outcome = interrupt(&scenario, &steps[step], ways[way]);
+                    let outcome = interrupt(&scenario, &steps[step], WAYS[way]);
                     outcomes.lock().expect("no panic while it is held")[step][way] = outcome;
                 }
             });
@@ -132,7 +143,8 @@ fn all_steps(name: &str, threads: usize) {
     }
     println!("{table}");
     // One line for TESTING.md.
-    let [before, after, failing] = [0, 1, 2].map(|way| counts(&outcomes, way));
+    let [before, after, failing] =
+        [0, 1, 2].map(|way| if ways.contains(&way) { counts(&outcomes, way) } else { "–".to_owned() });
     println!("| {name} | {} | {before} | {after} | {failing} |", steps.len());
     assert!(steps.len() >= 4, "the program was not seen: {steps:?}");
 }
@@ -141,6 +153,16 @@ fn all_steps(name: &str, threads: usize) {
 fn an_import_interrupted_at_any_step_leaves_the_old_site_or_the_new_one() {
     all_steps("import", 2);
     all_steps("import of a tar", 2);
+}
+
+#[test]
+fn what_is_there_is_there_after_an_import_or_a_sync_of_it_was_interrupted_at_any_step() {
+    for name in ["import of what a label keeps", "sync of what is there", "sync that goes back"] {
+        all_steps(name, 2);
+    }
+    for name in ["import of what is there", "import of what is active"] {
+        failing_steps(name, 2);
+    }
 }
 
 #[test]
@@ -169,6 +191,7 @@ fn pruning_interrupted_at_any_step_takes_no_version_that_must_stay() {
 #[test]
 fn publishing_interrupted_at_any_step_leaves_one_whole_site_in_the_folder() {
     all_steps("publish", 2);
+    failing_steps("publish of what is there", 2);
 }
 
 #[test]

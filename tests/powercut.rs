@@ -194,6 +194,7 @@ fn tell(name: &str, all: &[Option<&Step>], outcomes: &[[String; 2]]) {
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
 fn the_power_goes_at_any_step_of_an_import_or_a_sync() {
     all_cuts(&["import", "import of a tar", "first sync", "sync", "sync of a job"], 2);
+    all_cuts(&["import of what a label keeps", "sync of what is there", "sync that goes back"], 2);
 }
 
 #[test]

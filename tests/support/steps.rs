@@ -78,6 +78,8 @@ pub struct Scenario {
     /// Versions that there are at most afterwards.
     most: usize,
     publishes: bool,
+    /// No version that was there before may go: `keep` keeps those that nothing else does.
+    keeps_all: bool,
 }
 
 fn owned(arguments: &[&str]) -> Vec<String> {
@@ -106,7 +108,6 @@ impl Scenario {
             Doing::Inbox(_) => Vec::new(),
         };
         let nothing = Truth { active: None, held: false };
-        let publishes = false;
         let (before, after) = (nothing.clone(), nothing);
         let mut scenario = Scenario {
             name,
@@ -119,18 +120,24 @@ impl Scenario {
             after,
             between: None,
             most: 2,
-            publishes,
+            publishes: false,
+            keeps_all: false,
         };
-        for arguments in prepare {
-            let arguments: Vec<String> = arguments.iter().map(|argument| scenario.with_ids(argument)).collect();
-            judged(0, finish(&mut command(scenario.template.dir.path(), &arguments)));
-        }
+        scenario.prepare(prepare);
         if let Doing::Command(arguments) = &scenario.doing {
             scenario.doing = Doing::Command(arguments.iter().map(|argument| scenario.with_ids(argument)).collect());
         }
         scenario.again = scenario.again.iter().map(|argument| scenario.with_ids(argument)).collect();
-        scenario.before = scenario.truth(scenario.template.dir.path());
         scenario
+    }
+
+    /// Brings about more of what is there before.
+    fn prepare(&mut self, commands: &[&[&str]]) {
+        for arguments in commands {
+            let arguments: Vec<String> = arguments.iter().map(|argument| self.with_ids(argument)).collect();
+            judged(0, finish(&mut command(self.template.dir.path(), &arguments)));
+        }
+        self.before = self.truth(self.template.dir.path());
     }
 
     /// `<old>` is the id of the site `old`.
@@ -276,6 +283,7 @@ impl<'a> World<'a> {
         let Scenario { before, after, .. } = self.scenario;
         let truth = self.truth(at);
         assert!(!acknowledged || truth == *after, "{at}: it was said to be done, and there is {truth:?}");
+        self.what_was_there_is_there(at);
         let published = self.published(at);
         assert!(
             !self.scenario.publishes || published == before.active || published == after.active,
@@ -294,6 +302,23 @@ impl<'a> World<'a> {
         self.nothing_is_left_over(at);
         let served = served.unwrap_or_else(|| "nothing".to_owned());
         if truth.held { served + ", held" } else { served }
+    }
+
+    /// Of the versions that were there before, those that the record needs are: the active one, the one before it,
+    /// those with labels. Where `keep` keeps the others, they are there, too.
+    #[track_caller]
+    fn what_was_there_is_there(&self, at: &str) {
+        let bytes = std::fs::read(self.scenario.store(self.dir.path()).join("state.json")).unwrap_or_default();
+        let record: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let labelled = record["labels"].as_object().into_iter().flatten().map(|(_, label)| &label["version"]);
+        let needed: Vec<&str> =
+            [&record["active"], &record["previous"]].into_iter().chain(labelled).filter_map(Value::as_str).collect();
+        let now = names(&self.scenario.store(self.dir.path()).join("versions"));
+        // What has come meanwhile may have been withdrawn, though the record that names it is in place.
+        for id in names(&self.scenario.store(self.scenario.template.dir.path()).join("versions")) {
+            let may_go = !self.scenario.keeps_all && !needed.contains(&id.as_str());
+            assert!(may_go || now.contains(&id), "{at}: {} is gone: {record}", self.scenario.ids[&id]);
+        }
     }
 
     #[track_caller]
@@ -461,6 +486,26 @@ pub fn scenario(name: &str) -> Scenario {
     let run = |arguments: &[&str]| Doing::Command(owned(arguments));
     match name {
         "import" => Scenario::new("import", stocked(), None, &STOCK, run(&["import", "newer.zip", "--label", "L"])),
+        "import of what a label keeps" => {
+            // Neither active nor the one before: nothing but its label keeps it.
+            let prepare: [&[&str]; 3] = [&["import", "eldest.zip", "--label", "L"], STOCK[1], &["import", "other.zip"]];
+            let doing = run(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("import of what a label keeps", stocked(), None, &prepare, doing);
+            Scenario { most: 3, ..scenario }
+        }
+        "import of what is there" => {
+            // Nothing names it, and there is room for it.
+            let prepare: [&[&str]; 3] = [STOCK[0], STOCK[1], &["import", "other.zip"]];
+            let host = Host::bare().set("sync.keep", "1");
+            let doing = run(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("import of what is there", host, None, &prepare, doing);
+            Scenario { most: 3, keeps_all: true, ..scenario }
+        }
+        "import of what is active" => {
+            let doing = run(&["import", "old.zip"]);
+            let scenario = Scenario::new("import of what is active", stocked(), None, &STOCK, doing);
+            Scenario { keeps_all: true, ..scenario }
+        }
         "import of a tar" => {
             Scenario::new("import of a tar", stocked(), None, &STOCK, run(&["import", "newer.tar.gz"]))
         }
@@ -475,6 +520,25 @@ pub fn scenario(name: &str) -> Scenario {
             let scenario = Scenario::new("sync", host, None, &[&["import", "eldest.zip"], &["sync"]], run(&["sync"]));
             upstream.publish(adopted("newer"));
             Scenario { _upstream: Some(upstream), ..scenario }
+        }
+        "sync of what is there" => {
+            // It came by another way, so that nothing tells that it is there before it has been downloaded and sealed.
+            let upstream = Upstream::new(adopted("old"));
+            let host = Host::linked(&upstream.link()).set("sync.keep", "0");
+            let prepare: [&[&str]; 2] = [&["import", "eldest.zip"], &["sync"]];
+            let scenario = Scenario::new("sync of what is there", host, None, &prepare, run(&["sync"]));
+            upstream.publish(adopted("eldest"));
+            Scenario { _upstream: Some(upstream), keeps_all: true, ..scenario }
+        }
+        "sync that goes back" => {
+            // The source has had it before: it is known by its validator, and found again in the store.
+            let upstream = Upstream::new(adopted("eldest"));
+            let host = Host::linked(&upstream.link()).set("sync.keep", "0");
+            let mut scenario = Scenario::new("sync that goes back", host, None, &[&["sync"]], run(&["sync"]));
+            upstream.publish(adopted("old"));
+            scenario.prepare(&[&["sync"]]);
+            upstream.publish(adopted("eldest"));
+            Scenario { _upstream: Some(upstream), keeps_all: true, ..scenario }
         }
         "sync of a job" => {
             let upstream = Upstream::new(adopted("old"));
@@ -505,6 +569,13 @@ pub fn scenario(name: &str) -> Scenario {
             let mut scenario = Scenario::new("publish", host, None, &STOCK, run(&["import", "newer.zip"]));
             scenario.publishes = true;
             scenario
+        }
+        "publish of what is there" => {
+            // Its folder is there as well.
+            let host = stocked().set("publish.directory", text("disk/www"));
+            let doing = run(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("publish of what is there", host, None, &STOCK, doing);
+            Scenario { publishes: true, keeps_all: true, ..scenario }
         }
         "inbox" => {
             let host = stocked().set("sync.inbox", text("disk/inbox"));
