@@ -272,6 +272,13 @@ impl Api {
                 "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
             )));
         }
+        // It would be sent beside the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
+        if !to.expose().username().is_empty() || to.expose().password().is_some() {
+            let to = to.name();
+            return Err(refused(format!(
+                "the API redirects to {to} with a user name or a password; the key alone says who we are"
+            )));
+        }
         if *method == Method::POST && matches!(status, 301..=303) {
             return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.name())));
         }
