@@ -1,7 +1,9 @@
-//! TLS with an authority of one's own.
+//! TLS with an authority of one's own, and where redirects lead with it and without.
 
 #![allow(missing_docs)]
 
+#[path = "upstream/redirects.rs"]
+mod redirects;
 mod support;
 
 use support::client::{Host, bundle, finish, front, judged, text};

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use super::http::{Response, parse};
-use super::upstream::{Upstream, Wire};
+use super::upstream::{Upstream, Wire, Wrap};
 
 /// An authority that no system knows.
 pub struct Authority {
@@ -46,8 +46,16 @@ impl Authority {
 
     /// An open upstream over TLS with a certificate for this name.
     pub fn upstream(&self, name: &str, bundle: Vec<u8>) -> Upstream {
+        let upstream = Upstream::build(bundle, "https", self.wrap(&[name]));
+        upstream.open();
+        upstream
+    }
+
+    /// The server's side of TLS, with a certificate for these names.
+    pub fn wrap(&self, names: &[&str]) -> Wrap {
         let key = KeyPair::generate().expect("randomness");
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let params = CertificateParams::new(names).expect("names");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
@@ -60,16 +68,10 @@ impl Authority {
             )
             .expect("key and certificate belong together");
         let config = Arc::new(config);
-        let upstream = Upstream::build(
-            bundle,
-            "https",
-            Arc::new(move |stream| {
-                let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-                Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn Wire>)
-            }),
-        );
-        upstream.open();
-        upstream
+        Arc::new(move |stream| {
+            let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
+            Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn Wire>)
+        })
     }
 
     /// A certificate for these names, that counts today.
