@@ -93,7 +93,15 @@ impl Drop for Server {
     }
 }
 
+/// What the log has for a connection that begins with a TLS handshake.
+const ENCRYPTED: &str = "a TLS handshake";
+
 fn answer(mut stream: TcpStream, answers: &Answers, log: &Mutex<Vec<String>>) {
+    let mut first = [0];
+    if stream.peek(&mut first).is_ok_and(|n| n == 1) && first[0] == 22 {
+        log.lock().expect("a log").push(ENCRYPTED.to_owned());
+        return;
+    }
     let mut reader = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut head = String::new();
     while reader.read_line(&mut head).is_ok_and(|n| n > 2) {}
@@ -394,6 +402,54 @@ fn the_same_site_gives_the_same_folder() {
         .collect();
     assert!(trees[0] == trees[1], "{:?}\n{:?}", trees[0].1, trees[1].1);
     assert!(server.most.load(Ordering::SeqCst) > 1, "nothing was asked for at the same time");
+}
+
+/// Where `/<name>` redirects to, seen from a site at this port.
+fn place(name: &str, port: u16, other: u16) -> Option<String> {
+    Some(match name {
+        "address" => format!("http://127.0.0.1:{port}/to-address"),
+        "path" => "/to-path".to_owned(),
+        "no-scheme" => format!("//127.0.0.1:{port}/to-no-scheme"),
+        "scheme" => format!("https://127.0.0.1:{port}/to-scheme"),
+        "host" => format!("http://localhost:{port}/to-host"),
+        "port" => format!("http://127.0.0.1:{other}/to-port"),
+        "port-no-scheme" => format!("//127.0.0.1:{other}/to-port-no-scheme"),
+        "user" => format!("http://ada:pa55word@127.0.0.1:{port}/to-user"),
+        "own-as-user" => format!("http://127.0.0.1:{port}@127.0.0.1:{other}/to-own-as-user"),
+        _ => return None,
+    })
+}
+
+#[test]
+fn no_redirect_leads_a_crawl_to_another_scheme_host_port_or_user() {
+    const NAMES: [&str; 9] =
+        ["address", "path", "no-scheme", "scheme", "host", "port", "port-no-scheme", "user", "own-as-user"];
+    let foreign = nobody();
+    let other = foreign.local_addr().expect("an address").port();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&heads);
+    let server = Server::start(move |target, head| {
+        let head = head.to_ascii_lowercase();
+        let host = head.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or_default().to_owned();
+        let port = host.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or_default();
+        seen.lock().expect("a list").push((target.to_owned(), host, head.contains("\nauthorization:")));
+        match target {
+            "/" => html(NAMES.map(|name| format!("<a href=/{name}>{name}</a>")).concat()),
+            _ if target.starts_with("/to-") => html("there"),
+            _ => place(&target[1..], port, other).map_or_else(missing, |to| moved(302, &to)),
+        }
+    });
+    let dir = folder();
+    crawled(&server.url("/"), dir.path());
+    assert!(foreign.accept().is_err(), "another port was asked");
+    assert!(!server.asked().iter().any(|target| target == ENCRYPTED), "another scheme was asked");
+    let heads = heads.lock().expect("a list");
+    for (target, host, has_user) in &*heads {
+        assert_eq!((host.as_str(), has_user), (&*format!("127.0.0.1:{}", server.port), &false), "{target}");
+    }
+    let mut followed: Vec<&str> = heads.iter().filter_map(|(target, ..)| target.strip_prefix("/to-")).collect();
+    followed.sort_unstable();
+    assert_eq!(followed, ["address", "no-scheme", "path"]);
 }
 
 #[test]

@@ -245,7 +245,7 @@ fn key_stays(scheme: &'static str, asked: &Asked, status: u16, hops: &[&'static 
     let ended = host(&upstream, &authority).ends(if is_refused { 4 } else { 0 }, asked.command);
     let heard = heard.lock().expect("no panic while locked");
     assert!(heard[0].origin() == own && heard[0].text().contains(KEY), "{at}: the key was not sent at all");
-    for said in heard.iter() {
+    for said in &*heard {
         let text = said.text();
         assert!(said.origin() == own || !text.contains(KEY), "{at}: the key is at {}: {text}", said.origin());
         assert!(!text.contains(BASIC), "{at}: {text}");
@@ -366,7 +366,7 @@ fn nothing_goes_along(kind: Kind, scheme: &'static str, hops: &[&'static str]) {
 
     ask_for(kind, &upstream, &authority);
     let heard = heard.lock().expect("no panic while locked");
-    for said in heard.iter() {
+    for said in &*heard {
         let (origin, text) = (said.origin(), said.text());
         assert!(origin == upstream.api() || !text.contains(KEY), "{at}: the key is at {origin}: {text}");
         assert!(origin == own || !text.contains(BASIC), "{at}: a user of {own} is at {origin}: {text}");
