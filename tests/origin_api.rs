@@ -5,6 +5,8 @@
 mod support;
 #[path = "tenants/data.rs"]
 mod tenants_data;
+#[path = "tenants/routes.rs"]
+mod tenants_routes;
 
 use serde_json::{Value, json};
 use support::client::Host;
@@ -231,29 +233,6 @@ fn a_key_is_seen_once_and_works_until_it_is_revoked_or_over() {
     assert!(wrong.stderr.contains("no organization"), "{}", wrong.stderr);
     let wrong = end(&mut hub.command(&["key", "revoke", "acme", "ci"])).expect(2);
     assert!(wrong.stderr.contains("no key called"), "{}", wrong.stderr);
-}
-
-#[test]
-fn two_organizations_never_see_each_other() {
-    let (hub, umbrella) = two();
-    let job = hub.export(&json!({}));
-    hub.ended(&job);
-    let batch = json!({ "batchId": "b", "events": [{ "query": "moat", "time": "2026-11-01T10:00:00Z" }] });
-    assert_eq!(hub.post("/v1/analytics/docs/searches", &batch).status, 200);
-    for (method, target, body) in [
-        ("GET", format!("{JOBS}/{job}"), None),
-        ("POST", format!("{JOBS}/{job}/bundle"), None),
-        ("GET", "/v1/analytics/docs/searches".to_owned(), None),
-        ("POST", "/v1/analytics/docs/searches".to_owned(), Some(batch)),
-        ("POST", "/v1/project/preview/docs".to_owned(), Some(json!({ "branch": "main" }))),
-    ] {
-        let answer = hub.ask(&umbrella, method, &target, body.as_ref());
-        assert_eq!(answer.status, 404, "{method} {target}: {}", answer.text());
-    }
-    let answer = hub.ask(&umbrella, "POST", JOBS, Some(&json!({ "domain": "docs.acme.example" })));
-    assert_eq!(answer.status, 400);
-    let theirs = hub.ask(&umbrella, "GET", "/v1/analytics/secrets/searches", None);
-    assert_eq!(data(&theirs)["totalSearches"], 0);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
