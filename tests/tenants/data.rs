@@ -174,6 +174,49 @@ fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
     }
 }
 
+/// Whether an answer has begun to come; it is not waited for.
+fn is_answered(connection: &Connection) -> bool {
+    connection.stream.set_nonblocking(true).unwrap();
+    let is_answered = connection.stream.peek(&mut [0]).is_ok();
+    connection.stream.set_nonblocking(false).unwrap();
+    is_answered
+}
+
+#[test]
+fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in() {
+    const SENT: usize = 40;
+    const WAITING: usize = 32;
+    let (hub, umbrella) = hub("");
+    // As long as another process writes to the database, nothing else is written to it.
+    let database = rusqlite::Connection::open(hub.path("state/origin.db")).unwrap();
+    database.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let send = |key: &str, target: &str, n: usize| {
+        let body = batch(&format!("b{n}"), &searches("moat", 1, 1)).to_string();
+        let mut connection = Connection::open(hub.address());
+        connection.send(format!(
+            "POST {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        connection
+    };
+    let mut acmes: Vec<Connection> = (0..SENT).map(|n| send(&hub.key, SEARCHES, n)).collect();
+    let mut umbrellas = send(&umbrella, THEIR_SEARCHES, 0);
+    until("those beyond are refused", || {
+        acmes.iter().filter(|connection| is_answered(connection)).count() == SENT - WAITING
+    });
+    assert!(!is_answered(&umbrellas), "umbrella's batch waits like those that got in");
+    database.execute_batch("ROLLBACK").unwrap();
+    let (done, refused): (Vec<Response>, Vec<Response>) =
+        acmes.iter_mut().map(|connection| connection.response(false)).partition(|answer| answer.status == 200);
+    assert_eq!((done.len(), refused.len()), (WAITING, SENT - WAITING));
+    for answer in refused {
+        assert_eq!(answer.status, 503, "{}", answer.text());
+        assert!(error(&answer).contains("wait for the disk") && answer.header("retry-after").is_some());
+    }
+    assert_eq!(umbrellas.response(false).status, 200);
+    assert_eq!(data(&hub.get(SEARCHES))["totalSearches"], WAITING, "what was taken in and nothing else");
+}
+
 #[test]
 fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_room() {
     for (limit, key) in [
