@@ -130,6 +130,7 @@ impl Sim {
         if record.active.is_some_and(|id| !self.is_rotten(id)) && shown != record.active {
             self.broken(format!("{:?} is active, but {shown:?} is served", record.active));
         }
+        self.check_shown(&record, shown);
         let moment = self.moment();
         let mut agenda = Agenda::new(moment.at);
         agenda.take_up(&record, &config.question(), moment);
@@ -187,7 +188,7 @@ impl Sim {
         };
         let (intent, began) = self.with(|s| {
             s.daemon.running = Some((gives_way, is_sync));
-            s.rules.write_failed = false;
+            (s.rules.write_failed, s.rules.brought) = (false, None);
             s.intent = s.daemon.config.clone();
             (s.intent.clone(), s.elapsed)
         });

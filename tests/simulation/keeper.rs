@@ -199,7 +199,7 @@ impl Keeper for Sim {
 
     fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
         self.operation(|| format!("withdraw {}", id.short()));
-        self.check_removal(id);
+        self.check_withdrawal(id);
         self.with(|s| s.disk.take_version(id));
         Ok(())
     }
@@ -278,7 +278,14 @@ impl Workshop for Sim {
             return Err(self.store_error("move into place", error).into());
         }
         let is_there = self.has(id);
-        self.with(|s| if is_there { s.disk.mend_version(id) } else { s.disk.put_version(id, aside.content) });
+        self.with(|s| {
+            if is_there {
+                s.disk.mend_version(id);
+            } else {
+                s.disk.put_version(id, aside.content);
+                s.rules.brought = Some(id);
+            }
+        });
         if self.happens(self.with(|s| s.faults.crash)) {
             self.crash();
         }

@@ -69,7 +69,7 @@ impl Sim {
 
     /// Somebody does something.
     pub(crate) fn meddle(&self) {
-        if self.with(|s| s.actor == Actor::Operator) {
+        if self.with(|s| s.actor.is_person()) {
             // One order after the other; but work may go on beside it.
             return self.work_meanwhile();
         }
@@ -349,13 +349,16 @@ impl Sim {
     /// As `run` does it: what is due is decided at once unless the gate has to read pages.
     pub(crate) fn release(&self) -> Result<(), SyncError> {
         let intent = self.with(|s| s.daemon.config.clone());
-        let result = self.acting(Actor::Operator, || {
+        let ended: Result<(), SyncError> = self.acting(Actor::Operator, || {
             operator::end_hold(self, "somebody")?;
             self.with(|s| s.rules.will = Will::Free);
-            match operator::go_on(self, &|| intent.clone(), "somebody", &|| true) {
+            Ok(())
+        });
+        let result = ended.and_then(|()| {
+            self.acting(Actor::Releasing, || match operator::go_on(self, &|| intent.clone(), "somebody", &|| true) {
                 Err(SyncError::Interrupted) => Ok(true),
                 result => result.map(|_| false),
-            }
+            })
         });
         if let Ok(true) = result {
             self.give_way(true);

@@ -64,6 +64,8 @@ pub(crate) struct Rules {
     pub(crate) untold: bool,
     /// The process died while an order was being carried out.
     unsure: bool,
+    /// What the work under way has brought as a new version: nothing else may be withdrawn.
+    pub(crate) brought: Option<VersionId>,
     /// What is newest.
     pub(crate) arrivals: Arrivals,
 }
@@ -126,6 +128,20 @@ impl State {
             _ => Will::Free,
         }
     }
+}
+
+/// What a person decides leaves what has arrived as it is.
+fn wrong_by_an_order(before: &Record, after: &Record) -> Option<String> {
+    let arrived = |record: &Record| (record.newest, record.offered.clone(), record.labels.clone());
+    (arrived(before) != arrived(after)).then(|| "an order has changed what is newest, or a label".to_owned())
+}
+
+/// Without work and without a person nothing becomes active, held or newest.
+fn wrong_by_itself(before: &Record, after: &Record) -> Option<String> {
+    let decided = |record: &Record| (record.active, record.previous, record.hold.clone());
+    let wrong =
+        (decided(before) != decided(after)).then(|| "the daemon by itself has changed what is active".to_owned());
+    wrong.or_else(|| wrong_by_an_order(before, after))
 }
 
 impl Sim {
@@ -222,10 +238,16 @@ impl Sim {
     pub(crate) fn check_write(&self, after: &Record) {
         let wrong = self.with(|s| {
             let before = s.disk.record.clone().unwrap_or_default();
-            let Actor::Work { force } = s.actor else { return None };
             if s.disk.garbled {
                 return None;
             }
+            let force = match s.actor {
+                Actor::Work { force } => force,
+                Actor::Releasing => false,
+                // Which version it may be, and whether it is held, is for `check_will` to say.
+                Actor::Operator => return wrong_by_an_order(&before, after),
+                Actor::Daemon => return wrong_by_itself(&before, after),
+            };
             if after.hold != before.hold {
                 return Some("work has changed a hold".to_owned());
             }
@@ -286,7 +308,7 @@ impl Sim {
                     Some(_) => {}
                 }
             }
-            let is_ordered = s.rules.ordered || s.actor == Actor::Operator;
+            let is_ordered = s.rules.ordered || s.actor.is_person();
             if !is_ordered && !s.disk.lost && s.will() != s.rules.will {
                 return Some("a hold is not as the operator left it".to_owned());
             }
@@ -297,19 +319,46 @@ impl Sim {
         }
     }
 
-    /// Before a version is removed.
+    /// Before a version is pruned: nothing is that the record needs, or that is served.
     pub(crate) fn check_removal(&self, id: VersionId) {
         let wrong = self.with(|s| {
-            let record = s.disk.record.as_ref();
             let shown = s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id);
-            let named = record.is_some_and(|r| r.active == Some(id) || r.previous == Some(id));
+            let record = s.disk.record.as_ref();
             let labelled = record.is_some_and(|r| r.labels.values().any(|label| label.version == id));
-            let is_withdrawn = s.rules.write_failed;
-            (shown || named || (labelled && !is_withdrawn))
-                .then(|| format!("{} is removed though it is in use", id.short()))
+            let named = record.is_some_and(|r| [r.active, r.previous, r.newest].contains(&Some(id)));
+            (shown || named || labelled).then(|| format!("{} is removed though it is in use", id.short()))
         });
         if let Some(wrong) = wrong {
             self.broken(wrong);
+        }
+    }
+
+    /// Before a version that could not be filed is taken out again: it is one that this very work has brought, and
+    /// nobody has chosen it meanwhile. A label or a place as the newest that it was given has never been promised.
+    pub(crate) fn check_withdrawal(&self, id: VersionId) {
+        let wrong = self.with(|s| {
+            let shown = s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id);
+            let record = s.disk.record.as_ref();
+            let named = record.is_some_and(|r| [r.active, r.previous].contains(&Some(id)));
+            if shown || named {
+                return Some(format!("{} is withdrawn though it is in use", id.short()));
+            }
+            (s.rules.brought != Some(id)).then(|| format!("{} is withdrawn though it was there before", id.short()))
+        });
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// After a start that shows this version: what a gate or manual activation may have kept back is never fallen back
+    /// to.
+    pub(crate) fn check_shown(&self, record: &Record, shown: Option<VersionId>) {
+        let is_guarded = self.with(|s| {
+            let config = &s.daemon.config;
+            config.activation == Activation::Manual || !config.gate.is_off()
+        });
+        if is_guarded && shown.is_some() && ![record.active, record.previous].contains(&shown) {
+            self.broken("what may have been kept back is served at a start");
         }
     }
 

@@ -59,8 +59,17 @@ pub(crate) enum Actor {
     Daemon,
     /// A sync, an import, what follows a release; whether what is due passes the gate unasked.
     Work { force: bool },
-    /// A person.
+    /// A person who says what is to be so.
     Operator,
+    /// A person who has ended a hold: what is due now is due by the rules, as in any work.
+    Releasing,
+}
+
+impl Actor {
+    /// Whether an order is being carried out.
+    pub(crate) fn is_person(self) -> bool {
+        matches!(self, Actor::Operator | Actor::Releasing)
+    }
 }
 
 pub(crate) struct State {
@@ -188,8 +197,10 @@ impl Sim {
         });
     }
 
-    /// One operation: told, counted, and a chance for everything else.
+    /// One operation: told, counted, and a chance for everything else. Whatever the one before it has done, what must
+    /// hold holds.
     pub(crate) fn operation(&self, what: impl FnOnce() -> String) {
+        self.check_standing();
         self.tell(what);
         let (crash, meddling) = self.with(|s| {
             s.operations += 1;
