@@ -32,7 +32,7 @@ pub mod negotiate;
 mod pages;
 pub mod pair;
 pub mod peer;
-mod plain;
+pub mod plain;
 pub mod policy;
 mod progress;
 pub mod pulse;

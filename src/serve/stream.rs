@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 const FIRST_READ: usize = 4096;
 
 /// What a head and bytes of a file can be written to without the bytes being read.
-pub(super) trait SendFile: AsyncWrite {
+pub trait SendFile: AsyncWrite {
     /// Whether it is worth asking.
     fn sends_files(&self) -> bool;
 

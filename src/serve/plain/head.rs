@@ -12,11 +12,11 @@ use crate::serve::memo::{Question, put};
 /// More fields than this are left to hyper, which counts them, too.
 const FIELDS: usize = 64;
 /// A longer head is left to hyper, which bounds it.
-pub(super) const LONGEST: usize = 16 * 1024;
+pub const LONGEST: usize = 16 * 1024;
 
 /// What has come.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Come<'a> {
+pub enum Come<'a> {
     /// The head of a plain request.
     Plain(Head<'a>),
     /// The beginning of something.
@@ -27,21 +27,21 @@ pub(super) enum Come<'a> {
 
 /// The head of a plain request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head<'a> {
+pub struct Head<'a> {
     /// All of it, up to and with the empty line.
-    pub(super) bytes: &'a [u8],
+    pub bytes: &'a [u8],
     /// GET, or else HEAD.
-    pub(super) wants_body: bool,
+    pub wants_body: bool,
     /// Path and query.
-    pub(super) target: &'a str,
+    pub target: &'a str,
     /// Whether the client wants the connection closed.
-    pub(super) closes: bool,
+    pub closes: bool,
     /// What the answer depends on; `None` if on more than that.
     pub(super) question: Option<Question<'a>>,
 }
 
 /// Looks at what has come.
-pub(super) fn look(bytes: &[u8]) -> Come<'_> {
+pub fn look(bytes: &[u8]) -> Come<'_> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut request = Request::new(&mut []);
     let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields);
@@ -64,7 +64,7 @@ pub(super) fn look(bytes: &[u8]) -> Come<'_> {
 }
 
 /// Hands out the fields of a head that was looked at, by name and value.
-pub(super) fn each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8])) {
+pub fn each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8])) {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS];
     let mut request = Request::new(&mut []);
     if ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields).is_ok() {

@@ -6,7 +6,7 @@
 //! answers to requests that came together are written together. Only what has to wait is kept by the connection: a part of a
 //! head, what the peer has not taken yet.
 
-mod head;
+pub mod head;
 mod outgoing;
 mod render;
 
@@ -28,9 +28,9 @@ use super::connection::{HEAD_TIMEOUT, Waits};
 use super::memo::{self, Shape, State};
 use super::peer::Peer;
 use super::spare;
-use super::stream::SendFile;
 use super::turn::{ANSWER, NEW_ANSWER, TurnBudget, end_turn};
 
+pub use super::stream::SendFile;
 pub(super) use head::is_plain_host;
 use head::{Come, Head, each_field, look};
 use outgoing::Outgoing;
@@ -44,7 +44,7 @@ thread_local! {
 }
 
 /// How a connection goes on.
-pub(super) enum Turn {
+pub enum Turn {
     /// Not at all.
     Ended,
     /// With hyper, from these bytes on.
@@ -52,7 +52,7 @@ pub(super) enum Turn {
 }
 
 /// A connection on which only plain requests have come so far.
-pub(super) struct Plain {
+pub struct Plain {
     site: Arc<Site>,
     peer: Peer,
     /// Whether a request has come.
@@ -74,7 +74,7 @@ pub(super) struct Plain {
 
 impl Plain {
     /// A new connection; `begun` is told that a request has come.
-    pub(super) fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Plain {
+    pub fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Plain {
         Plain {
             site,
             peer,
@@ -100,11 +100,7 @@ impl Plain {
     }
 
     /// Goes on until it has to wait, or is not the one to go on.
-    pub(super) fn poll<S: AsyncRead + SendFile + Unpin>(
-        &mut self,
-        stream: &mut S,
-        context: &mut Context<'_>,
-    ) -> Poll<Turn> {
+    pub fn poll<S: AsyncRead + SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Turn> {
         let mut budget = TurnBudget::new();
         loop {
             self.waits = Waits::Reader;

@@ -10,11 +10,11 @@ const LONGEST: usize = 2000;
 /// A path with its query, as in the first line of a request. Percent-encoded in one way only (RFC 3986, 6.2.2), so that
 /// two spellings of one address are one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Address {
+pub struct Address {
     /// With its leading slash.
-    pub(super) path: String,
+    pub path: String,
     /// Never empty: an empty one is none.
-    pub(super) query: Option<String>,
+    pub query: Option<String>,
 }
 
 impl fmt::Display for Address {
@@ -49,7 +49,7 @@ impl Address {
 
 /// What an address in a page or style leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Leads {
+pub enum Leads {
     /// To this site.
     Here {
         /// What is asked for.
@@ -66,7 +66,7 @@ pub(super) enum Leads {
 }
 
 /// Where an address leads that is written in what lies at `base`, on the site of `start`.
-pub(super) fn leads(start: &Url, base: &Url, text: &str) -> Leads {
+pub fn leads(start: &Url, base: &Url, text: &str) -> Leads {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     if text.is_empty() || text.starts_with('#') {
         return Leads::Nowhere;

@@ -16,7 +16,7 @@
 //! image optimizer become files, and its switch for sites without one (`images.unoptimized`) is set in its scripts.
 //! What a payload says is left as it is, so links with a query that React draws anew lead to the address without it.
 
-mod address;
+pub mod address;
 mod copy;
 mod deadline;
 mod documents;
@@ -25,9 +25,9 @@ mod found;
 mod html;
 mod names;
 mod read;
-mod robots;
+pub mod robots;
 mod script;
-mod sitemap;
+pub mod sitemap;
 mod spool;
 mod walk;
 

@@ -7,15 +7,15 @@ const NAME: &str = "docwharf";
 
 /// What of a robots.txt concerns us.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Robots {
+pub struct Robots {
     rules: Vec<(bool, String)>,
     /// The sitemaps that it names, as written.
-    pub(super) sitemaps: Vec<String>,
+    pub sitemaps: Vec<String>,
 }
 
 impl Robots {
     /// Reads one. The groups for `docwharf` count, or, where there are none, those for everybody.
-    pub(super) fn parse(body: &[u8]) -> Robots {
+    pub fn parse(body: &[u8]) -> Robots {
         let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let (mut ours, mut everybody, mut sitemaps) = (None::<Vec<_>>, Vec::new(), Vec::new());
@@ -60,7 +60,7 @@ impl Robots {
     }
 
     /// Whether an address may be asked for: the longest rule that matches says so, and `Allow` of two that are as long.
-    pub(super) fn allows(&self, address: &str) -> bool {
+    pub fn allows(&self, address: &str) -> bool {
         let address = normal(address);
         let matching = self.rules.iter().filter(|(_, pattern)| matches(pattern.as_bytes(), address.as_bytes()));
         matching.max_by_key(|(allow, pattern)| (pattern.len(), *allow)).is_none_or(|(allow, _)| *allow)

@@ -8,7 +8,7 @@ use crate::site::outside::references::resolved;
 const LONGEST: usize = 8 << 10;
 
 /// Tells of each address in a document in XML, if that is a sitemap or an index of sitemaps: pages, or further sitemaps.
-pub(super) fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
+pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
     let text = String::from_utf8_lossy(body);
     let mut is_sitemap = false;
     let mut rest = &*text;
