@@ -36,12 +36,10 @@ fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Conversations are made of decisions, so that chance alone comes far; `DOCWHARF_FUZZ_RUNS` and `DOCWHARF_SEED` for more of them,
-/// or others.
-#[test]
-fn whatever_chance_makes_up_is_answered_well_over_http_2() {
+/// Runs a target with what chance makes up; `DOCWHARF_FUZZ_RUNS` and `DOCWHARF_SEED` for more of it, or other things.
+fn by_chance(target: &str, runs: u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (runs, first) = (number("DOCWHARF_FUZZ_RUNS").unwrap_or(1500), number("DOCWHARF_SEED").unwrap_or(1));
+    let (runs, first) = (number("DOCWHARF_FUZZ_RUNS").unwrap_or(runs), number("DOCWHARF_SEED").unwrap_or(1));
     for seed in first..first + runs {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = || {
@@ -52,8 +50,21 @@ fn whatever_chance_makes_up_is_answered_well_over_http_2() {
         };
         let len = next() % 1500;
         let data: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
-        assert!(catch_unwind(|| fuzz::check("http2", &data)).is_ok(), "DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
+        let holds = catch_unwind(|| fuzz::check(target, &data)).is_ok();
+        assert!(holds, "{target}: DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
     }
+}
+
+/// Conversations are made of decisions, so that chance alone comes far.
+#[test]
+fn whatever_chance_makes_up_is_answered_well_over_http_2() {
+    by_chance("http2", 1500);
+}
+
+/// What this makes of bytes is made of decisions, too.
+#[test]
+fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
+    by_chance("http1_head", 200);
 }
 
 #[test]

@@ -87,7 +87,12 @@ pub fn site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: Settings) -> Arc<Site>
 /// Asks for a target; none if it can be none.
 pub fn ask(site: &Site, method: Method, target: &str) -> Option<Answer> {
     let request = Request::builder().method(method).uri(target).header("host", "site.example").body(()).ok()?;
-    let response = handler::handle(site, &request);
+    Some(answer(site, &request))
+}
+
+/// Makes a request.
+pub fn answer(site: &Site, request: &Request<()>) -> Answer {
+    let response = handler::handle(site, request);
     let (head, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     // Nothing is waited for: all bytes are there.
@@ -95,7 +100,7 @@ pub fn ask(site: &Site, method: Method, target: &str) -> Option<Answer> {
     while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut body).poll_frame(&mut context) {
         bytes.extend(frame.into_data().expect("bytes").parts().concat());
     }
-    Some(Answer { status: head.status.as_u16(), headers: head.headers, body: bytes })
+    Answer { status: head.status.as_u16(), headers: head.headers, body: bytes }
 }
 
 /// Files by a recipe, none of which is in another's way. Their content is their path.

@@ -3,21 +3,19 @@
 //! frame longer than it takes, no byte beyond a window, one answer a request, and that the one that `handler` gives.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::atomic::AtomicBool;
+use std::task::{Context, Waker};
 
 use docwharf::serve::peer::Peer;
 use docwharf::serve::two::Two;
 use docwharf::serve::two::hpack::{Decoder, Fields, encode};
 use docwharf::serve::{Settings, Site};
 use http::Method;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::address;
+use super::pipe::{Pipe, Woken};
 use super::recipe::Recipe;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -25,53 +23,6 @@ const FILES: [(&str, usize); 5] =
     [("index.html", 500), ("large.html", 150_000), ("a.txt", 3), ("empty.txt", 0), ("middle.css", 17_000)];
 const TARGETS: [&str; 8] =
     ["/", "/large.html", "/a.txt", "/empty.txt", "/middle.css", "/missing", "/missing.js", "/large?x"];
-
-/// Both ends of a connection in memory.
-#[derive(Default)]
-struct Pipe {
-    input: VecDeque<u8>,
-    output: Vec<u8>,
-    /// Bytes that are taken at a time.
-    takes: usize,
-}
-
-impl AsyncRead for Pipe {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.input.is_empty() {
-            return Poll::Pending;
-        }
-        let n = buffer.remaining().min(self.input.len());
-        let bytes: Vec<u8> = self.input.drain(..n).collect();
-        buffer.put_slice(&bytes);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Pipe {
-    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let n = bytes.len().min(self.takes);
-        self.output.extend_from_slice(&bytes[..n]);
-        Poll::Ready(Ok(n))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
-/// Whether the connection has asked for another turn.
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
 
 /// What the client knows of a stream.
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
@@ -170,7 +121,7 @@ impl Client {
             let before = (self.pipe.input.len(), self.pipe.output.len());
             self.has_ended = self.two.poll(&mut self.pipe, &mut context).is_ready();
             // A turn has an end, behind which nothing is left to do, or it wakes itself, or it has done something.
-            let is_woken = woken.0.swap(false, Ordering::Relaxed);
+            let is_woken = woken.take();
             if !is_woken && before == (self.pipe.input.len(), self.pipe.output.len()) {
                 break;
             }

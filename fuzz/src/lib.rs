@@ -14,9 +14,11 @@ mod answers;
 mod archive;
 mod config;
 mod headers;
+mod http1;
 mod http2;
 mod inflate;
 mod peer;
+mod pipe;
 mod recipe;
 mod rules;
 mod tar;
@@ -45,6 +47,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("forwarded", peer::forwarded),
     ("config", config::config),
     ("api", answers::api),
+    ("http1_head", http1::http1_head),
     ("http2", http2::http2),
     ("retry_after", headers::retry_after),
 ];
