@@ -61,10 +61,12 @@ fn whatever_chance_makes_up_is_answered_well_over_http_2() {
     by_chance("http2", 1500);
 }
 
-/// What this makes of bytes is made of decisions, too.
+/// What these make of bytes is made of decisions, too.
 #[test]
 fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
-    by_chance("http1_head", 200);
+    for target in ["http1_head", "hpack"] {
+        by_chance(target, 200);
+    }
 }
 
 #[test]

@@ -14,12 +14,14 @@ mod answers;
 mod archive;
 mod config;
 mod headers;
+mod hpack;
 mod http1;
 mod http2;
 mod inflate;
 mod peer;
 mod pipe;
 mod recipe;
+mod rfc7541;
 mod rules;
 mod tar;
 mod zip;
@@ -49,6 +51,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("api", answers::api),
     ("http1_head", http1::http1_head),
     ("http2", http2::http2),
+    ("hpack", hpack::hpack),
     ("retry_after", headers::retry_after),
 ];
 
