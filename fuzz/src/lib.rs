@@ -25,6 +25,7 @@ mod rfc7541;
 mod rules;
 mod tar;
 mod zip;
+mod zstd_frame;
 
 #[path = "../../tests/support/tar.rs"]
 mod make_tar;
@@ -52,6 +53,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("http1_head", http1::http1_head),
     ("http2", http2::http2),
     ("hpack", hpack::hpack),
+    ("zstd_frame", zstd_frame::zstd_frame),
     ("retry_after", headers::retry_after),
 ];
 
