@@ -17,6 +17,7 @@ mod headers;
 mod hpack;
 mod http1;
 mod http2;
+mod index;
 mod inflate;
 mod peer;
 mod pipe;
@@ -54,6 +55,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("http2", http2::http2),
     ("hpack", hpack::hpack),
     ("zstd_frame", zstd_frame::zstd_frame),
+    ("index", index::index),
     ("retry_after", headers::retry_after),
 ];
 
