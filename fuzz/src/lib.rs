@@ -24,6 +24,7 @@ mod pipe;
 mod recipe;
 mod rfc7541;
 mod rules;
+mod sitemap;
 mod tar;
 mod zip;
 mod zstd_frame;
@@ -56,6 +57,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("hpack", hpack::hpack),
     ("zstd_frame", zstd_frame::zstd_frame),
     ("index", index::index),
+    ("sitemap", sitemap::sitemap),
     ("retry_after", headers::retry_after),
 ];
 
