@@ -23,6 +23,7 @@ mod peer;
 mod pipe;
 mod recipe;
 mod rfc7541;
+mod robots;
 mod rules;
 mod sitemap;
 mod tar;
@@ -58,6 +59,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("zstd_frame", zstd_frame::zstd_frame),
     ("index", index::index),
     ("sitemap", sitemap::sitemap),
+    ("robots", robots::robots),
     ("retry_after", headers::retry_after),
 ];
 
