@@ -64,7 +64,7 @@ fn whatever_chance_makes_up_is_answered_well_over_http_2() {
 /// What these make of bytes is made of decisions, too.
 #[test]
 fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
-    for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots"] {
+    for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor"] {
         by_chance(target, 200);
     }
 }

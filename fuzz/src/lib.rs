@@ -13,6 +13,7 @@ mod address;
 mod answers;
 mod archive;
 mod config;
+mod cursor;
 mod headers;
 mod hpack;
 mod http1;
@@ -60,6 +61,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("index", index::index),
     ("sitemap", sitemap::sitemap),
     ("robots", robots::robots),
+    ("cursor", cursor::cursor),
     ("retry_after", headers::retry_after),
 ];
 
