@@ -67,20 +67,28 @@ impl Robots {
     }
 }
 
-/// Codes in upper case, and what should have been encoded as its code.
+/// The one spelling of an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): codes in upper case, and only of what needs one.
 fn normal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let mut in_code = 0;
-    for byte in text.bytes() {
-        if byte.is_ascii_graphic() {
-            out.push(if in_code > 0 { char::from(byte.to_ascii_uppercase()) } else { char::from(byte) });
-            in_code = if byte == b'%' { 2 } else { usize::max(in_code, 1) - 1 };
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let code = (first == b'%').then(|| code(behind)).flatten();
+        let byte = code.unwrap_or(first);
+        let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+        if is_unreserved || (code.is_none() && byte.is_ascii_graphic()) {
+            out.push(char::from(byte));
         } else {
             out.push_str(percent_encoding::percent_encode_byte(byte));
-            in_code = 0;
         }
+        rest = if code.is_some() { &behind[2..] } else { behind };
     }
     out
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn code(digits: &[u8]) -> Option<u8> {
+    let digit = |at: usize| digits.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+    u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
 /// Whether a pattern matches the beginning of an address, or all of it if it ends in `$`; `*` stands for anything. Goes
@@ -127,6 +135,27 @@ mod tests {
             ("/x-y", false),
             ("/x-z", true),
             ("/same", true),
+            // One spelling of both, whichever they are written in.
+            ("/%61", false),
+            ("/%78%2dy", false),
+        ] {
+            assert_eq!(robots.allows(address), allowed, "{address}");
+        }
+    }
+
+    #[test]
+    fn rules_and_addresses_are_compared_in_one_spelling() {
+        let robots = Robots::parse(b"User-agent: *\nDisallow: /%61b\nDisallow: /%7euser\nDisallow: /%2a\nDisallow: /%3f");
+        for (address, allowed) in [
+            ("/ab", false),
+            ("/%61%62", false),
+            ("/~user", false),
+            ("/%7Euser", false),
+            ("/%2A", false),
+            ("/x", true),
+            ("/%3F", false),
+            ("/?", true),
+            ("/%", true),
         ] {
             assert_eq!(robots.allows(address), allowed, "{address}");
         }
