@@ -309,9 +309,9 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
             host.ends(code, &["import", path.to_str().unwrap(), "--label", name]);
             host.active().unwrap()
         };
-        let oldest = import(0, "oldest");
-        import(0, "middle");
-        let newest = import(0, "newest");
+        let oldest = import(0, "first");
+        import(0, "second");
+        let newest = import(0, "third");
         let image = host.path("store/versions").join(&oldest).join("site.zip");
         if is_damaged {
             // The import mends it before it fails.
@@ -322,9 +322,9 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
         let receipts = host.path("store/receipts").join(&oldest);
         std::fs::remove_dir_all(&receipts).unwrap();
         std::fs::write(&receipts, "").unwrap();
-        assert_eq!(import(8, "oldest"), newest, "damaged: {is_damaged}");
+        assert_eq!(import(8, "first"), newest, "damaged: {is_damaged}");
         assert!(image.exists(), "damaged: {is_damaged}: what a label names is gone");
-        host.ok(&["activate", "oldest"]);
-        assert_eq!(front(&host.run()), "oldest", "damaged: {is_damaged}");
+        host.ok(&["activate", "first"]);
+        assert_eq!(front(&host.run()), "first", "damaged: {is_damaged}");
     }
 }

@@ -329,7 +329,8 @@ fn malformed(recipe: &mut Recipe<'_>, model: &Model, block: &mut Vec<u8>) {
         8 => return block.extend_from_slice(&[0x82, 0x20]),
         _ => {
             block.clear();
-            return number(recipe, MOST_TABLE + 1 + recipe.below(100), 5, 0x20, block);
+            let beyond = MOST_TABLE + 1 + recipe.below(100);
+            return number(recipe, beyond, 5, 0x20, block);
         }
     };
     block.extend_from_slice(&[0x00, 0x01, b'x', 0x80 | coded.len() as u8]);

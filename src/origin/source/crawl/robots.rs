@@ -145,7 +145,8 @@ mod tests {
 
     #[test]
     fn rules_and_addresses_are_compared_in_one_spelling() {
-        let robots = Robots::parse(b"User-agent: *\nDisallow: /%61b\nDisallow: /%7euser\nDisallow: /%2a\nDisallow: /%3f");
+        let robots =
+            Robots::parse(b"User-agent: *\nDisallow: /%61b\nDisallow: /%7euser\nDisallow: /%2a\nDisallow: /%3f");
         for (address, allowed) in [
             ("/ab", false),
             ("/%61%62", false),
