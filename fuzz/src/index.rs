@@ -167,7 +167,9 @@ fn within(index: &Index, image_len: Option<u64>, probes: &[Vec<u8>]) {
         assert!(markdown.is_none_or(|markdown| markdown < index.len()), "{markdown:?} beside {file}");
         finds(index, index.path(file));
     }
-    probes.iter().for_each(|probe| finds(index, probe));
+    for probe in probes.iter() {
+        finds(index, probe);
+    }
 }
 
 fn finds(index: &Index, path: &[u8]) {
