@@ -167,7 +167,7 @@ fn within(index: &Index, image_len: Option<u64>, probes: &[Vec<u8>]) {
         assert!(markdown.is_none_or(|markdown| markdown < index.len()), "{markdown:?} beside {file}");
         finds(index, index.path(file));
     }
-    for probe in probes.iter() {
+    for probe in probes {
         finds(index, probe);
     }
 }
