@@ -164,6 +164,10 @@ impl Two {
         let is_last = frame.has(frame::END_STREAM);
         if content.is_empty() && !is_last {
             self.control_frame()?;
+            if frame.len == 0 {
+                // It takes nothing of any window and brings nothing of a body, so only its stream can be wrong.
+                return self.uploads.is_open(frame.stream);
+            }
         }
         let more = self.uploads.come(frame.stream, frame.len, content.len(), is_last, self.streams.served.answers)?;
         if more > 0 {

@@ -107,6 +107,12 @@ impl Uploads {
         Discard::Widen(std::mem::take(&mut upload.used))
     }
 
+    /// Whether DATA may come on a stream: an error where its request has ended (RFC 9113, 5.1).
+    pub(super) fn is_open(&self, id: u32) -> Result<(), Fault> {
+        let is_open = id <= self.forgotten || self.list.iter().any(|upload| upload.id == id);
+        if is_open { Ok(()) } else { Err(Fault::Connection(Code::StreamClosed)) }
+    }
+
     /// A frame has come that takes `len` bytes of a window, `content` of them for a body that perhaps ends with them. By how
     /// much the connection's window is to be widened, 0 for not yet. `answered` requests have had their answers.
     pub(super) fn come(
