@@ -2,6 +2,8 @@
 
 #![allow(missing_docs)]
 
+#[path = "verbs/codes.rs"]
+mod codes;
 mod support;
 
 use std::process::Stdio;

@@ -8,16 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use support::{end, folder, run};
-
-/// The commands that help lists below these words.
-fn listed(words: &[&str]) -> Vec<String> {
-    let help = run(words.iter().chain(&["--help"])).expect(0).stdout;
-    let Some(list) = help.split("Commands:\n").nth(1) else { return Vec::new() };
-    let names = list.lines().take_while(|line| line.starts_with("  "));
-    let names = names.filter_map(|line| line.split_whitespace().next());
-    names.filter(|name| *name != "help").map(str::to_owned).collect()
-}
+use support::{commands_below, end, folder, run};
 
 /// Runs the words through the completion of bash, as bash calls it; gives what is offered.
 fn offered(script: &Path, words: &[&str]) -> BTreeSet<String> {
@@ -42,7 +33,7 @@ fn bash_completes_the_names_of_real_commands() {
     std::fs::write(&script, printed.stdout).unwrap();
     end(Command::new("bash").arg("-n").arg(&script)).expect(0);
     for above in [&[][..], &["bundle"], &["config"], &["export"]] {
-        let commands = listed(above);
+        let commands = commands_below(above);
         assert!(commands.len() >= 3, "{above:?}: {commands:?}");
         let words: Vec<&str> = ["docwharf"].iter().chain(above).chain(&[""]).copied().collect();
         let offered = offered(&script, &words);
@@ -95,7 +86,7 @@ fn every_command_has_a_manual_page() {
     let mut wanted: BTreeSet<String> = ["docwharf.1".to_owned()].into();
     let mut open: Vec<Vec<String>> = vec![Vec::new()];
     while let Some(above) = open.pop() {
-        for name in listed(&above.iter().map(String::as_str).collect::<Vec<_>>()) {
+        for name in commands_below(&above.iter().map(String::as_str).collect::<Vec<_>>()) {
             let below: Vec<String> = above.iter().cloned().chain([name]).collect();
             wanted.insert(format!("docwharf-{}.1", below.join("-")));
             open.push(below);

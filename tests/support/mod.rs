@@ -96,6 +96,15 @@ pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) ->
     end(docwharf().args(arguments))
 }
 
+/// The commands that help lists below these words.
+pub fn commands_below(words: &[&str]) -> Vec<String> {
+    let help = run(words.iter().chain(&["--help"])).expect(0).stdout;
+    let Some(list) = help.split("Commands:\n").nth(1) else { return Vec::new() };
+    let names = list.lines().take_while(|line| line.starts_with("  "));
+    let names = names.filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
 /// A port of this machine that is known before anything listens there, and stays free for whoever names it.
 ///
 /// It is bound and does not listen. The kernel gives it to nobody who asks for any free port, neither to listen nor to
