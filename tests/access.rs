@@ -14,7 +14,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use support::client::{Host, bundle, large_bundle, text};
 use support::h2::{Answer, Client};
-use support::http::{Connection, Response, get, parse, request};
+use support::http::{Connection, Response, exchange, get, single};
 use support::zip::{deflated, zip};
 use support::{Daemon, until};
 
@@ -63,17 +63,13 @@ fn connect_from(source: &str, address: &str) -> TcpStream {
 
 /// One request from there.
 fn asks(source: &str, address: &str, method: &str, target: &str, headers: &[&str]) -> Response {
-    let mut stream = connect_from(source, address);
     let mut head = format!("{method} {target} HTTP/1.1\r\nHost: docs.example\r\nConnection: close\r\n");
     for header in headers {
         head.push_str(header);
         head.push_str("\r\n");
     }
     head.push_str("\r\n");
-    let _ = stream.write_all(head.as_bytes());
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    parse(&answer, method == "HEAD")
+    exchange(connect_from(source, address), head.as_bytes(), method == "HEAD")
 }
 
 /// What does not depend on the time.
@@ -331,15 +327,15 @@ fn fields_that_are_too_large_are_refused_over_http_2_as_everything_else_is() {
 fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
     let host = logged("json");
     let daemon = served(&host);
-    let page = get(&daemon.address, "/guide");
+    let page = single(&daemon.address, "GET", "/guide", &[]);
     let headers = ["User-Agent: curl/8", "Referer: https://search.example/?q=secret#x", "Accept-Encoding: gzip"];
-    let coded = request(&daemon.address, "GET", "/guide?q=secret", &headers);
+    let coded = single(&daemon.address, "GET", "/guide?q=secret", &headers);
     let tag = format!("If-None-Match: {}", page.header("etag").expect("a tag"));
-    request(&daemon.address, "HEAD", "/guide", &[]);
-    request(&daemon.address, "GET", "/guide", &[&tag]);
-    request(&daemon.address, "GET", "/logo.png", &["Range: bytes=0-4"]);
-    request(&daemon.address, "GET", "/missing.js", &[]);
-    request(&daemon.address, "DELETE", "/", &[]);
+    single(&daemon.address, "HEAD", "/guide", &[]);
+    single(&daemon.address, "GET", "/guide", &[&tag]);
+    single(&daemon.address, "GET", "/logo.png", &["Range: bytes=0-4"]);
+    single(&daemon.address, "GET", "/missing.js", &[]);
+    single(&daemon.address, "DELETE", "/", &[]);
     let lines: Vec<Value> = wait_for(&host, 7).iter().map(|line| json(line)).collect();
     let of = |n: usize, key: &str| lines[n][key].clone();
     let sizes: Vec<u64> = lines.iter().map(|line| line["bytes"].as_u64().expect("a number")).collect();
@@ -396,7 +392,7 @@ fn the_combined_format_is_that_of_other_servers_with_seconds_and_version_behind_
 fn an_address_may_be_left_out() {
     let host = logged("json").set("access.logAddress", text("none"));
     let daemon = served(&host);
-    get(&daemon.address, "/");
+    single(&daemon.address, "GET", "/", &[]);
     assert_eq!(json(&wait_for(&host, 1)[0]).get("client"), None);
 }
 
@@ -478,14 +474,14 @@ fn no_request_forges_a_line() {
 fn a_log_that_was_moved_away_goes_on_in_a_new_file_after_a_hangup() {
     let host = logged("json");
     let daemon = served(&host);
-    get(&daemon.address, "/before");
+    single(&daemon.address, "GET", "/before", &[]);
     wait_for(&host, 1);
     std::fs::rename(host.path("access.log"), host.path("access.log.1")).expect("files can be renamed");
-    get(&daemon.address, "/between");
+    single(&daemon.address, "GET", "/between", &[]);
     until("the old file goes on", || lines(&host.path("access.log.1")).len() == 2);
     daemon.signal("HUP");
     until("there is a new one", || host.path("access.log").exists());
-    get(&daemon.address, "/after");
+    single(&daemon.address, "GET", "/after", &[]);
     assert_eq!(json(&wait_for(&host, 1)[0])["target"], "/after");
     assert_eq!(lines(&host.path("access.log.1")).len(), 2);
     let mode = std::os::unix::fs::PermissionsExt::mode(
@@ -542,7 +538,7 @@ fn a_full_disk_stops_the_log_and_not_the_site() {
     let host = host().set("access.log", text("json")).set("access.logFile", text("/dev/full"));
     let daemon = served(&host);
     for _ in 0..100 {
-        assert_eq!(get(&daemon.address, "/guide").status, 200);
+        assert_eq!(single(&daemon.address, "GET", "/guide", &[]).status, 200);
     }
     until("what is lost is counted", || dropped(&host) == 100);
     until("and told", || messages(&host).contains("of the access log dropped"));
@@ -564,7 +560,7 @@ fn a_pipe_that_nobody_reads_stops_the_log_and_not_the_site() {
     }
     let address = String::from_utf8(first).expect("text");
     let address = address.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
-    until("it is served", || get(&address, "/").status == 200);
+    until("it is served", || single(&address, "GET", "/", &[]).status == 200);
     // More lines than the pipe and the queue hold.
     let mut connection = Connection::open(&address);
     let one = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -575,7 +571,7 @@ fn a_pipe_that_nobody_reads_stops_the_log_and_not_the_site() {
         }
     }
     let begun = Instant::now();
-    assert_eq!(get(&address, "/guide").status, 200);
+    assert_eq!(single(&address, "GET", "/guide", &[]).status, 200);
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(dropped(&host) > 0);
     until("it is told", || messages(&host).contains("too slow"));
@@ -623,12 +619,12 @@ fn a_pipe_that_nobody_reads_can_be_left_for_a_file() {
     let host = logged("json");
     let _pipe = full_pipe(&host.path("access.log"));
     let daemon = served(&host);
-    get(&daemon.address, "/before");
+    single(&daemon.address, "GET", "/before", &[]);
     std::fs::rename(host.path("access.log"), host.path("pipe")).expect("files can be renamed");
     daemon.signal("HUP");
     // What had come already is whole in the new one.
     until("it goes on in a file", || lines(&host.path("access.log")).len() == 1);
-    get(&daemon.address, "/after");
+    single(&daemon.address, "GET", "/after", &[]);
     let targets: Vec<Value> = wait_for(&host, 2).iter().map(|line| json(line)["target"].clone()).collect();
     assert_eq!(targets, ["/before", "/after"]);
     assert_eq!(dropped(&host), 0);
@@ -640,7 +636,7 @@ fn what_a_full_pipe_has_not_taken_by_the_end_is_told() {
     let _pipe = full_pipe(&host.path("access.log"));
     let mut daemon = served(&host);
     for _ in 0..3 {
-        get(&daemon.address, "/guide");
+        single(&daemon.address, "GET", "/guide", &[]);
     }
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));

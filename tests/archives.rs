@@ -96,6 +96,22 @@ fn a_backslash_separates_components_in_zip_names_before_they_are_judged() {
     }
     let name = [b"a\\", &long(256)[..], b"\\b"].concat();
     refused("a long component between backslashes", &as_zip(&[(&name, b"evil"), PAGE]), &["component"]);
+    // The same where the name is no UTF-8, and so in code page 437 (APPNOTE.TXT, appendix D), where 0x82 is a letter.
+    for name in [
+        &b"..\\\x82"[..],
+        b"\x82\\..\\x",
+        b"\x82/..\\x",
+        b"\x82\\../x",
+        b"\\\x82",
+        b"\\\\host\\share\\\x82",
+        b"\\\\?\\C:\\\x82",
+        b"C:\\\x82",
+        b"\x82\\..",
+    ] {
+        refused(&String::from_utf8_lossy(name), &as_zip(&[(name, b"evil"), PAGE]), &["entry \""]);
+    }
+    let name = [b"\x82\\", &long(256)[..], b"\\b"].concat();
+    refused("a long component in code page 437", &as_zip(&[(&name, b"evil"), PAGE]), &["component"]);
 }
 
 #[test]

@@ -248,10 +248,62 @@ fn members_that_share_bytes_are_refused() {
         &["entry \"victim.html\""],
     );
     refused("a member that reaches into the directory", &with(reaching), &["entry \"victim.html\""]);
-    // The local header alone claims an extra field that shifts its data into the next member.
-    let mut bytes = archive(&[]).with(Raw::of(&stored("victim.html", TEXT))).with(Raw::of(&page())).bytes();
-    bytes[28] = 30;
-    refused("an extra field that shifts the data", &bytes, &["entry \"victim.html\""]);
+}
+
+/// A stored member whose local header has an extra field that its directory does not know, so that its data reach so many bytes
+/// into what follows; its checksum is that of the bytes which they cover then.
+fn shifted(bytes: &mut [u8], at: usize, name: &str) {
+    const FIELD: usize = 30;
+    bytes[at + 28] = FIELD as u8;
+    let start = at + 30 + name.len() + FIELD;
+    let crc = crc32fast::hash(&bytes[start..start + FIELD + TEXT.len()]).to_le_bytes();
+    bytes[at + 14..at + 18].copy_from_slice(&crc);
+    let header = [b"PK\x01\x02\x14\x03", &bytes[at + 4..at + 14]].concat();
+    let central = bytes.windows(header.len()).position(|w| w == header).expect("its entry of the directory");
+    bytes[central + 16..central + 20].copy_from_slice(&crc);
+}
+
+#[test]
+fn a_member_with_a_right_checksum_may_not_reach_into_the_next_or_the_directory() {
+    // The local header's field is a part of the content for those who read the directory.
+    let content = [&extra(0xcafe, &[b'e'; 26])[..], TEXT.as_bytes()].concat();
+    let victim = Raw::of(&Member { name: b"victim.html".to_vec(), content, deflate: false });
+    // Another version, by which its entry of the directory is found.
+    let victim = victim.both(|header| header.version = 10);
+    accepted("the member as it is", &with(victim.clone()));
+    let mut first = archive(&[]).with(victim.clone()).with(Raw::of(&page())).bytes();
+    shifted(&mut first, 0, "victim.html");
+    refused("the next member", &first, &["entry \"victim.html\" overlaps"]);
+    let mut last = with(victim);
+    let at = archive(&[page()]).bytes().windows(4).position(|w| w == b"PK\x01\x02").expect("a directory");
+    shifted(&mut last, at, "victim.html");
+    refused("the directory", &last, &["entry \"victim.html\" overlaps"]);
+}
+
+/// Four bytes that give this CRC-32 behind `prefix` (ISO 3309): its register is run backwards.
+fn forged(prefix: &[u8], crc: u32) -> [u8; 4] {
+    let table: Vec<u32> =
+        (0..256u32).map(|n| (0..8).fold(n, |n, _| if n & 1 == 1 { n >> 1 ^ 0xedb8_8320 } else { n >> 1 })).collect();
+    let register = (0..4).fold(!crc, |register, _| {
+        let index =
+            table.iter().position(|entry| entry >> 24 == register >> 24).expect("each first byte is there once");
+        (register ^ table[index]) << 8 | index as u32
+    });
+    (register ^ !crc32fast::hash(prefix)).to_le_bytes()
+}
+
+#[test]
+fn a_data_descriptor_may_not_lie_in_the_next_member() {
+    // The next member's header, from its signature on, reads as a descriptor without one: checksum, 13 bytes coded, 8 in all.
+    let signature = u32::from_le_bytes(*b"PK\x03\x04");
+    let content = [&b"text"[..], &forged(b"text", signature)].concat();
+    assert_eq!(crc32fast::hash(&content), signature);
+    let block = [&[1, 8, 0, !8, 0xff][..], &content].concat();
+    let mut first = Raw::coded(b"first.html", 8, block, signature, 8).descriptor(false, false);
+    let next = Raw::of(&deflated("index.html", TEXT)).both(|header| header.version = 13);
+    accepted("with a descriptor of its own", &archive(&[]).with(first.clone()).with(next.clone()).bytes());
+    first.behind = Vec::new();
+    refused("in the next member", &archive(&[]).with(first).with(next).bytes(), &["entry \"first.html\" overlaps"]);
 }
 
 #[test]

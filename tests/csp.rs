@@ -129,6 +129,36 @@ fn frames_and_referrers_are_the_operators_choice_and_both_fields_agree() {
 }
 
 #[test]
+fn a_new_version_is_never_sent_under_the_policy_of_the_one_before() {
+    let host = host("connected");
+    import(&host, &[("index.html", page("<img src=\"https://old.example/a.png\">"))]);
+    let (daemon, _) = run(&host);
+    wait_for(&daemon.address, "/", "https://old.example");
+    // Reading so many pages takes longer than an answer.
+    let script = |n: usize| format!("<script>document.title = {n};</script>");
+    let long = |n: usize| page(&script(n).repeat(500));
+    let names: Vec<String> = (0..300).map(|n| format!("{n}.html")).collect();
+    let mut pages: Vec<(&str, String)> = names.iter().enumerate().map(|(n, name)| (&**name, long(n))).collect();
+    pages.push(("index.html", page("<img src=\"https://new.example/a.png\">")));
+    std::thread::scope(|scope| {
+        scope.spawn(|| import(&host, &pages));
+        let mut without = 0;
+        until("the new version has its own policy", || {
+            let answer = http::get(&daemon.address, "/");
+            if !answer.text().contains("new.example") {
+                return false;
+            }
+            match answer.header(CSP) {
+                None => without += 1,
+                Some(policy) => assert!(policy.contains("https://new.example"), "{policy}"),
+            }
+            answer.header(CSP).is_some()
+        });
+        assert!(without > 0, "the time before its policies were known was not seen");
+    });
+}
+
+#[test]
 fn what_is_not_known_is_refused_with_the_words_that_are() {
     for (key, value, expected) in [
         ("server.csp", "strict", "airgap"),

@@ -2,6 +2,7 @@
 
 mod support;
 
+use support::h2::{Answer, Client};
 use support::http::{Response, gunzip, request};
 use support::{Daemon, folder, site, text, write_site};
 
@@ -95,6 +96,17 @@ fn a_list_of_ranges_comes_as_parts_of_what_the_tag_names() {
             }
             assert_eq!((head.status, head.headers), (206, full.headers), "HEAD {what}");
         }
+    }
+}
+
+#[test]
+fn the_head_of_an_answer_with_parts_is_all_of_it_over_http_2_too() {
+    let (_dir, daemon) = forms();
+    let mut client = Client::open(&daemon.address);
+    for (target, ..) in FORMS {
+        let stream = client.request("HEAD", target, &[("range", "bytes=0-1,4-5")]);
+        assert_eq!(client.answer(stream), Answer::Response { status: 206, body: Vec::new() }, "{target}");
+        assert!(matches!(client.get(target, &[]), Answer::Response { status: 200, .. }), "{target}");
     }
 }
 

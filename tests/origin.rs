@@ -60,12 +60,12 @@ impl Origin {
         let mut fields = vec![format!("Authorization: Bearer {KEY}")];
         fields.extend(body.map(|body| format!("Content-Length: {}", body.len())));
         let head = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n{}\r\n\r\n{}",
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\n{}\r\n\r\n{}",
             self.daemon.address,
             fields.join("\r\n"),
             body.unwrap_or_default()
         );
-        http::parse(&http::raw(&self.daemon.address, head.as_bytes()), method == "HEAD")
+        http::exchange(http::connect(&self.daemon.address), head.as_bytes(), method == "HEAD")
     }
 
     #[track_caller]

@@ -247,6 +247,7 @@ impl Client {
             }
             HEADERS | CONTINUATION | DATA => {
                 let partial = self.answers.entry(stream).or_default();
+                assert!(!partial.ended, "a frame of kind {kind} behind the end of stream {stream}");
                 let mut rest = &payload[..];
                 if kind != CONTINUATION && flags & PADDED != 0 {
                     rest = &rest[1..rest.len() - usize::from(rest[0])];

@@ -113,15 +113,13 @@ impl Hub {
     #[track_caller]
     pub fn ask(&self, key: &str, method: &str, target: &str, body: Option<&Value>) -> Response {
         let body = body.map(ToString::to_string);
-        let mut text = format!(
-            "{method} {target} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAuthorization: Bearer {key}\r\n",
-            self.address()
-        );
+        let mut text =
+            format!("{method} {target} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {key}\r\n", self.address());
         if let Some(body) = &body {
             let _ = write!(text, "Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         }
         let _ = write!(text, "\r\n{}", body.unwrap_or_default());
-        http::parse(&http::raw(self.address(), text.as_bytes()), method == "HEAD")
+        http::exchange(http::connect(self.address()), text.as_bytes(), method == "HEAD")
     }
 
     #[track_caller]

@@ -1,6 +1,6 @@
 //! A private authority, an upstream that speaks TLS under a certificate of it, and a client that trusts it.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair,
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
-use super::http::{Response, parse};
+use super::http::{Response, exchange};
 use super::upstream::{Upstream, Wire, Wrap};
 
 /// An authority that no system knows.
@@ -138,15 +138,12 @@ pub fn certificate_of(stream: &Secure) -> CertificateDer<'static> {
 
 /// One request on a connection of its own. `headers` are whole lines without line ends.
 pub fn secure_get(address: &str, config: &Arc<ClientConfig>, name: &str, target: &str, headers: &[&str]) -> Response {
-    let mut stream = shake(address, config, name).expect("a handshake");
-    let mut head = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
+    let stream = shake(address, config, name).expect("a handshake");
+    let mut head = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\n");
     for header in headers {
         head.push_str(header);
         head.push_str("\r\n");
     }
     head.push_str("\r\n");
-    stream.write_all(head.as_bytes()).expect("the server reads");
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("the server closes as TLS does");
-    parse(&answer, false)
+    exchange(stream, head.as_bytes(), false)
 }

@@ -152,8 +152,14 @@ pub fn judge(what: &str, file: &Path, archive: &[u8]) -> Result<String, String> 
 #[track_caller]
 pub fn judge_within(what: &str, file: &Path, archive: &[u8], limits: Limits) -> Result<String, String> {
     fs::write(file, archive).expect("files can be written");
+    judge_path(what, file, limits)
+}
+
+/// The same for a file or folder that is there.
+#[track_caller]
+pub fn judge_path(what: &str, path: &Path, limits: Limits) -> Result<String, String> {
     let effort = Effort { threads: 1, ..Effort::new(limits) };
-    let judged = std::panic::catch_unwind(|| verify(file, &effort, &Meter::default()));
+    let judged = std::panic::catch_unwind(|| verify(path, &effort, &Meter::default()));
     match judged.unwrap_or_else(|_| panic!("{what}: a panic is no verdict")) {
         Ok(proven) => Ok(proven.id.to_string()),
         Err(error) => {

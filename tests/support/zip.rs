@@ -142,7 +142,7 @@ impl Raw {
         self
     }
 
-    fn put_local(&self, out: &mut Vec<u8>) {
+    pub fn put_local(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"PK\x03\x04");
         let mut header = self.local.clone();
         let mut all = Vec::new();
@@ -157,7 +157,7 @@ impl Raw {
         }
     }
 
-    fn put_central(&self, at: u32, out: &mut Vec<u8>) {
+    pub fn put_central(&self, at: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(b"PK\x01\x02\x14\x03");
         let mut header = self.central.clone();
         let mut at = self.offset.unwrap_or(at);

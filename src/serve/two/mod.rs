@@ -416,14 +416,42 @@ mod tests {
 
     use super::*;
     use crate::serve::Settings;
+    use crate::serve::body::Body;
+
+    /// A connection whose peer has introduced itself, and that has nothing to serve.
+    fn begun() -> Two {
+        let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+        let mut two = Two::new(Site::new(Settings::default()), peer, Arc::default());
+        two.begin(&[PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
+        two
+    }
+
+    fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+        [&frame::head(payload.len(), kind, flags, id)[..], payload].concat()
+    }
+
+    #[test]
+    fn what_widens_a_window_while_an_answer_waits_counts_when_it_is_given() {
+        const LEN: usize = 200 << 10;
+        let mut two = begun();
+        // A request whose answer waits for a version to be opened.
+        two.highest = 1;
+        let answer = Box::pin(std::future::ready(Response::new(Told::from(Body::full(vec![0; LEN])))));
+        two.later.push(Later { stream: 1, is_fed: false, widened: 0, answer });
+        let wider = (1u32 << 20).to_be_bytes();
+        two.take(&[frame(frame::WINDOW_UPDATE, 0, 0, &wider), frame(frame::WINDOW_UPDATE, 0, 1, &wider)].concat());
+        let (_client, mut server) = tokio::io::duplex(1 << 20);
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        for _ in 0..100 {
+            two.round(&mut server, &mut context);
+        }
+        let served = two.streams.served;
+        assert_eq!((served.answers, served.data_bytes), (1, LEN as u64), "it comes whole without a further window");
+    }
 
     #[test]
     fn requests_that_have_come_wait_when_the_time_of_a_turn_is_over() {
-        let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-        let mut two = Two::new(Site::new(Settings::default()), peer, Arc::default());
-        let frame =
-            |kind, flags, id, payload: &[u8]| [&frame::head(payload.len(), kind, flags, id)[..], payload].concat();
-        two.begin(&[PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
+        let mut two = begun();
         let mut block = vec![0x82, 0x86, 0x84];
         hpack::encode::field(":authority", b"x", &mut block);
         let requests = [1, 3, 5].map(|id| frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block));
