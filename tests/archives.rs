@@ -78,64 +78,83 @@ fn a_drive_letter_behind_dots_is_a_drive_letter() {
 #[test]
 fn an_entry_without_a_name_is_refused() {
     for (kind, archive) in beside_a_page(b"") {
-        refused(kind, &archive, &["entry \"\""]);
+        refused(kind, &archive, &["entry \"\" has no name"]);
     }
-    for name in [&b"."[..], b"./", b"././/."] {
-        let archive = tar::tar(&[tar::raw_entry(name, b'0', b"evil").with(156, b"1"), tar::file("index.html", "x")]);
-        refused("a file that is the root", &archive, &["entry "]);
+    let page = || tar::file("index.html", "x");
+    // With a slash at its end it is a folder.
+    for (name, word) in [(".", "has no name"), ("././/.", "has no name"), ("./", "is a folder with content")] {
+        refused("a file that is the root", &tar::tar(&[tar::file(name, "evil"), page()]), &["entry \".", word]);
     }
-    refused("a file that is the root, in a zip", &as_zip(&[(b".", b"x"), PAGE]), &["entry \".\""]);
+    for name in [".", "./", "././/."] {
+        let archive = tar::tar(&[page(), tar::link(name, b'1', "index.html")]);
+        refused("a hard link that is the root", &archive, &["entry \".", "has no name"]);
+    }
+    refused("a file that is the root, in a zip", &as_zip(&[(b".", b"x"), PAGE]), &["entry \".\" has no name"]);
 }
 
 #[test]
 fn a_backslash_separates_components_in_zip_names_before_they_are_judged() {
-    for name in
-        [r"..\x", r"a\..\x", r"a/..\x", r"a\../x", r"\x", r"\\host\share\x", r"\\?\C:\x", r"C:\x", r"c:\", r"a\.."]
-    {
-        refused(name, &as_zip(&[(name.as_bytes(), b"evil"), PAGE]), &["entry \""]);
+    let table: [(&[u8], &str); 20] = [
+        (b"..\\x", "leaves the bundle"),
+        (b"a\\..\\x", "leaves the bundle"),
+        (b"a/..\\x", "leaves the bundle"),
+        (b"a\\../x", "leaves the bundle"),
+        (b"a\\..", "leaves the bundle"),
+        (b"\\x", "has an absolute path"),
+        (b"\\\\host\\share\\x", "has an absolute path"),
+        (b"\\\\?\\C:\\x", "has an absolute path"),
+        (b"C:\\x", "begins with a drive letter"),
+        (b"c:\\", "begins with a drive letter"),
+        // The same in names that are no UTF-8, and so in code page 437 (APPNOTE.TXT, appendix D): 0x82 is a letter.
+        (b"..\\\x82", "leaves the bundle"),
+        (b"\x82\\..\\x", "leaves the bundle"),
+        (b"\x82/..\\x", "leaves the bundle"),
+        (b"\x82\\../x", "leaves the bundle"),
+        (b"\x82\\..", "leaves the bundle"),
+        (b"\\\x82", "has an absolute path"),
+        (b"\\\\host\\share\\\x82", "has an absolute path"),
+        (b"\\\\?\\C:\\\x82", "has an absolute path"),
+        (b"C:\\\x82", "begins with a drive letter"),
+        (b"\x82:\\..\\x", "leaves the bundle"),
+    ];
+    for (name, word) in table {
+        refused(&String::from_utf8_lossy(name), &as_zip(&[(name, b"evil"), PAGE]), &["entry \"", word]);
     }
-    let name = [b"a\\", &long(256)[..], b"\\b"].concat();
-    refused("a long component between backslashes", &as_zip(&[(&name, b"evil"), PAGE]), &["component"]);
-    // The same where the name is no UTF-8, and so in code page 437 (APPNOTE.TXT, appendix D), where 0x82 is a letter.
-    for name in [
-        &b"..\\\x82"[..],
-        b"\x82\\..\\x",
-        b"\x82/..\\x",
-        b"\x82\\../x",
-        b"\\\x82",
-        b"\\\\host\\share\\\x82",
-        b"\\\\?\\C:\\\x82",
-        b"C:\\\x82",
-        b"\x82\\..",
-    ] {
-        refused(&String::from_utf8_lossy(name), &as_zip(&[(name, b"evil"), PAGE]), &["entry \""]);
+    for first in [&b"a\\"[..], b"\x82\\"] {
+        let name = [first, &long(256), b"\\b"].concat();
+        let what = "a long component between backslashes";
+        refused(what, &as_zip(&[(&name, b"evil"), PAGE]), &["has a component over 255 bytes"]);
     }
-    let name = [b"\x82\\", &long(256)[..], b"\\b"].concat();
-    refused("a long component in code page 437", &as_zip(&[(&name, b"evil"), PAGE]), &["component"]);
 }
 
 #[test]
 fn a_tar_name_is_judged_wherever_it_stands() {
     let named = |name: &str| tar::file(name, "evil");
+    let out = "entry \"../evil\" leaves the bundle";
     let table = [
-        ("name field", vec![named("../evil")]),
-        ("ustar prefix", vec![named("evil").with(345, b"a/..")]),
-        ("ustar prefix that is absolute", vec![named("evil").with(345, b"/etc")]),
-        ("ustar prefix with a drive letter", vec![named("evil").with(345, b"C:")]),
-        ("PAX path", vec![tar::pax(&[("path", b"../evil")]), named("fine")]),
+        ("name field", vec![named("../evil")], out),
+        ("ustar prefix", vec![named("evil").with(345, b"a/..")], "entry \"a/../evil\" leaves the bundle"),
+        ("absolute ustar prefix", vec![named("evil").with(345, b"/etc")], "entry \"/etc/evil\" has an absolute path"),
+        (
+            "drive in a ustar prefix",
+            vec![named("evil").with(345, b"C:")],
+            "entry \"C:/evil\" begins with a drive letter",
+        ),
+        ("PAX path", vec![tar::pax(&[("path", b"../evil")]), named("fine")], out),
         (
             "PAX path after others",
             vec![tar::pax(&[("mtime", b"1"), ("path", b"fine"), ("path", b"../evil")]), named("fine")],
+            out,
         ),
-        ("GNU long name", vec![tar::long_name(b"../evil"), named("fine")]),
-        ("GNU long name with a NUL", vec![tar::long_name(b"evil\0fine"), named("fine")]),
-        ("folder", vec![tar::entry("../evil/", b'5', b"")]),
-        ("v7 folder", vec![tar::entry("../evil/", 0, b"").with(257, &[0; 8])]),
-        ("hard link's own name", vec![named("fine"), tar::link("../evil", b'1', "fine")]),
+        ("GNU long name", vec![tar::long_name(b"../evil"), named("fine")], out),
+        ("GNU long name with a NUL", vec![tar::long_name(b"evil\0fine"), named("fine")], "has a NUL byte in its name"),
+        ("folder", vec![tar::entry("../evil/", b'5', b"")], "entry \"../evil/\" leaves the bundle"),
+        ("v7 folder", vec![tar::entry("../evil/", 0, b"").with(257, &[0; 8])], "entry \"../evil/\" leaves the bundle"),
+        ("hard link's own name", vec![named("fine"), tar::link("../evil", b'1', "fine")], out),
     ];
-    for (place, mut entries) in table {
+    for (place, mut entries, word) in table {
         entries.push(tar::file("index.html", "x"));
-        refused(place, &tar::tar(&entries), &["evil"]);
+        refused(place, &tar::tar(&entries), &[word]);
     }
     // What counts is the name that will be used.
     let entries = [tar::pax(&[("path", b"fine.html")]), named("../evil"), tar::file("index.html", "x")];
@@ -254,28 +273,21 @@ fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
     }
 }
 
-/// Verify and unpack agree: both take it, or both refuse it.
-#[track_caller]
-fn assert_one_verdict(archive: &[u8]) {
-    let (dir, file) = laid_down(archive);
-    let verified = bundle("verify", &[&file], &[]);
-    let unpack = bundle("unpack", &[&file, &dir.path().join("target")], &[]);
-    assert_eq!(verified.code, unpack.code, "{verified:?} {unpack:?}");
-    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
-}
-
 #[test]
 fn a_path_of_4096_bytes_is_legal_and_unpacks() {
     for (kind, archive) in every_kind(&[(&long_path(4096), b"x"), PAGE]) {
         accepted(kind, &archive);
-        assert_one_verdict(&archive);
+        let (dir, file) = laid_down(&archive);
+        // Together with the target's path it is longer than any path may be, so it is not read again here.
+        bundle("unpack", &[&file, &dir.path().join("target")], &[]).expect(0);
     }
 }
 
 #[test]
-fn a_component_that_is_short_only_between_backslashes_is_refused_or_unpacks() {
+fn a_component_that_is_short_only_between_backslashes_is_refused() {
     let name = [&long(200)[..], b"\\", &long(200)].concat();
-    assert_one_verdict(&as_zip(&[(&name, b"x"), PAGE]));
+    let archive = as_zip(&[(&name, b"x"), PAGE]);
+    refused("200 bytes, a backslash, 200 bytes", &archive, &["has a component over 255 bytes"]);
 }
 
 #[test]
@@ -427,14 +439,15 @@ fn a_file_is_there_once_and_is_no_folder() {
     }
     let folder = |name: &str| tar::entry(name, b'5', b"");
     let page = tar::file("index.html", "x");
-    for (what, entries) in [
-        ("folder a and file a", vec![folder("a/"), tar::file("a", "x")]),
-        ("file a and folder a", vec![tar::file("a", "x"), folder("a")]),
-        ("file a and folder a/b", vec![tar::file("a", "x"), folder("a/b/")]),
-        ("hard link over a file", vec![tar::file("b", "x"), tar::file("a", "x"), tar::link("a", b'1', "b")]),
-        ("hard link to itself", vec![tar::file("a", "x"), tar::link("a", b'1', "a")]),
+    let file = || tar::file("a", "x");
+    for (what, entries, word) in [
+        ("folder a and file a", vec![folder("a/"), file()], "is both a file and a folder"),
+        ("file a and folder a", vec![file(), folder("a")], "is both a file and a folder"),
+        ("file a and folder a/b", vec![file(), folder("a/b/")], "is both a file and a folder"),
+        ("hard link over a file", vec![tar::file("b", "x"), file(), tar::link("a", b'1', "b")], "is there twice"),
+        ("hard link to itself", vec![file(), tar::link("a", b'1', "a")], "is there twice"),
     ] {
-        refused(what, &tar::tar(&[entries, vec![page.clone()]].concat()), &["\"a\""]);
+        refused(what, &tar::tar(&[entries, vec![page.clone()]].concat()), &["entry \"a\"", word]);
     }
     refused("zip: folder a/ and file a", &as_zip(&[(b"a/", b""), (b"a", b"x"), PAGE]), &["\"a\"", "both"]);
 }
