@@ -9,6 +9,11 @@ use verdict::{accepted, refused, tree, unpacked};
 
 const TEXT: &str = "some text that is long enough to be worth compressing, long enough, long enough";
 
+/// Faults of an end record that is not true.
+const LESS: &str = "its directory holds less than the end record counts";
+const MORE: &str = "its directory holds more than the end record counts";
+const ELSEWHERE: &str = "its directory is not where the end record says";
+
 fn page() -> Member {
     stored("index.html", "<!doctype html>")
 }
@@ -37,59 +42,71 @@ fn same_as_honest(what: &str, bytes: &[u8]) {
 #[test]
 fn local_and_central_headers_agree_or_the_archive_is_refused() {
     type Change = fn(&mut Header);
-    let table: [(&str, Change); 11] = [
-        ("name", |h| h.name = b"other_.html".to_vec()),
-        ("length of the name", |h| h.name = b"victim.htm".to_vec()),
-        ("case of the name", |h| h.name = b"Victim.html".to_vec()),
-        ("method", |h| h.method = 0),
-        ("UTF-8 flag", |h| h.flags ^= 1 << 11),
-        ("descriptor flag", |h| h.flags ^= 8),
-        ("checksum", |h| h.crc ^= 1),
-        ("checksum of nothing", |h| h.crc = 0),
-        ("size", |h| h.size += 1),
-        ("size of nothing", |h| h.size = 0),
-        ("compressed size", |h| h.coded -= 1),
+    let table: [(&str, Change, &str); 11] = [
+        ("name", |h| h.name = b"other_.html".to_vec(), "in its name"),
+        ("length of the name", |h| h.name = b"victim.html5".to_vec(), "in its name"),
+        ("case of the name", |h| h.name = b"Victim.html".to_vec(), "in its name"),
+        ("method", |h| h.method = 0, "in its method"),
+        ("UTF-8 flag", |h| h.flags ^= 1 << 11, "in its flags"),
+        ("descriptor flag", |h| h.flags ^= 8, "in its flags"),
+        ("checksum", |h| h.crc ^= 1, "in its checksum"),
+        ("checksum of nothing", |h| h.crc = 0, "in its checksum"),
+        ("size", |h| h.size += 1, "in its sizes"),
+        ("size of nothing", |h| h.size = 0, "in its sizes"),
+        ("compressed size", |h| h.coded -= 1, "in its sizes"),
     ];
-    for (what, change) in table {
+    for (what, change, word) in table {
         let (mut local, mut central) = (victim(), victim());
         change(&mut local.local);
         change(&mut central.central);
-        refused(&format!("local {what}"), &with(local), &["entry \""]);
-        refused(&format!("central {what}"), &with(central), &["entry \""]);
+        // What the directory alone shows is refused before any local header is read.
+        let central_word = match what {
+            "length of the name" => "overlaps another entry",
+            "method" => "has another size than it declares",
+            _ => word,
+        };
+        refused(&format!("local {what}"), &with(local), &["entry \"victim.html\"", word]);
+        refused(&format!("central {what}"), &with(central), &["entry \"", central_word]);
     }
 }
 
 #[test]
 fn both_headers_together_may_not_lie_either() {
-    let mut damaged = victim();
+    let mut no_block = victim();
+    no_block.data[0] |= 3 << 1;
+    let mut damaged = Raw::of(&stored("victim.html", TEXT));
     damaged.data[10] ^= 4;
     let flushed = support::zip::deflate_piece(TEXT.as_bytes());
     let unfinished = Raw { data: flushed.clone(), ..victim() }.both(|h| h.coded = flushed.len() as u32);
+    let (crc, size) = ("does not match its checksum", "has another size than it declares");
     let table = [
-        ("checksum", victim().both(|h| h.crc ^= 1 << 31)),
-        ("size too small", victim().both(|h| h.size -= 1)),
-        ("size too large", victim().both(|h| h.size += 1)),
-        ("size of nothing", victim().both(|h| h.size = 0)),
-        ("size of 60 MiB", victim().both(|h| h.size = 60 << 20)),
-        ("compressed size too small", victim().both(|h| h.coded -= 1)),
-        ("compressed size too large", victim().both(|h| h.coded += 1)),
-        ("compressed size of 4 GiB", victim().both(|h| h.coded = u32::MAX)),
-        ("stored, with two sizes", Raw::of(&stored("victim.html", TEXT)).both(|h| h.size -= 1)),
-        ("stored, declared as deflate", Raw::of(&stored("victim.html", TEXT)).both(|h| h.method = 8)),
-        ("deflate, declared as stored", victim().both(|h| (h.method, h.size) = (0, h.coded))),
-        ("damaged data", damaged),
-        ("no data", Raw::coded(b"victim.html", 8, Vec::new(), 0, 0)),
-        ("unfinished data", unfinished),
-        ("folder with content", Raw::of(&stored("victim/", "x"))),
-        ("folder with compressed content", Raw::of(&deflated("victim/", TEXT))),
+        ("checksum", victim().both(|h| h.crc ^= 1 << 31), crc),
+        ("size too small", victim().both(|h| h.size -= 1), size),
+        ("size too large", victim().both(|h| h.size += 1), size),
+        ("size of nothing", victim().both(|h| h.size = 0), size),
+        ("size of 60 MiB", victim().both(|h| h.size = 60 << 20), size),
+        ("compressed size too small", victim().both(|h| h.coded -= 1), "cannot be read: the compressed data"),
+        ("compressed size too large", victim().both(|h| h.coded += 1), "overlaps another entry"),
+        ("compressed size of 4 GiB", victim().both(|h| h.coded = u32::MAX), "overlaps another entry"),
+        ("stored, with two sizes", Raw::of(&stored("victim.html", TEXT)).both(|h| h.size -= 1), size),
+        // Read as DEFLATE, the text begins with a match from before its start.
+        ("stored, declared as deflate", Raw::of(&stored("victim.html", TEXT)).both(|h| h.method = 8), "(a match from"),
+        ("deflate, declared as stored", victim().both(|h| (h.method, h.size) = (0, h.coded)), crc),
+        ("damaged data", damaged, crc),
+        ("damaged compressed data", no_block, "(a block of unknown type)"),
+        ("no data", Raw::coded(b"victim.html", 8, Vec::new(), 0, 0), "the compressed data is cut short"),
+        ("unfinished data", unfinished, "the compressed data is cut short"),
+        ("folder with content", Raw::of(&stored("victim/", "x")), "is a folder with content"),
+        ("folder with compressed content", Raw::of(&deflated("victim/", TEXT)), "is a folder with content"),
     ];
-    for (what, raw) in table {
-        refused(what, &with(raw), &["entry \"victim"]);
+    for (what, raw, word) in table {
+        refused(what, &with(raw), &["entry \"victim", word]);
     }
 }
 
 #[test]
 fn data_descriptors_of_every_form_work_and_may_not_lie() {
+    let words = &["entry \"victim.html\"", "in its data descriptor"];
     for (signed, wide) in [(true, false), (false, false), (true, true), (false, true)] {
         let what = format!("descriptor, signed {signed}, 64 bit {wide}");
         let raw = victim().descriptor(signed, wide);
@@ -99,14 +116,14 @@ fn data_descriptors_of_every_form_work_and_may_not_lie() {
         for byte in at..raw.behind.len() {
             let mut lying = raw.clone();
             lying.behind[byte] ^= 1;
-            refused(&format!("{what}, byte {byte}"), &with(lying), &["entry \"victim.html\""]);
+            refused(&format!("{what}, byte {byte}"), &with(lying), words);
         }
         let mut cut = raw.clone();
         cut.behind.pop();
-        refused(&format!("{what}, cut"), &with(cut), &["entry \"victim.html\""]);
+        refused(&format!("{what}, cut"), &with(cut), words);
         let mut absent = raw;
         absent.behind.clear();
-        refused(&format!("{what}, absent"), &with(absent), &["entry \"victim.html\""]);
+        refused(&format!("{what}, absent"), &with(absent), words);
     }
     // A stored member may have one too, and the local header may already be right.
     let stored_too = Raw::of(&stored("victim.html", TEXT)).descriptor(true, false);
@@ -167,55 +184,62 @@ fn zip64_numbers_may_not_lie() {
     let wide = Raw { wide: true, ..victim() };
     let end = Archive { wide: true, ..archive(&[page()]).with(wide.clone()) };
     let table = [
-        ("zip64 count", Archive { wide_total: Some(3), ..end.clone() }),
-        ("zip64 count of nothing", Archive { wide_total: Some(0), ..end.clone() }),
-        ("zip64 count of everything", Archive { wide_total: Some(u64::MAX), ..end.clone() }),
-        ("count beside zip64", Archive { total: Some(3), here: Some(3), ..end.clone() }),
-        ("start beside zip64", Archive { start: Some(1), ..end.clone() }),
+        ("zip64 count", Archive { wide_total: Some(3), ..end.clone() }, LESS),
+        ("zip64 count of nothing", Archive { wide_total: Some(0), ..end.clone() }, MORE),
+        ("zip64 count of everything", Archive { wide_total: Some(u64::MAX), ..end.clone() }, "(limits.entries)"),
+        (
+            "count beside zip64",
+            Archive { total: Some(3), here: Some(3), ..end.clone() },
+            "its end records do not agree",
+        ),
+        ("start beside zip64", Archive { start: Some(1), ..end.clone() }, "its end records do not agree"),
     ];
-    for (what, lying) in table {
-        refused(what, &lying.bytes(), &[]);
+    for (what, lying, word) in table {
+        refused(what, &lying.bytes(), &[word]);
     }
     let bytes = end.bytes();
     let locator = bytes.len() - 22 - 20;
     let record = locator - 56;
-    for (what, at) in [
-        ("locator's offset", locator + 8),
-        ("record's length", record + 4),
-        ("directory's size", record + 40),
-        ("directory's start", record + 48),
+    for (what, at, word) in [
+        // What lies where it leads is no record, or not in the archive.
+        ("locator's offset", locator + 8, "its zip64 "),
+        ("record's length", record + 4, "its zip64 end record"),
+        ("directory's size", record + 40, ELSEWHERE),
+        ("directory's start", record + 48, ELSEWHERE),
     ] {
         for flip in [1, 0x80] {
             let mut lying = bytes.clone();
             lying[at] ^= flip;
-            refused(what, &lying, &[]);
+            refused(what, &lying, &["the archive is damaged", word]);
         }
         let mut lying = bytes.clone();
         lying[at..at + 8].fill(0xff);
-        refused(what, &lying, &[]);
+        refused(what, &lying, &["the archive is damaged", word]);
     }
-    for (what, member) in [
-        ("size", wide.clone().both(|h| h.size += 1)),
-        ("compressed size", wide.clone().both(|h| h.coded += 1)),
-        ("offset", Raw { offset: Some(1), ..wide.clone() }),
+    for (what, member, word) in [
+        ("size", wide.clone().both(|h| h.size += 1), "entry \"victim.html\" has another size than it declares"),
+        ("compressed size", wide.clone().both(|h| h.coded += 1), "entry \"victim.html\" overlaps"),
+        ("offset", Raw { offset: Some(1), ..wide.clone() }, "entry \"index.html\" overlaps"),
     ] {
-        refused(&format!("zip64 {what}"), &with(member), &["entry \""]);
+        refused(&format!("zip64 {what}"), &with(member), &[word]);
     }
     let mut short = victim();
     (short.central.size, short.central.extra) = (u32::MAX, extra(1, &[0; 4]));
-    refused("zip64 field that is too short", &with(short), &["entry \"victim.html\""]);
+    refused("zip64 field that is too short", &with(short), &["entry \"victim.html\"", "its zip64 field"]);
     let cut = victim().both(|h| h.extra = vec![1, 0, 200, 0, 1, 2, 3]);
-    refused("extra field that is longer than there is room", &with(cut), &["entry \"victim.html\""]);
+    refused("extra field without room", &with(cut), &["entry \"victim.html\"", "its extra fields"]);
 }
 
 #[test]
 fn members_that_share_bytes_are_refused() {
     let a = victim();
     let same = Raw { offset: Some(0), ..Raw::of(&page()) };
-    refused("two entries of one member", &archive(&[page()]).with(same.clone()).bytes(), &["entry \"index.html\""]);
+    let twice = archive(&[page()]).with(same.clone()).bytes();
+    refused("two entries of one member", &twice, &["entry \"index.html\" overlaps"]);
     let mut renamed = same;
     renamed.central.name = b"copy.html".to_vec();
-    refused("two names of one member", &archive(&[page()]).with(renamed).bytes(), &["entry \""]);
+    let twice = archive(&[page()]).with(renamed).bytes();
+    refused("two names of one member", &twice, &["entry \"index.html\" overlaps"]);
 
     // A local header quoted by a stored DEFLATE block: both members end with the same kernel (the overlap of better bombs).
     let kernel = Raw::of(&deflated("b.html", TEXT));
@@ -245,9 +269,9 @@ fn members_that_share_bytes_are_refused() {
     refused(
         "a member that reaches into the next",
         &archive(&[]).with(reaching.clone()).with(Raw::of(&page())).bytes(),
-        &["entry \"victim.html\""],
+        &["entry \"victim.html\" overlaps"],
     );
-    refused("a member that reaches into the directory", &with(reaching), &["entry \"victim.html\""]);
+    refused("a member that reaches into the directory", &with(reaching), &["entry \"victim.html\" overlaps"]);
 }
 
 /// A stored member whose local header has an extra field that its directory does not know, so that its data reach so many bytes
@@ -311,55 +335,59 @@ fn counts_and_offsets_are_true_or_the_archive_is_refused() {
     let good = || archive(&[page()]).with(victim());
     let size = good().bytes().len();
     let table = [
-        ("total of one", Archive { total: Some(1), here: Some(1), ..good() }),
-        ("total of three", Archive { total: Some(3), here: Some(3), ..good() }),
-        ("total of nothing", Archive { total: Some(0), here: Some(0), ..good() }),
-        ("total and here differ", Archive { here: Some(1), ..good() }),
-        ("directory's size", Archive { size: Some(1), ..good() }),
-        ("directory's start", Archive { start: Some(0), ..good() }),
-        ("directory behind the end", Archive { start: Some(size as u32), ..good() }),
-        ("directory beyond all bounds", Archive { start: Some(u32::MAX), size: Some(u32::MAX), ..good() }),
-        ("disk number", Archive { disks: [1, 0], ..good() }),
-        ("disk of the directory", Archive { disks: [0, 1], ..good() }),
-        ("member's disk", archive(&[page()]).with(Raw { disk: 1, ..victim() })),
-        ("member's offset", archive(&[page()]).with(Raw { offset: Some(3), ..victim() })),
-        (
-            "member's offset in the directory",
-            archive(&[page()]).with(Raw { offset: Some(size as u32 - 60), ..victim() }),
-        ),
-        ("member's offset behind the end", archive(&[page()]).with(Raw { offset: Some(size as u32 + 60), ..victim() })),
-        ("member's offset beyond all bounds", archive(&[page()]).with(Raw { offset: Some(u32::MAX), ..victim() })),
+        ("total of one", Archive { total: Some(1), here: Some(1), ..good() }, MORE),
+        ("total of three", Archive { total: Some(3), here: Some(3), ..good() }, LESS),
+        ("total of nothing", Archive { total: Some(0), here: Some(0), ..good() }, MORE),
+        ("total and here differ", Archive { here: Some(1), ..good() }, "it is one part of several"),
+        ("directory's size", Archive { size: Some(1), ..good() }, ELSEWHERE),
+        ("directory's start", Archive { start: Some(0), ..good() }, ELSEWHERE),
+        ("directory behind the end", Archive { start: Some(size as u32), ..good() }, ELSEWHERE),
+        ("directory beyond all bounds", Archive { start: Some(u32::MAX), size: Some(u32::MAX), ..good() }, ELSEWHERE),
+        ("disk number", Archive { disks: [1, 0], ..good() }, "it is one part of several"),
+        ("disk of the directory", Archive { disks: [0, 1], ..good() }, "it is one part of several"),
+        ("member's disk", archive(&[page()]).with(Raw { disk: 1, ..victim() }), "it lies on another disk"),
     ];
-    for (what, lying) in table {
-        refused(what, &lying.bytes(), &[]);
+    for (what, lying, word) in table {
+        refused(what, &lying.bytes(), &[word]);
+    }
+    for (what, offset, word) in [
+        ("in the member before", 3, "entry \"index.html\" overlaps"),
+        ("in the directory", size as u32 - 60, "entry \"victim.html\" overlaps"),
+        ("behind the end", size as u32 + 60, "entry \"victim.html\" overlaps"),
+        ("beyond all bounds", u32::MAX, "entry \"victim.html\" overlaps"),
+    ] {
+        refused(&format!("offset {what}"), &with(Raw { offset: Some(offset), ..victim() }), &[word]);
     }
     // Two members whose offsets are exchanged.
     let mut swapped = good();
     swapped.members[0].offset = Some(30 + 10 + 15);
     swapped.members[1].offset = Some(0);
-    refused("exchanged offsets", &swapped.bytes(), &["entry \""]);
+    refused("exchanged offsets", &swapped.bytes(), &["entry \"victim.html\" overlaps"]);
 }
 
 #[test]
 fn there_is_one_end_record_at_the_very_end() {
     let good = honest();
     let other = zip(&[stored("index.html", "other")]);
-    refused("bytes behind the end", &[&good[..], b"x"].concat(), &[]);
-    refused("zeros behind the end", &[&good[..], &[0; 100]].concat(), &[]);
-    refused("70,000 bytes behind the end", &[&good[..], &vec![b'x'; 70_000]].concat(), &[]);
-    refused("two archives", &[&good[..], &other].concat(), &[]);
-    refused("bytes before the start", &[b"#!/bin/sh\nexit\n", &good[..]].concat(), &[]);
-    refused("bytes before the start that look right", &[b"PK\x03\x04", &good[..]].concat(), &[]);
+    let none = "no ZIP end record at its end";
+    refused("bytes behind the end", &[&good[..], b"x"].concat(), &[none]);
+    refused("zeros behind the end", &[&good[..], &[0; 100]].concat(), &[none]);
+    refused("70,000 bytes behind the end", &[&good[..], &vec![b'x'; 70_000]].concat(), &[none]);
+    refused("two archives", &[&good[..], &other].concat(), &[ELSEWHERE]);
+    refused("bytes before the start", &[b"#!/bin/sh\nexit\n", &good[..]].concat(), &["is of no known kind"]);
+    refused("bytes before the start that look right", &[b"PK\x03\x04", &good[..]].concat(), &[ELSEWHERE]);
     let end = &other[other.len() - 22..];
-    refused("two end records", &[&good[..], end].concat(), &[]);
+    refused("two end records", &[&good[..], end].concat(), &[ELSEWHERE]);
     let whole = Archive { comment: other.clone(), ..archive(&[page()]).with(victim()) };
-    refused("an archive in the comment", &whole.bytes(), &[]);
+    refused("an archive in the comment", &whole.bytes(), &["several end records"]);
     let record = Archive { comment: end.to_vec(), ..archive(&[page()]).with(victim()) };
-    refused("an end record in the comment", &record.bytes(), &[]);
+    refused("an end record in the comment", &record.bytes(), &["several end records"]);
+    let within = Archive { comment: [end, b"more"].concat(), ..archive(&[page()]).with(victim()) };
+    refused("an end record and more in the comment", &within.bytes(), &["an end record inside the comment"]);
     let overlong = Archive { comment: b"comment".to_vec(), ..archive(&[page()]).with(victim()) };
     let bytes = overlong.bytes();
-    refused("a comment that is cut", &bytes[..bytes.len() - 1], &[]);
-    refused("an end record alone but for a local header", &[b"PK\x03\x04", end].concat(), &[]);
+    refused("a comment that is cut", &bytes[..bytes.len() - 1], &[none]);
+    refused("an end record alone but for a local header", &[b"PK\x03\x04", end].concat(), &[ELSEWHERE]);
     // As content it is harmless.
     let nested = Raw::of(&Member { name: b"download.zip".to_vec(), content: other, deflate: false });
     accepted("an archive as content", &with(nested));
