@@ -11,6 +11,9 @@ use support::tar::{
 use support::zip::{LAST_BLOCK, deflate};
 use verdict::{PAGE, accepted, as_tar, refused, tree, unpacked};
 
+const NO_PAX: &str = "is damaged: a PAX header that does not parse";
+const CUT: &str = "cannot be read: the compressed data is cut short";
+
 fn page() -> Entry {
     file("index.html", "<!doctype html><title>Home</title>")
 }
@@ -149,36 +152,40 @@ fn headers_that_cannot_be_true_are_refused() {
     let plain = || file("victim", "content");
     let mut broken = plain();
     broken.header[0] ^= 1;
+    let negative = "entry \"victim\" is damaged: a negative or impossible size";
+    let no_number = "entry \"victim\" is damaged: a size that is no number";
+    let limit = "entry \"victim\" is over 2.1 GB (limits.entry)";
+    let too_long = "a name or PAX header over 1 MiB";
     let table: Vec<(&str, Vec<Entry>, &str)> = vec![
-        ("negative size", vec![plain().with(124, &[0xff; 12])], "victim"),
-        ("small negative size", vec![plain().with(124, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xf9")], "victim"),
-        ("negative octal size", vec![plain().with(124, b"-0000000007\0")], "victim"),
-        ("size that is no number", vec![plain().with(124, b"0000000009x\0")], "victim"),
-        ("size of 2^63", vec![plain().with(124, &base256(1 << 63))], "victim"),
-        ("size of 2^64 - 1", vec![plain().with(124, &base256(u64::MAX))], "victim"),
-        ("size beyond 64 bits", vec![plain().with(124, b"\x80\x01\0\0\0\0\0\0\0\0\0\0")], "victim"),
-        ("size of 8 GiB - 1", vec![plain().with(124, b"77777777777\0")], "victim"),
-        ("PAX size of 2^64 - 1", vec![pax(&[("size", b"18446744073709551615")]), plain()], "victim"),
-        ("PAX size beyond 64 bits", vec![pax(&[("size", b"18446744073709551616")]), plain()], "entry"),
-        ("negative PAX size", vec![pax(&[("size", b"-7")]), plain()], "entry"),
-        ("PAX size that is no number", vec![pax(&[("size", b"7x")]), plain()], "entry"),
-        ("checksum", vec![broken], "checksum"),
-        ("folder with content", vec![entry("victim/", b'5', b"content")], "victim"),
-        ("hard link with content", vec![page(), entry("victim", b'1', b"content").with(157, b"index.html")], "victim"),
-        ("PAX header of nothing", vec![page(), pax(&[("path", b"victim")])], "is there twice"),
-        ("long name over 1 MiB", vec![long_name(&vec![b'x'; 2 << 20]), plain()], "entry"),
-        ("long name of 1 TiB", vec![long_name(b"x").with(124, &base256(1 << 40)), plain()], "entry"),
-        ("PAX header of 1 TiB", vec![pax(&[("path", b"x")]).with(124, &base256(1 << 40)), plain()], "entry"),
+        ("negative size", vec![plain().with(124, &[0xff; 12])], negative),
+        ("small negative size", vec![plain().with(124, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xf9")], negative),
+        ("negative octal size", vec![plain().with(124, b"-0000000007\0")], no_number),
+        ("size that is no number", vec![plain().with(124, b"0000000009x\0")], no_number),
+        ("size of 2^63", vec![plain().with(124, &base256(1 << 63))], limit),
+        ("size of 2^64 - 1", vec![plain().with(124, &base256(u64::MAX))], limit),
+        ("size beyond 64 bits", vec![plain().with(124, b"\x80\x01\0\0\0\0\0\0\0\0\0\0")], "a size beyond all bounds"),
+        ("size of 8 GiB - 1", vec![plain().with(124, b"77777777777\0")], limit),
+        ("PAX size of 2^64 - 1", vec![pax(&[("size", b"18446744073709551615")]), plain()], limit),
+        ("PAX size beyond 64 bits", vec![pax(&[("size", b"18446744073709551616")]), plain()], NO_PAX),
+        ("negative PAX size", vec![pax(&[("size", b"-7")]), plain()], NO_PAX),
+        ("PAX size that is no number", vec![pax(&[("size", b"7x")]), plain()], NO_PAX),
+        ("checksum", vec![broken], "the archive is damaged: a tar header's checksum"),
+        ("folder with content", vec![entry("victim/", b'5', b"content")], "entry \"victim/\" is a folder with content"),
+        (
+            "hard link with content",
+            vec![entry("victim", b'1', b"content").with(157, b"index.html")],
+            "entry \"victim\" is damaged: a hard link with content",
+        ),
+        ("PAX header of nothing", vec![pax(&[("path", b"victim")])], "a header that speaks of no entry"),
+        ("long name of nothing", vec![long_name(b"victim")], "a header that speaks of no entry"),
+        ("long name over 1 MiB", vec![long_name(&vec![b'x'; 2 << 20]), plain()], too_long),
+        ("long name of 1 TiB", vec![long_name(b"x").with(124, &base256(1 << 40)), plain()], too_long),
+        ("PAX header of 1 TiB", vec![pax(&[("path", b"x")]).with(124, &base256(1 << 40)), plain()], too_long),
     ];
     for (what, entries, word) in table {
         // The page comes first here, so that a header that swallows what follows cannot hide behind its absence.
         let mut all = vec![page()];
         all.extend(entries);
-        if what == "PAX header of nothing" {
-            all.remove(0);
-            refused(what, &tar(&all), &["cut"]);
-            continue;
-        }
         refused(what, &tar(&all), &[word]);
     }
 }
@@ -206,9 +213,9 @@ fn a_pax_header_that_does_not_parse_is_refused() {
     ];
     for records in table {
         let what = String::from_utf8_lossy(records).into_owned();
-        refused(&what, &with(vec![pax_bytes(records), file("victim", "x")]), &["PAX"]);
+        refused(&what, &with(vec![pax_bytes(records), file("victim", "x")]), &[NO_PAX]);
         let global = entry("pax_global_header", b'g', records);
-        refused(&format!("global {what}"), &with(vec![global, file("victim", "x")]), &["entry"]);
+        refused(&format!("global {what}"), &with(vec![global, file("victim", "x")]), &[NO_PAX]);
     }
     accepted("a PAX header of nothing", &with(vec![pax_bytes(b""), file("fine", "x")]));
     refused("a PAX path with a NUL", &with(vec![pax(&[("path", b"a\0b")]), file("victim", "x")]), &["NUL"]);
@@ -230,8 +237,10 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
         ("unknown byte", 0xff),
         ("escape", 0x1b),
     ] {
-        refused(what, &with(vec![entry("victim", kind, b"content")]), &["entry \"victim\""]);
-        refused(what, &gzip(&with(vec![entry("victim", kind, b"")])), &["entry \"victim\""]);
+        let word = if kind == b'S' { "is a sparse file" } else { "has an entry type that is not read" };
+        let words = &["entry \"victim\"", word];
+        refused(what, &with(vec![entry("victim", kind, b"content")]), words);
+        refused(what, &gzip(&with(vec![entry("victim", kind, b"")])), words);
     }
     // The three PAX forms of sparse files: expanded rightly or refused; here refused.
     let old = entry("victim", b'S', b"content")
@@ -263,10 +272,10 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
     refused(
         "hidden name of a sparse file",
         &with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]),
-        &["entry"],
+        &["entry \"victim\" is a sparse file"],
     );
     let global = entry("pax_global_header", b'g', &pax_record("path", b"everything"));
-    refused("global path", &with(vec![global, file("victim", "x")]), &["global"]);
+    refused("global path", &with(vec![global, file("victim", "x")]), &["a global header that names files"]);
 }
 
 /// The bytes as gzip members of `size` bytes of content each.
@@ -304,7 +313,7 @@ fn gzip_of_any_number_of_members_is_one_stream() {
     let check = (crc32fast::hash(&head) as u16).to_le_bytes();
     let tail = [&coded[..], &crc.to_le_bytes(), &len.to_le_bytes()].concat();
     assert_eq!(accepted("header checksum", &[&head[..], &check, &tail].concat())["version"], expected);
-    refused("wrong header checksum", &[&head[..], &[check[0], check[1] ^ 1], &tail].concat(), &["gzip"]);
+    refused("wrong header checksum", &[&head[..], &[check[0], check[1] ^ 1], &tail].concat(), &["the gzip header"]);
 }
 
 #[test]
@@ -313,28 +322,34 @@ fn gzip_is_read_to_its_end_and_every_member_checked() {
     let good = gzip(&bytes);
     let (coded, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
     let empty = gzip_frame(&LAST_BLOCK, 0, 0);
-    for (what, archive) in [
-        ("checksum", gzip_frame(&coded, crc ^ 1, len)),
-        ("length", gzip_frame(&coded, crc, len + 1)),
-        ("bytes behind", [&good[..], b"trailing"].concat()),
-        ("zeros, then bytes", [&good[..], &[0; 100], b"x"].concat()),
-        ("the start of another member", [&good[..], &[0x1f]].concat()),
-        ("a cut member behind", [&good[..], &good[..good.len() / 2]].concat()),
-        ("an empty member with a wrong checksum behind", [&good[..], &gzip_frame(&LAST_BLOCK, 1, 0)].concat()),
-        ("an empty member with a wrong length behind", [&empty[..], &good, &gzip_frame(&LAST_BLOCK, 0, 1)].concat()),
-        ("a member that breaks the format behind", [&good[..], &gzip_frame(&[7], 0, 0)].concat()),
-        ("a stream without its last block", gzip_frame(&support::zip::deflate_piece(&bytes), crc, len)),
-        ("reserved flags", [&[0x1f, 0x8b, 8, 0x20][..], &good[4..]].concat()),
-        ("another method", [&[0x1f, 0x8b, 7][..], &good[3..]].concat()),
+    let unfinished = gzip_frame(&support::zip::deflate_piece(&bytes), crc, len);
+    let wrong_crc = "the archive does not match its checksum";
+    let wrong_size = "the archive has another size than it declares";
+    for (what, archive, word) in [
+        ("checksum", gzip_frame(&coded, crc ^ 1, len), wrong_crc),
+        ("length", gzip_frame(&coded, crc, len + 1), wrong_size),
+        ("bytes behind", [&good[..], b"trailing"].concat(), "bytes behind the compressed data"),
+        ("zeros, then bytes", [&good[..], &[0; 100], b"x"].concat(), "bytes behind the compressed data"),
+        ("the start of another member", [&good[..], &[0x1f]].concat(), "is cut short: a gzip header"),
+        ("a cut trailer", good[..good.len() - 1].to_vec(), "is cut short: the gzip trailer"),
+        ("a cut member behind", [&good[..], &gzip_frame(&LAST_BLOCK[..1], 0, 0)[..11]].concat(), CUT),
+        ("a wrong checksum behind", [&good[..], &gzip_frame(&LAST_BLOCK, 1, 0)].concat(), wrong_crc),
+        ("a wrong length behind", [&empty[..], &good, &gzip_frame(&LAST_BLOCK, 0, 1)].concat(), wrong_size),
+        ("a broken member behind", [&good[..], &gzip_frame(&[7], 0, 0)].concat(), "(a block of unknown type)"),
+        ("a stream without its last block", unfinished[..unfinished.len() - 8].to_vec(), CUT),
+        ("reserved flags", [&[0x1f, 0x8b, 8, 0x20][..], &good[4..]].concat(), "the gzip header"),
+        ("another method", [&[0x1f, 0x8b, 7][..], &good[3..]].concat(), "the gzip header"),
     ] {
-        refused(what, &archive, &[]);
+        refused(what, &archive, &[word]);
     }
+    // What its trailer is when it is read as a block depends on the checksum.
+    refused("a stream without its last block, and a trailer", &unfinished, &["the archive "]);
     // Damage far behind the end marker of the tar counts too.
     let padded = [&bytes[..], &vec![0; 100_000]].concat();
     let mut damaged = gzip(&padded);
     let at = damaged.len() - 5;
     damaged[at] ^= 1;
-    refused("damage behind the end marker", &damaged, &[]);
+    refused("damage behind the end marker", &damaged, &[wrong_crc]);
 }
 
 #[test]
@@ -361,18 +376,22 @@ fn zstd_of_any_number_of_frames_is_one_stream() {
     let good = zstd_checked(&bytes);
     let mut wrong = good.clone();
     *wrong.last_mut().expect("not empty") ^= 1;
-    for (what, archive) in [
-        ("checksum", wrong),
-        ("bytes behind", [&good[..], b"trailing"].concat()),
-        ("zeros behind", [&good[..], &[0; 8]].concat()),
-        ("a cut frame behind", [&good[..], &good[..good.len() - 3]].concat()),
-        ("a cut skippable frame behind", [&good[..], &zstd_skippable(b"0123456789")[..12]].concat()),
-        ("a window of 144 MiB", zstd_raw((27 - 10) << 3 | 1, &bytes)),
-        ("a window of 256 MiB", zstd_raw((28 - 10) << 3, &bytes)),
-        ("the largest window", zstd_raw(0xff, &bytes)),
-        ("only a skippable frame", zstd_skippable(b"nothing")),
+    // Zeros may stand behind the end marker of the tar, so that nothing but their frame is wrong.
+    let zeros = zstd_checked(&[0; 3000]);
+    let (damaged, cut) = ("is damaged: the zstd data", "is cut short: the zstd data");
+    for (what, archive, word) in [
+        ("checksum", wrong, damaged),
+        ("bytes behind", [&good[..], b"trailing"].concat(), damaged),
+        ("zeros behind", [&good[..], &[0; 8]].concat(), damaged),
+        ("a cut frame behind", [&good[..], &zeros[..zeros.len() - 3]].concat(), cut),
+        ("a cut skippable frame behind", [&good[..], &zstd_skippable(b"0123456789")[..12]].concat(), cut),
+        ("another archive behind", [&good[..], &good].concat(), "it goes on behind its end marker"),
+        ("a window of 144 MiB", zstd_raw((27 - 10) << 3 | 1, &bytes), "its zstd window is over 128 MiB"),
+        ("a window of 256 MiB", zstd_raw((28 - 10) << 3, &bytes), "its zstd window is over 128 MiB"),
+        ("the largest window", zstd_raw(0xff, &bytes), "its zstd window is over 128 MiB"),
+        ("only a skippable frame", zstd_skippable(b"nothing"), "is zstd of an empty file"),
     ] {
-        refused(what, &archive, &[]);
+        refused(what, &archive, &[word]);
     }
 }
 
