@@ -518,8 +518,10 @@ fn check_codings(checker: &mut Checker<'_>) -> Vec<Dense> {
 }
 
 #[cfg(test)]
+mod defaults;
+
+#[cfg(test)]
 mod tests {
-    use super::super::raw::KEYS;
     use super::*;
     use crate::sync::Bundle;
 
@@ -576,37 +578,5 @@ mod tests {
         let config = checked("[api]\nbaseUrl = \"http://api.example/\"\ndomain = \"d.example\"\n").unwrap();
         assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
         assert!(checked(API).unwrap().warnings.is_empty());
-    }
-
-    /// A configuration that sets this key alone.
-    fn alone(key: &str, value: &str) -> String {
-        let (section, name) = key.split_once('.').expect("section.key");
-        format!("[{section}]\n{name} = {value}\n")
-    }
-
-    #[test]
-    fn each_default_means_the_same_as_if_it_were_written_down() {
-        // An interval that is written down is one of exports; the others give way to what is said elsewhere if they are not.
-        let decided = ["sync.interval", "server.frames", "server.referrerPolicy"];
-        for key in KEYS.iter().filter(|key| !key.default.is_empty() && !decided.contains(&key.name)) {
-            // A section [api] needs some of its keys.
-            let (without, with) = match key.name.strip_prefix("api.") {
-                Some(name) => (API, format!("{API}{name} = {}\n", key.default)),
-                None => ("", alone(key.name, key.default)),
-            };
-            assert_eq!(checked(&with), checked(without), "{}", key.name);
-        }
-        let config = checked(&alone("sync.interval", "\"15m\"")).unwrap();
-        assert_eq!(config.intent.interval, checked("").unwrap().intent.interval);
-    }
-
-    #[test]
-    fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
-        for key in KEYS.iter().filter(|key| key.name.contains('.')) {
-            let problems = checked(&alone(key.name, "[[1]]")).unwrap_err();
-            let (value, kind) = (format!("{}: ", key.name), format!("{} has a value", key.name));
-            let naming = problems.iter().filter(|line| line.contains(&value) || line.contains(&kind));
-            assert_eq!(naming.count(), 1, "{}: {problems:#?}", key.name);
-        }
     }
 }
