@@ -481,3 +481,61 @@ fn a_download_is_continued_in_no_file_that_somebody_else_has_put_there() {
         host.assert_tidy();
     }
 }
+
+#[test]
+fn a_site_is_served_and_synced_with_each_number_size_and_duration_at_a_bound() {
+    const LONGEST: &str = "\"4294967295d\"";
+    const LARGEST: &str = "\"18446744073709551615\"";
+    let durations = ["sync.maxAge", "sync.jobTimeout", "network.connectTimeout", "network.callTimeout"];
+    let more = ["network.idleTimeout", "network.pollFirst", "network.pollMost", "store.scrub", "server.assetGrace"];
+    let greatest = durations.iter().chain(&more).map(|&key| (key, LONGEST)).chain([
+        ("sync.interval", LONGEST),
+        ("tls.hsts", LONGEST),
+        ("sync.keep", "10000"),
+        ("sync.threads", "256"),
+        ("network.redirects", "100"),
+        ("store.maxBytes", LARGEST),
+        ("server.identityCache", LARGEST),
+        ("server.heldBytes", LARGEST),
+        ("server.csp", "\"connected\""),
+        ("server.cspSize", "\"64KiB\""),
+        ("limits.entries", "10000000"),
+        ("limits.unpacked", LARGEST),
+        ("limits.archive", LARGEST),
+        ("limits.entry", LARGEST),
+    ]);
+    let least = [
+        ("sync.interval", "\"100ms\""),
+        ("sync.maxAge", "\"1s\""),
+        ("sync.jobTimeout", "\"1s\""),
+        ("sync.keep", "0"),
+        ("sync.threads", "1"),
+        ("network.pollFirst", "\"10ms\""),
+        ("network.pollMost", "\"10ms\""),
+        ("network.redirects", "0"),
+        ("store.minFree", "0"),
+        ("store.scrub", "\"0s\""),
+        ("server.identityCache", "0"),
+        ("server.heldBytes", "0"),
+        ("server.csp", "\"connected\""),
+        ("server.cspSize", "1024"),
+        ("server.assetGrace", "\"0s\""),
+        ("tls.hsts", "\"0s\""),
+    ];
+    for (name, settings) in [("greatest", greatest.collect::<Vec<_>>()), ("least", least.to_vec())] {
+        let mut host = host();
+        for (key, value) in settings {
+            host.change(key, value);
+        }
+        let mut daemon = host.run();
+        until("the new version", || front(&daemon) == "new");
+        host.put("bundle.zip", bundle("newer"));
+        host.ok(&["sync"]);
+        until("the newer version", || front(&daemon) == "newer");
+        for arguments in [&["status"][..], &["versions"], &["history"], &["store", "verify"], &["gc"]] {
+            host.ok(arguments);
+        }
+        daemon.signal("TERM");
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{name}");
+    }
+}

@@ -3,6 +3,8 @@
 
 #![allow(missing_docs)]
 
+#[path = "systemd/reloads.rs"]
+mod reloads;
 mod support;
 
 use std::io::{ErrorKind, Read, Write};

@@ -10,6 +10,7 @@ use crate::base::backoff;
 use crate::base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
+use crate::config::tls::TlsSettings;
 use crate::site::lookup::Addresses;
 use crate::store::keeper::Keeper;
 use crate::sync::Bundle;
@@ -82,8 +83,11 @@ impl Agent {
         let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
         let paces_differ = pace(&config) != pace(&self.config);
         let addresses = Addresses { rules: Arc::clone(&config.rules), ..self.config.intent.gate.addresses.clone() };
+        // What waits for a restart stays as it is, so that the next reload warns of it again.
         self.config = Config {
             store: self.config.store.clone(),
+            scrub: self.config.scrub,
+            tls: still_listening(config.tls, self.config.tls.as_ref()),
             listen: self.config.listen.clone(),
             admin: self.config.admin.clone(),
             staged: self.config.staged.clone(),
@@ -139,6 +143,13 @@ impl Agent {
 /// Where it is encrypted; that a certificate is there at all counts, too.
 fn listens(config: &Config) -> Option<&[std::net::SocketAddr]> {
     config.tls.as_ref().map(|tls| tls.listen.as_slice())
+}
+
+/// The files of the new configuration with the addresses of the one before; both are as before if only one of the two is
+/// encrypted.
+fn still_listening(new: Option<TlsSettings>, before: Option<&TlsSettings>) -> Option<TlsSettings> {
+    let listen = &before?.listen;
+    new.map(|new| TlsSettings { listen: listen.clone(), ..new }).or_else(|| before.cloned())
 }
 
 pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)> {

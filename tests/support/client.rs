@@ -117,6 +117,12 @@ impl Host {
         self.write();
     }
 
+    /// What a key is set to, in TOML.
+    pub fn value(&self, key: &str) -> Option<String> {
+        let (section, name) = key.split_once('.').expect("section.key");
+        self.settings.get(&(section.to_owned(), name.to_owned())).cloned()
+    }
+
     /// Leaves a key out.
     pub fn without(mut self, key: &str) -> Host {
         self.remove(key);

@@ -1,4 +1,4 @@
-//! Tests of all keys at once: their defaults, and values of another kind.
+//! Tests of all keys at once: their defaults, the least and the greatest value, and values of another kind.
 
 use std::path::Path;
 
@@ -42,6 +42,86 @@ const OTHERS: &[(&str, &str)] = &[
     ("limits.archive", "\"5GiB\""),
     ("limits.entry", "\"3GiB\""),
     ("activate.mode", "\"manual\""),
+];
+
+/// Of each key that is a number, a size or a duration: the least and the greatest value, and what lies just outside.
+const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
+    ("sync.interval", ["\"100ms\"", LONGEST], &["\"99ms\"", TOO_LONG]),
+    ("sync.maxAge", ["\"1s\"", LONGEST], &["\"999ms\"", TOO_LONG]),
+    ("sync.jobTimeout", ["\"1s\"", LONGEST], &["\"999ms\"", TOO_LONG]),
+    ("sync.keep", ["0", "10000"], &["-1", "10001"]),
+    ("sync.threads", ["1", "256"], &["0", "257"]),
+    ("network.connectTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.callTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.idleTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.pollFirst", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.pollMost", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.redirects", ["0", "100"], &["-1", "101"]),
+    ("store.maxBytes", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("store.minFree", ["0", LARGEST], &["-1", TOO_LARGE]),
+    // Nothing means never.
+    ("store.scrub", ["\"0s\"", LONGEST], &["\"1ms\"", "\"599s\"", TOO_LONG]),
+    ("store.scrub", ["\"10m\"", LONGEST], &[]),
+    ("server.identityCache", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("server.heldBytes", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("server.cspSize", ["1024", "\"64KiB\""], &["-1", "1023", "65537"]),
+    ("server.assetGrace", ["\"0s\"", LONGEST], &["\"-1s\"", TOO_LONG]),
+    ("tls.hsts", ["\"0s\"", LONGEST], &["\"-1s\"", TOO_LONG]),
+    ("publish.mode", ["\"0400\"", "\"0666\""], &["\"0044\"", "\"0667\"", "\"0755\""]),
+    ("publish.umask", ["\"0000\"", "\"0077\""], &["\"0100\"", "\"0177\""]),
+    ("limits.entries", ["1", "10000000"], &["0", "10000001"]),
+    ("limits.unpacked", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("limits.archive", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("limits.entry", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("gate.minPages", ["0", "1000000000"], &["-1", "1000000001"]),
+    ("gate.maxShrink", ["\"0%\"", "\"100%\""], &["\"-1%\"", "\"101%\""]),
+    ("gate.maxBrokenLinks", ["0", "1000000000"], &["-1", "1000000001"]),
+];
+
+const LONGEST: &str = "\"4294967295d\"";
+const TOO_LONG: &str = "\"4294967296d\"";
+const LARGEST: &str = "\"18446744073709551615\"";
+const TOO_LARGE: &str = "\"18446744073709551616\"";
+
+/// The other keys: texts, words, paths, addresses and flags.
+const WITHOUT_BOUNDS: &[&str] = &[
+    "staticExport.enabled",
+    "staticExport.bundleUrl",
+    "staticExport.version",
+    "staticExport.sha256",
+    "api.baseUrl",
+    "api.domain",
+    "api.projectId",
+    "api.keyFile",
+    "api.caFile",
+    "api.statusPath",
+    "sync.schedule",
+    "sync.probe",
+    "sync.inbox",
+    "store.path",
+    "server.listen",
+    "server.basePath",
+    "server.slashes",
+    "server.codings",
+    "server.csp",
+    "server.frames",
+    "server.referrerPolicy",
+    "server.redirectsFile",
+    "server.trustedProxies",
+    "tls.certFile",
+    "tls.keyFile",
+    "tls.listen",
+    "access.allow",
+    "access.header",
+    "access.log",
+    "access.logFile",
+    "access.logAddress",
+    "admin.listen",
+    "admin.hosts",
+    "publish.directory",
+    "gate.require",
+    "activate.mode",
+    "activate.listen",
 ];
 
 /// What a key's section must say besides for the key to mean anything.
@@ -97,6 +177,25 @@ fn another_value_than_the_default_makes_another_configuration() {
         let (name, value) = other.unwrap_or_else(|| panic!("{}: another value is missing in this test", key.name));
         let changed = checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
         assert_ne!(changed, written(name), "{name}");
+    }
+}
+
+#[test]
+fn each_number_size_and_duration_is_taken_up_to_its_bounds_and_refused_beyond_them() {
+    for (name, taken, refused) in BOUNDS {
+        for value in taken {
+            checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name} = {value}: {problems:#?}"));
+        }
+        for value in *refused {
+            let problems = checked(&setting(name, value)).expect_err(&format!("{name} = {value}"));
+            let naming = problems.iter().filter(|line| line.contains(&format!("{name}: ")));
+            assert_eq!(naming.count(), 1, "{name} = {value}: {problems:#?}");
+        }
+    }
+    for key in keys() {
+        let places = BOUNDS.iter().any(|(name, ..)| *name == key.name) as u8;
+        let others = WITHOUT_BOUNDS.contains(&key.name) as u8;
+        assert_eq!(places + others, 1, "{}: it stands in both tables of this test or in none", key.name);
     }
 }
 

@@ -1,0 +1,142 @@
+//! Each key of the configuration × a reload: what it says counts at once, or a restart is asked for by name.
+
+use std::collections::BTreeSet;
+
+use docwharf::config::raw::keys;
+
+use super::*;
+
+/// Key, a value other than the one before, and the name under which a restart is asked for; empty where it counts at once.
+const RELOADS: &[(&str, &str, &str)] = &[
+    ("staticExport.enabled", "true", ""),
+    ("staticExport.bundleUrl", "\"other.zip\"", ""),
+    ("staticExport.version", "\"v2\"", ""),
+    ("staticExport.sha256", "\"0000000000000000000000000000000000000000000000000000000000000000\"", ""),
+    ("api.baseUrl", "\"http://127.0.0.1:9/other/v1\"", ""),
+    ("api.domain", "\"other.example.com\"", ""),
+    ("api.projectId", "\"p_2\"", ""),
+    ("api.keyFile", "\"other-key\"", ""),
+    ("api.caFile", "\"cert.pem\"", ""),
+    ("api.statusPath", "\"/status/{statusId}\"", ""),
+    ("sync.interval", "\"2h\"", ""),
+    ("sync.schedule", "\"0 3 * * *\"", ""),
+    ("sync.probe", "[\"http://127.0.0.1:9/sitemap.xml\"]", ""),
+    ("sync.maxAge", "\"25h\"", ""),
+    ("sync.inbox", "\"other-inbox\"", ""),
+    ("sync.jobTimeout", "\"31m\"", ""),
+    ("sync.keep", "4", ""),
+    ("sync.threads", "2", ""),
+    ("network.connectTimeout", "\"11s\"", ""),
+    ("network.callTimeout", "\"31s\"", ""),
+    ("network.idleTimeout", "\"31s\"", ""),
+    ("network.pollFirst", "\"2s\"", ""),
+    ("network.pollMost", "\"11s\"", ""),
+    ("network.redirects", "11", ""),
+    ("store.path", "\"other-store\"", "store.path"),
+    ("store.maxBytes", "\"1GiB\"", ""),
+    ("store.minFree", "\"1MiB\"", ""),
+    ("store.scrub", "\"8d\"", "store.scrub"),
+    ("server.listen", "\"127.0.0.1:9\"", "server.listen"),
+    ("server.basePath", "\"/docs/\"", "server or tls.hsts"),
+    ("server.slashes", "\"serve\"", "server or tls.hsts"),
+    ("server.identityCache", "\"65MiB\"", "server or tls.hsts"),
+    ("server.heldBytes", "\"65MiB\"", "server or tls.hsts"),
+    ("server.codings", "[\"br\"]", "server.codings"),
+    ("server.csp", "\"airgap\"", "server or tls.hsts"),
+    ("server.cspSize", "\"4KiB\"", "server or tls.hsts"),
+    ("server.frames", "\"any\"", "server or tls.hsts"),
+    ("server.referrerPolicy", "\"off\"", "server or tls.hsts"),
+    ("server.assetGrace", "\"73h\"", "server or tls.hsts"),
+    ("server.redirectsFile", "\"rules\"", ""),
+    ("server.trustedProxies", "[\"192.0.2.2\"]", ""),
+    ("tls.certFile", "\"other-cert.pem\"", ""),
+    ("tls.keyFile", "\"other-key.pem\"", ""),
+    ("tls.listen", "\"127.0.0.1:9\"", "tls.listen"),
+    ("tls.hsts", "\"1d\"", "server or tls.hsts"),
+    ("access.allow", "[\"192.0.2.0/24\"]", ""),
+    ("access.header", "\"X-User\"", ""),
+    ("access.log", "\"common\"", "access.log"),
+    ("access.logFile", "\"other.log\"", "access.log"),
+    ("access.logAddress", "\"full\"", "access.log"),
+    ("admin.listen", "\"127.0.0.1:9\"", "admin.listen"),
+    ("admin.hosts", "\"docs.internal\"", ""),
+    ("publish.directory", "\"www\"", ""),
+    ("publish.mode", "\"0600\"", ""),
+    ("publish.umask", "\"0027\"", ""),
+    ("limits.entries", "200001", ""),
+    ("limits.unpacked", "\"9GiB\"", ""),
+    ("limits.archive", "\"5GiB\"", ""),
+    ("limits.entry", "\"3GiB\"", ""),
+    ("gate.require", "[\"/start\"]", ""),
+    ("gate.minPages", "2", ""),
+    ("gate.maxShrink", "\"30%\"", ""),
+    ("gate.maxBrokenLinks", "3", ""),
+    ("activate.mode", "\"manual\"", ""),
+    ("activate.listen", "\"127.0.0.1:9\"", "activate.listen"),
+];
+
+/// A host on which each of these values may be written down beside the others.
+fn host() -> Host {
+    let pair = Authority::new().issue(&["docs.example.com"]);
+    let host = Host::bare();
+    for name in ["cert.pem", "other-cert.pem"] {
+        host.put(name, &pair.certificate);
+    }
+    for name in ["key.pem", "other-key.pem"] {
+        host.put(name, &pair.key);
+    }
+    for (name, content) in [("key", "dwk_1"), ("other-key", "dwk_2"), ("rules", "/old /new 301\n")] {
+        host.put(name, content);
+    }
+    // Nothing is asked of anybody.
+    host.set("staticExport.enabled", "false")
+        .set("api.baseUrl", text("http://127.0.0.1:9/v1"))
+        .set("api.domain", text("docs.example.com"))
+        .set("api.keyFile", text("key"))
+        .set("sync.probe", "[]")
+        .set("server.csp", text("report"))
+        .set("server.trustedProxies", text("192.0.2.1"))
+        .set("tls.listen", text("127.0.0.1:0"))
+        .set("tls.certFile", text("cert.pem"))
+        .set("tls.keyFile", text("key.pem"))
+        .set("access.log", text("json"))
+        .set("access.logFile", text("access.log"))
+}
+
+#[test]
+fn each_key_counts_after_a_reload_or_a_restart_is_asked_for_by_its_name() {
+    let names: BTreeSet<&str> = RELOADS.iter().map(|(key, ..)| *key).collect();
+    assert_eq!(names, keys().map(|key| key.name).collect(), "each key has one line in this test");
+    let mut host = host();
+    let manager = Manager::beside(&host);
+    let log = std::fs::File::create(host.path("messages")).expect("a file");
+    let mut command = manager.hears(&host, host.command(&["run"]), None);
+    let daemon = Daemon::start_at(command.stderr(log), 2);
+    manager.until("ready", |message| message == "READY=1");
+    let messages = |host: &Host| std::fs::read_to_string(host.path("messages")).expect("a file");
+    for &(key, value, restart) in RELOADS {
+        let before = host.value(key);
+        // The second reload says it again: nothing has been restarted.
+        for time in ["first", "second"] {
+            let said = messages(&host).len();
+            host.change(key, value);
+            daemon.signal("HUP");
+            manager.until("it reloads", |message| message.starts_with("RELOADING=1"));
+            manager.until("it has reloaded", |message| message == "READY=1");
+            let all = messages(&host);
+            let new = &all[said..];
+            let asked: BTreeSet<&str> = new
+                .lines()
+                .filter_map(|line| line.strip_suffix(" has changed, which takes a restart"))
+                .filter_map(|line| line.split_once("WARN ").map(|(_, name)| name.trim()))
+                .collect();
+            let wanted: BTreeSet<&str> = [restart].into_iter().filter(|name| !name.is_empty()).collect();
+            assert_eq!(asked, wanted, "{key}, {time} reload:\n{new}");
+            assert!(!new.contains("stays in force"), "{key} = {value}: {new}");
+        }
+        match before {
+            Some(before) => host.change(key, before),
+            None => host.remove(key),
+        }
+    }
+}
