@@ -1,5 +1,7 @@
 //! What connections are promised: framing, bounds, HTTP/1.0, 1.1 and 2, many bad clients beside a good one, start and end.
 
+#[path = "wire/protocols.rs"]
+mod protocols;
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -877,95 +879,6 @@ impl Drop for Ending {
 
 // ---------------------------------------------------------------------------------------------------------------------
 // HTTP/2
-
-/// Method, path and further fields.
-type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
-
-#[test]
-fn http_2_gives_the_same_answers() {
-    let dir = folder();
-    let page = "A page of some length. ".repeat(4000);
-    let root = write_site(
-        &dir.path().join("site"),
-        &[
-            ("index.html", &page),
-            ("x/index.html", "<p>x"),
-            ("p.png", "not really"),
-            ("empty.txt", ""),
-            ("404.html", "<p>own"),
-            (".env", "HIDDEN"),
-        ],
-    );
-    write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
-    let daemon = Daemon::serve(&root, &[]);
-    let tag = get(&daemon.address, "/").header("etag").expect("a tag").to_owned();
-    let gzip = ("accept-encoding", "gzip");
-    let cases: &[Asked] = &[
-        ("GET", "/", &[]),
-        ("GET", "/", &[gzip]),
-        ("HEAD", "/", &[gzip]),
-        ("GET", "/", &[("range", "bytes=10-99")]),
-        ("GET", "/", &[gzip, ("range", "bytes=-20")]),
-        ("GET", "/", &[("range", "bytes=999999-")]),
-        ("GET", "/", &[("if-none-match", &tag)]),
-        ("GET", "/", &[("if-match", "\"x\"")]),
-        ("GET", "/p.png", &[gzip]),
-        ("GET", "/empty.txt", &[]),
-        ("GET", "/x", &[]),
-        ("GET", "/x/?q", &[]),
-        ("GET", "/missing", &[]),
-        ("GET", "/missing.js", &[]),
-        ("GET", "/.env", &[]),
-        ("GET", "/%00", &[]),
-        ("OPTIONS", "/", &[]),
-        ("POST", "/", &[]),
-        ("TRACE", "/", &[]),
-        ("BREW", "/missing", &[]),
-        ("GET", "/../secret.html", &[]),
-        ("GET", "/x/../../secret.html", &[]),
-        ("GET", "/%2e%2e/secret.html", &[]),
-        ("GET", "/..%2fsecret.html", &[]),
-        ("GET", "/%252e%252e/secret.html", &[]),
-        ("GET", "//secret.html", &[]),
-        ("GET", "/..%5csecret.html", &[]),
-    ];
-    let mut client = Client::open(&daemon.address);
-    let mut asked = Vec::new();
-    for &(method, path, fields) in cases {
-        asked.push(client.request(method, path, fields));
-    }
-    for (&(method, path, fields), stream) in cases.iter().zip(asked) {
-        let lines: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let expected = request(&daemon.address, method, path, &lines);
-        let Answer::Response { status, body } = client.answer(stream) else { panic!("no answer to {method} {path}") };
-        assert_eq!(status, expected.status, "{method} {path} {fields:?}");
-        assert!(body == expected.body, "{method} {path} {fields:?}: {} and {} bytes", body.len(), expected.body.len());
-        assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{method} {path}");
-    }
-    // Spellings that HTTP/1.1 cannot even say.
-    for path in [
-        "../secret.html",
-        "secret.html",
-        "",
-        "*",
-        "\\..\\secret.html",
-        "/..\\secret.html",
-        "http://x/../secret.html",
-        "/\u{0}",
-        "/a b",
-        "/\r\nX: y",
-    ] {
-        let mut client = Client::open(&daemon.address);
-        match client.get(path, &[]) {
-            Answer::Response { status, body } => {
-                assert!(matches!(status, 400 | 404), "{path:?}: {status}");
-                assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{path:?}");
-            }
-            Answer::Reset(_) | Answer::Ended(_) => {}
-        }
-    }
-}
 
 #[test]
 fn a_large_body_comes_whole_over_http_2_and_small_ones_overtake_it() {

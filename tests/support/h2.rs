@@ -5,6 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use docwharf::serve::two::hpack::{Decoder, Fields};
+
+use super::http::Response;
 use super::upstream::Wire;
 
 pub const DATA: u8 = 0;
@@ -62,9 +65,14 @@ impl Client {
     /// Opens a connection whose windows let everything through.
     pub fn open(address: &str) -> Client {
         let mut client = Client::open_with_window(address, 0x7fff_ffff);
-        let grant = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
-        client.send(WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
+        client.widen();
         client
+    }
+
+    /// Takes as much on the connection as there can be (RFC 9113, 6.9.1).
+    pub fn widen(&mut self) {
+        let grant = (0x7fff_ffff_u32 - 65_535).to_be_bytes();
+        self.send(WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
     }
 
     /// Opens a connection on which each stream may be sent `window` bytes.
@@ -170,6 +178,19 @@ impl Client {
                 return Answer::Ended(self.goaway);
             }
         }
+    }
+
+    /// Waits for the whole answer of a stream, with its fields. They are decoded by the program's own HPACK.
+    #[track_caller]
+    pub fn response(&mut self, stream: u32) -> Response {
+        let answer = self.answer(stream);
+        let Answer::Response { status, body } = answer else { panic!("no response: {answer:?}") };
+        let mut fields = Fields::default();
+        // What comes in one block may rest on those before it; the server keeps no table.
+        Decoder::default().decode(&self.answers[&stream].block, &mut fields).expect("a block of fields");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let headers = fields.iter().filter(|(name, _)| *name != b":status");
+        Response { status, headers: headers.map(|(name, value)| (text(name), text(value))).collect(), body }
     }
 
     /// The code with which the server has said goodbye.

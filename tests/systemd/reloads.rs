@@ -55,7 +55,7 @@ const RELOADS: &[(&str, &str, &str)] = &[
     ("tls.hsts", "\"1d\"", "server or tls.hsts"),
     ("access.allow", "[\"192.0.2.0/24\"]", ""),
     ("access.header", "\"X-User\"", ""),
-    ("access.log", "\"common\"", "access.log"),
+    ("access.log", "\"combined\"", "access.log"),
     ("access.logFile", "\"other.log\"", "access.log"),
     ("access.logAddress", "\"full\"", "access.log"),
     ("admin.listen", "\"127.0.0.1:9\"", "admin.listen"),
