@@ -268,6 +268,8 @@ fn a_site_for_everybody_who_can_reach_it_is_worth_a_warning_and_one_for_some_is_
     let open = host().set("server.listen", text("0.0.0.0:0"));
     assert_eq!(told(&open), [true; 3]);
     assert_eq!(told(&host()), [false; 3], "this machine only");
+    let both = host().set("server.listen", "[\"127.0.0.1:0\", \"0.0.0.0:0\"]");
+    assert_eq!(told(&both), [true; 3], "an address behind one of this machine");
     let guarded = host().set("server.listen", text("0.0.0.0:0")).set("access.allow", text("127.0.0.0/8"));
     assert_eq!(told(&guarded), [false; 3]);
 }

@@ -155,6 +155,47 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn the_flag_names_the_configuration_before_the_environment_does() {
+    let (flagged, told) = (Host::bare(), Host::bare());
+    let dir = folder();
+    let archive = dir.path().join("bundle.zip");
+    std::fs::write(&archive, bundle("one")).unwrap();
+    let import = |host: &Host| {
+        let mut command = host.command(&["import", archive.to_str().unwrap()]);
+        command.env("DOCWHARF_CONFIG", told.path("docwharf.toml")).current_dir(dir.path());
+        command
+    };
+    finish(&mut import(&flagged)).expect(0);
+    assert!(flagged.path("store/state.json").exists() && !told.path("store").exists());
+    // A path in a file begins beside that file, one in the environment where the caller is.
+    finish(import(&flagged).env("DOCWHARF_STORE__PATH", "elsewhere")).expect(0);
+    assert!(dir.path().join("elsewhere/state.json").exists() && !flagged.path("elsewhere").exists());
+    let mut alone = docwharf();
+    alone.args(["import", archive.to_str().unwrap()]).env("DOCWHARF_CONFIG", told.path("docwharf.toml"));
+    finish(&mut alone).expect(0);
+    assert!(told.path("store/state.json").exists());
+}
+
+#[test]
+fn what_is_secret_in_a_link_is_not_in_what_config_show_prints() {
+    for (key, value) in [
+        ("staticExport.bundleUrl", "\"https://docs.example/b.zip?signature=geheim\""),
+        ("sync.probe", "\"https://docs.example/sitemap.xml?signature=geheim\""),
+        ("sync.probe", "[\"https://docs.example/a\", \"https://ada:geheim@docs.example/b?signature=geheim\"]"),
+    ] {
+        let host = Host::bare()
+            .set("api.baseUrl", text("https://api.example/v1"))
+            .set("api.domain", text("docs.example"))
+            .set(key, value);
+        let shown = host.ok(&["config", "show"]);
+        assert!(shown.stdout.contains("https://docs.example/"), "{key}: {}", shown.stdout);
+        for text in [&shown.stdout, &shown.stderr] {
+            assert!(!text.contains("geheim"), "{key}: {text}");
+        }
+    }
+}
+
+#[test]
 fn the_example_configuration_has_every_key_and_is_valid() {
     let example = include_str!("../config.example.toml");
     let dir = folder();

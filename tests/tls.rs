@@ -429,7 +429,12 @@ fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
     assert_eq!(mine(), before);
     let human = host.ok(&["status"]).stdout;
     assert!(human.lines().any(|line| line.starts_with("tls") && line.contains("key.pem")), "{human}");
-    // What is good again is taken over without a word more.
+    // The pair that is in force is good again when it is put back.
+    host.put("cert.pem", &good.certificate);
+    host.put("key.pem", &good.key);
+    until("nothing is wrong", || error().is_empty());
+    assert_eq!(mine(), before);
+    // A good one that is new is taken over without a word more.
     host.put("cert.pem", &other.certificate);
     host.put("key.pem", &other.key);
     until("it is good", || error().is_empty() && mine() != before);
