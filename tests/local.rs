@@ -394,6 +394,69 @@ fn a_file_that_becomes_a_link_while_its_folder_is_packed_is_never_read_through_i
     assert_eq!(ended.code, Some(0), "{packed} before: {ended:?}");
 }
 
+/// The file that is judged is not the one that lies there afterwards: nothing was said about that one.
+#[test]
+fn a_file_of_the_inbox_that_changes_while_it_is_judged_is_not_put_down_as_refused() {
+    let host = Host::bare().set("sync.inbox", text("inbox"));
+    std::fs::create_dir(host.path("inbox")).unwrap();
+    let daemon = host.run();
+    // Long enough to be met while it is read. Its checksum is wrong, which is known at its end only.
+    let good = support::client::large_bundle("new", 64 << 20);
+    let mut bad = good.clone();
+    let name = b"noise.png";
+    let places: Vec<usize> = (0..bad.len() - name.len()).filter(|&at| bad[at..].starts_with(name)).collect();
+    let [local, central] = places[..] else { panic!("the name is at {places:?}") };
+    for checksum in [local - 16, central - 30] {
+        bad[checksum] ^= 1;
+    }
+    let path = host.path("inbox/b.zip");
+    std::fs::write(&path, &bad).unwrap();
+    let is_open = || {
+        let files = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
+        files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok()).any(|file| file == path)
+    };
+    until("it is read", || {
+        if is_open() {
+            daemon.signal("STOP");
+        }
+        is_open()
+    });
+    std::fs::write(&path, &good).unwrap();
+    daemon.signal("CONT");
+    until("what lies there now", || front(&daemon) == "new");
+    let refused = std::fs::read_dir(host.path("inbox/rejected")).map_or(0, Iterator::count);
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn a_folder_that_changes_while_it_is_packed_is_refused_and_leaves_no_archive() {
+    let dir = support::folder();
+    let site = support::write_site(&dir.path().join("site"), &[("index.html", "<p>page"), ("count.txt", "00000000")]);
+    // It takes longer to read than to count.
+    std::fs::write(site.join("large.txt"), support::text(8 << 20)).unwrap();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = std::fs::File::options().write(true).open(site.join("count.txt")).unwrap();
+            let mut count = 0;
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                count += 1;
+                std::os::unix::fs::FileExt::write_all_at(&file, format!("{count:08}").as_bytes(), 0).unwrap();
+            }
+        });
+        let ends = ["a.tar.gz", "a.tar", "a.zip"].map(|name| {
+            let to = dir.path().join(name);
+            let ended = finish(support::docwharf().args(["bundle", "pack"]).arg(&site).arg(&to));
+            (name, ended, to.exists())
+        });
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for (name, ended, is_there) in ends {
+            assert_eq!((ended.code, is_there), (Some(1), false), "{name}: {ended:?}");
+            assert!(ended.stderr.contains("changed while it was packed"), "{name}: {}", ended.stderr);
+        }
+    });
+}
+
 /// Root types a command in the store of another user, who may do anything to it meanwhile.
 #[test]
 fn root_changes_no_file_of_its_own_through_the_links_of_another_users_store() {

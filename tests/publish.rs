@@ -135,6 +135,7 @@ fn the_published_folder_is_what_unpack_writes_under_a_relative_link() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     let modes = [host.path("www"), host.www(&id), host.www("current/deep"), host.www("current/index.html")];
     assert_eq!(modes.map(|path| mode(&path)), [0o755, 0o755, 0o755, 0o644]);
+    assert_eq!(mode(&host.path("plain")), 0o755, "unpacked for every reader");
 }
 
 #[test]
@@ -463,6 +464,31 @@ fn run_without_a_listener_publishes_what_arrives_and_says_nothing_on_stdout() {
     }
     assert_eq!(daemon.stop(), Some(0));
     assert_eq!(fs::read_to_string(host.path("out")).unwrap(), "");
+}
+
+#[test]
+fn what_was_lost_of_the_published_folder_is_made_good_at_the_next_start() {
+    let host = Host::new(WWW);
+    host.import(&[deflated("index.html", "first page"), deflated("deep/er/page.html", "another")]);
+    let page = host.www("current/deep/er/page.html");
+    assert_eq!(fs::read_to_string(&page).unwrap(), "another");
+    let harms: [&dyn Fn(); 3] =
+        [&|| fs::remove_file(&page).unwrap(), &|| fs::remove_dir_all(host.www("current/deep")).unwrap(), &|| {
+            fs::remove_file(&page).unwrap();
+            fs::write(&page, "ANOTHER").unwrap();
+        }];
+    for harm in harms {
+        harm();
+        let mut daemon = Quiet::start(&host);
+        until("it is whole again", || fs::read_to_string(&page).is_ok_and(|text| text == "another"));
+        assert_eq!(daemon.stop(), Some(0));
+    }
+    // A file that another user owns may be changed by that user.
+    if rustix::process::geteuid().is_root() {
+        chown(&page, Some(12_345), None).unwrap();
+        let _daemon = Quiet::start(&host);
+        until("it is ours again", || fs::metadata(&page).is_ok_and(|metadata| metadata.uid() == 0));
+    }
 }
 
 #[test]

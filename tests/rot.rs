@@ -172,6 +172,29 @@ fn what_the_source_still_has_is_brought_again_without_anybody() {
 }
 
 #[test]
+fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_more() {
+    let host = Host::new();
+    let page = deflated("index.html", "version three");
+    std::fs::write(host.path("three"), zip(&[page, deflated("assets/a.0ab12cd3.js", "run();")])).unwrap();
+    host.import("three");
+    std::fs::write(host.path("four"), bundle("four")).unwrap();
+    host.import("four");
+    let three = id(&host.status()["previous"]);
+    let asset = |daemon: &Daemon| http::get(&daemon.address, "/assets/a.0ab12cd3.js").status;
+    let mut daemon = host.run();
+    until("the version before is opened, too", || asset(&daemon) == 200);
+    daemon.signal("TERM");
+    daemon.wait(Duration::from_secs(10));
+    // Another file of it has rotted: nobody knows what else has.
+    flip(&host.file(&three, "site.zip"), IN_A_PAGE);
+    age(&host, &three, 8);
+    let daemon = host.run();
+    until("it is found", || host.status()["damaged"] == json!(three));
+    until("its asset is gone", || asset(&daemon) == 404);
+    assert!(is_served(&daemon, "four"));
+}
+
+#[test]
 fn a_version_has_its_turn_after_a_week_and_not_before() {
     let host = Host::new();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));

@@ -466,6 +466,38 @@ fn a_job_is_started_only_when_a_probed_page_has_changed() {
 }
 
 #[test]
+fn a_change_whose_job_has_failed_is_still_a_change_at_the_next_look() {
+    let upstream = upstream();
+    let host = Host::new(&upstream)
+        .set("sync.probe", json!([upstream.probe()]).to_string())
+        .set("sync.interval", text("100ms"));
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("two"));
+    upstream.on(Call::Poll).times(1).gives(answer(200).json(&json!({"status": "failed", "error": "no disk"})));
+    upstream.plan().probe = b"<urlset><url/></urlset>".to_vec();
+    until("the failure", || host.last() == "failed");
+    until("the second version, though nothing has changed since", || front(&daemon) == "two");
+}
+
+#[test]
+fn a_job_that_was_asked_for_and_not_heard_of_keeps_the_next_start_from_asking_for_another() {
+    let upstream = upstream();
+    upstream.on(Call::Start).gives(silence());
+    let host = Host::new(&upstream).set("network.callTimeout", text("20s"));
+    let daemon = host.run();
+    until("the request", || upstream.count(Call::Start) == 1);
+    drop(daemon); // by SIGKILL
+    upstream.heal();
+    let _daemon = host.run();
+    // The look at the start is put off by what is left of ten minutes.
+    until("the next look is far away", || {
+        next_look(&host).is_some_and(|next| next.duration_since(Timestamp::now()).as_secs() > 300)
+    });
+    assert_eq!(upstream.count(Call::Start), 1);
+}
+
+#[test]
 fn a_probe_without_validators_is_compared_by_its_content() {
     let upstream = upstream();
     let page = |word: &str| raw("text/plain", word);
@@ -887,6 +919,30 @@ fn the_inbox_takes_what_is_whole_and_says_what_it_refused() {
     let reason = std::fs::read_to_string(host.path("inbox/rejected/evil.zip.reason.txt")).unwrap();
     assert!(reason.contains("HTML"), "{reason}");
     assert!(!host.path("inbox/good.zip").exists() && !host.path("inbox/evil.zip").exists());
+}
+
+#[test]
+fn an_inbox_that_is_moved_or_taken_away_by_the_configuration_is_so_without_a_restart() {
+    let mut host = Host::bare().set("sync.inbox", text("first"));
+    for name in ["first", "second"] {
+        std::fs::create_dir(host.path(name)).unwrap();
+    }
+    let daemon = host.run();
+    std::fs::write(host.path("first/a.zip"), bundle("one")).unwrap();
+    until("what the first brings", || front(&daemon) == "one");
+    host.change("sync.inbox", text("second"));
+    daemon.signal("HUP");
+    std::fs::write(host.path("second/b.zip"), bundle("two")).unwrap();
+    until("what the second brings", || front(&daemon) == "two");
+    // The first is a folder like any other now, however long it takes: the second goes on meanwhile.
+    std::fs::write(host.path("first/c.zip"), bundle("three")).unwrap();
+    std::fs::write(host.path("second/d.zip"), bundle("four")).unwrap();
+    until("what the second brings then", || front(&daemon) == "four");
+    assert!(host.path("first/c.zip").exists());
+    host.remove("sync.inbox");
+    host.change("sync.keep", "5");
+    daemon.signal("HUP");
+    until("there is none", || host.status()["daemon"]["inbox"].is_null());
 }
 
 #[test]

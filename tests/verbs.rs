@@ -5,12 +5,14 @@
 
 mod support;
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use support::client::{Host, at_once, bundle, finish, finish_child, front, judged, text};
 use support::upstream::{Call, Upstream, answer};
@@ -216,6 +218,42 @@ fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
 }
 
 #[test]
+fn a_forced_sync_is_still_forced_when_the_configuration_changes_meanwhile() {
+    let upstream = Upstream::new(bundle("one"));
+    let mut host = Host::new(&upstream).set("gate.minPages", "1");
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    host.change("gate.minPages", "100");
+    daemon.signal("HUP");
+    upstream.publish(bundle("two"));
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(Call::Poll);
+    let sync = waiting(&host, &["sync", "--force"]);
+    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    // It is called off and begins again.
+    host.change("sync.keep", "7");
+    let reloaded = upstream.count(Call::Poll);
+    daemon.signal("HUP");
+    until("it is polled again", || upstream.count(Call::Poll) > reloaded + 2);
+    upstream.heal();
+    judged(0, finish_child(sync));
+    assert_eq!(front(&daemon), "two");
+}
+
+#[test]
+fn what_a_hold_has_kept_from_being_brought_is_looked_for_when_it_ends() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::linked(&upstream.link());
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    host.ok(&["hold"]);
+    upstream.publish(bundle("two"));
+    // The next look of its own is an hour away.
+    host.ok(&["release"]);
+    until("the new version", || front(&daemon) == "two");
+}
+
+#[test]
 fn what_is_imported_during_a_look_nobody_asked_for_does_not_wait_for_it() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
@@ -257,14 +295,16 @@ fn a_shorter_interval_takes_effect_at_once() {
 
 #[test]
 fn history_names_who_typed_a_sync() {
-    let host = host();
-    let _daemon = host.run();
-    next_look(&host);
-    host.put("bundle.zip", bundle("typed"));
+    // What is asked of an upstream, not a file: that one the daemon sees by itself.
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let daemon = host.run();
+    until("the first version", || front(&daemon) == "one");
+    upstream.publish(bundle("typed"));
     host.ok(&["sync"]);
     let history = host.ok(&["history"]).stdout;
     let typed = history.lines().filter(|line| line.contains("activated") && line.ends_with("tester")).count();
-    assert_eq!(typed, 3, "{history}");
+    assert_eq!(typed, 1, "{history}");
 }
 
 #[test]
@@ -285,6 +325,51 @@ fn a_daemon_of_another_user_is_told_from_none() {
     assert!(status.contains("it answers its own user and root only"), "{status}");
     let health = judged(1, stranger(&["health"])).stderr;
     assert!(health.contains("it answers its own user and root only"), "{health}");
+}
+
+#[test]
+fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
+    let host = host();
+    // Whoever runs it may say anything.
+    let lock = File::open(host.path("store/lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let _ = std::fs::remove_file(host.path("store/control.sock"));
+    let listener = UnixListener::bind(host.path("store/control.sock")).unwrap();
+    let hostile = "released\u{1b}[2J\u{9b}31m\r\u{7}\u{202e}done";
+    let told =
+        json!({ "told": { "json": {}, "text": format!("{hostile}\n"), "warnings": [hostile], "not_active": hostile } });
+    let failed = json!({ "failed": { "code": 8, "message": hostile } });
+    for (reply, stream) in [told, failed].into_iter().zip(["stdout", "stderr"]) {
+        let client = std::thread::spawn({
+            let mut command = host.command(&["release"]);
+            move || finish(&mut command)
+        });
+        while !client.is_finished() {
+            listener.set_nonblocking(true).unwrap();
+            let Ok((mut connection, _)) = listener.accept() else {
+                std::thread::yield_now();
+                continue;
+            };
+            connection.set_nonblocking(false).unwrap();
+            let mut reader = BufReader::new(connection.try_clone().unwrap());
+            let lines = reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+            let head: Vec<String> = lines.map(|line| line.to_ascii_lowercase()).collect();
+            let is_order = head.first().is_some_and(|line| line.starts_with("post "));
+            let length = head.iter().find_map(|line| line.strip_prefix("content-length: "));
+            let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+            reader.read_exact(&mut body).unwrap();
+            let (status, body) =
+                if is_order { ("200 OK", reply.to_string()) } else { ("404 Not Found", String::new()) };
+            let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+            let _ = connection.write_all((head + &body).as_bytes());
+        }
+        let ended = client.join().unwrap();
+        let said = if stream == "stdout" { &ended.stdout } else { &ended.stderr };
+        assert!(said.contains("released") && said.contains("done"), "{ended:?}");
+        for text in [&ended.stdout, &ended.stderr] {
+            assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
+        }
+    }
 }
 
 #[test]
@@ -655,6 +740,13 @@ fn store_verify_finds_what_has_rotted_and_changes_nothing() {
     assert_eq!(ended.json()["damaged"], json!([first]));
     host.ok(&["store", "verify", "--active"]);
     assert!(before == support::read_tree(&host.path("store")));
+    // An image that is whole, but that of another version.
+    let image = |id: &Value| host.path(&format!("store/versions/{}/site.zip", id.as_str().unwrap()));
+    let second = versions.as_array().unwrap().iter().find(|version| !labelled(version)).unwrap()["id"].clone();
+    std::fs::remove_file(image(&json!(first))).unwrap();
+    std::fs::copy(image(&second), image(&json!(first))).unwrap();
+    let ended = finish(&mut host.command(&["store", "verify", "--json"]));
+    assert_eq!((ended.code, ended.json()["damaged"].clone()), (Some(8), json!([first])));
 }
 
 /// Changes a byte in the middle of a file.

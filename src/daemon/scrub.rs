@@ -202,3 +202,24 @@ impl Agent {
         best.await.ok().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::digest::Digest;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_was_proved_in_the_future_is_due_after_the_usual_time() {
+        let id = VersionId(Digest::of(b"a version"));
+        let now = unix_seconds(SystemTime::now());
+        let year = 365 * 24 * 3600;
+        let due = |time: i64| next(None, &BTreeMap::from([(id, time)]), 3600, &Rounds::default());
+        for time in [now + 1, now + year, i64::MAX] {
+            let left = due(time).expect_err("it was proved").as_secs();
+            assert!((3590..=3600).contains(&left), "{left} s for {}", time - now);
+        }
+        assert_eq!(due(now - 3600), Ok(id));
+        assert_eq!(due(i64::MIN / 2), Ok(id));
+    }
+}

@@ -179,3 +179,29 @@ impl Agenda {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_wishes_the_strongest_is_done_in_whichever_order_they_come() {
+        let rising =
+            [Trigger::Changed, Trigger::Start, Trigger::Interval, Trigger::Hook, Trigger::Asked, Trigger::Refresh];
+        for first in rising {
+            for second in rising {
+                let mut agenda = Agenda::new(Instant::now());
+                agenda.wake(first);
+                agenda.wake(second);
+                assert_eq!(agenda.pending, Some(first.max(second)), "{first:?}, {second:?}");
+            }
+        }
+        assert!(rising.is_sorted());
+        // A person waits for a refresh while the interval comes round.
+        let mut agenda = Agenda::new(Instant::now());
+        agenda.asked(Trigger::Refresh);
+        agenda.time_has_come(Moment::now());
+        agenda.settings_changed();
+        assert_eq!(agenda.pending, Some(Trigger::Refresh));
+    }
+}

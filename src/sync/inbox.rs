@@ -331,6 +331,13 @@ mod tests {
         let file = dropped(&mut inbox);
         assert!(inbox.put_away(&file, None).is_err());
         assert!(drops.join("b.zip").exists() && std::fs::read_dir(&elsewhere).unwrap().next().is_none());
+        // It stays where it is, and is judged again when it is another file.
+        let later = Instant::now() + QUIET * 2;
+        inbox.see(later).unwrap();
+        assert!(inbox.see(later + QUIET).unwrap().ready.is_empty(), "the same file a second time");
+        std::fs::write(drops.join("b.zip"), "longer").unwrap();
+        inbox.see(later + QUIET * 2).unwrap();
+        assert_eq!(inbox.see(later + QUIET * 3).unwrap().ready.len(), 1);
         assert!(Inbox::open(&drops).is_err());
     }
 
@@ -362,6 +369,36 @@ mod tests {
         let later = Instant::now() + QUIET * 2;
         inbox.see(later).unwrap();
         assert!(inbox.see(later + QUIET * 2).unwrap().ready.is_empty(), "a file with a second name");
+    }
+
+    #[test]
+    fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let file = std::fs::File::create(dir.path().join("b.zip")).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
+        let start = Instant::now();
+        for n in 0..4 {
+            file.set_modified(then + QUIET * n).unwrap();
+            assert!(inbox.see(start + QUIET * n).unwrap().ready.is_empty(), "{n}");
+        }
+        assert_eq!(inbox.see(start + QUIET * 4).unwrap().ready.len(), 1);
+    }
+
+    #[test]
+    fn files_are_taken_by_their_times_and_those_of_one_time_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
+        for (name, second) in [("a.zip", 3), ("d.zip", 1), ("b.zip", 2), ("c.zip", 2)] {
+            let file = std::fs::File::create(dir.path().join(name)).unwrap();
+            file.set_modified(then + Duration::from_secs(second)).unwrap();
+        }
+        let start = Instant::now();
+        inbox.see(start).unwrap();
+        let ready = inbox.see(start + QUIET).unwrap().ready;
+        let names: Vec<_> = ready.iter().map(|file| file.name.to_str().unwrap()).collect();
+        assert_eq!(names, ["d.zip", "b.zip", "c.zip", "a.zip"]);
     }
 
     #[test]

@@ -355,6 +355,7 @@ mod tests {
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Asked, NOON), Begin::Start);
         assert_eq!(begin(&recent, &Wish { pin: Some("L"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);
+        assert_eq!(begin(&recent, &Wish { api: Some("other"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);
         let each = Pace { each_look: true, ..PACE };
         assert_eq!(begin(&recent, &API, &each, Trigger::Interval, NOON), Begin::Start);
         // A clock that was put back does not keep it quiet for ever.
@@ -387,6 +388,10 @@ mod tests {
         assert!(!calls(&record, BTreeMap::new(), NOON), "unreadable probes are no change");
         assert!(calls(&record, said("1"), NOON + 86_400));
         assert!(calls(&Record::default(), said("1"), NOON), "never a success");
+        let of_another_pin = Success { pin: Some("L".into()), ..at("11:00:00") };
+        assert!(calls(&Record { last_success: Some(of_another_pin), ..record.clone() }, said("1"), NOON));
+        let of_another_source = Success { source: "other".into(), ..at("11:00:00") };
+        assert!(calls(&Record { last_success: Some(of_another_source), ..record.clone() }, said("1"), NOON));
         assert!(calls(&Record { probed: None, ..record }, said("1"), NOON), "never probed");
     }
 

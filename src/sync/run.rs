@@ -296,3 +296,23 @@ impl<W: World> Sync<'_, W> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::digest::Digest;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_bundle_is_looked_at_again_at_the_next_look_and_not_earlier_or_later() {
+        let every = Duration::from_hours(1);
+        let digest = Digest::of(b"x");
+        let refused = SyncError::WrongDigest { name: "b.zip".to_owned(), found: digest, demanded: digest };
+        for failures in [1, 2, 9, 1000] {
+            assert_eq!(wait_after(&refused, failures, every, || 0.5), every, "{failures}");
+        }
+        // What may pass by itself is tried again sooner.
+        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, every, || 0.5));
+        assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < every, "{waits:?}");
+    }
+}
