@@ -221,9 +221,21 @@ fn an_interrupted_reading_goes_on_and_no_term_is_lost_or_doubled() {
     assert_whole(&upstream, &rows);
     assert_eq!(upstream.count(Call::Searches), 21 + 23, "what was read is not asked for again");
     assert!(!spool.exists(), "what was printed is not kept");
+    // What could not be printed is kept.
+    let asked = upstream.count(Call::Searches);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = host.command(&all).stdout(full).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.code() == Some(8) && told.contains("no space left"), "{told}");
+    let read = upstream.count(Call::Searches);
+    assert_eq!(read, asked + 43);
+    let rows: Vec<Value> = host.ok(&all).stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_whole(&upstream, &rows);
+    assert!(upstream.count(Call::Searches) <= read + 1, "what was read is not asked for again");
     // Another question begins with its own first page.
+    let before = upstream.log().len();
     host.ok(&["analytics", "searches", "--all", "--from", "2026-08-01"]);
-    assert!(!upstream.log()[44].target.contains("cursor"));
+    assert!(!upstream.log()[before].target.contains("cursor"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::json;
 use support::client::{Host, bundle, front, large_bundle, large_tar, text};
 use support::disk::Disk;
 use support::tar::{file, gzip, tar, zstd};
-use support::upstream::{Call, Upstream, honest};
+use support::upstream::{Call, Upstream, honest, raw};
 use support::zip::{deflated, stored, zip};
 use support::{Ended, http, until};
 
@@ -222,6 +222,21 @@ fn min_free_is_left_free_and_what_nothing_protects_goes_for_it() {
     until("the failure is known", || host.last_error().contains("no space"));
     assert!(host.status()["lastAttempt"]["failures"].as_u64() >= Some(1));
     assert_eq!(front(&daemon), "five");
+}
+
+#[test]
+fn min_free_is_left_free_by_a_bundle_that_does_not_tell_its_length() {
+    let upstream = Upstream::new(bundle("one"));
+    upstream.plan().size_bytes = Some(json!(null));
+    upstream.on(Call::Download).gives(raw("application/zip", b"PK\x03\x04").without("Content-Length").zeros(256 << 20));
+    let disk = Disk::new("size=128m");
+    let host = on(&disk, Host::new(&upstream)).set("store.minFree", text("96MiB"));
+    let ended = host.ends(8, &["sync"]);
+    assert!(ended.stderr.contains("store.minFree"), "{}", ended.stderr);
+    // 32 MiB may be taken; the disk is looked at every 4 MiB, and some are on their way.
+    assert!(upstream.sent() < 64 << 20, "{} bytes", upstream.sent());
+    // But for the few KiB of the record of it.
+    assert!(disk.free() >= 95 << 20, "{}", disk.free());
 }
 
 #[test]

@@ -89,6 +89,30 @@ fn the_branch_is_by_default_the_one_that_is_checked_out() {
 }
 
 #[test]
+fn nothing_that_a_deployment_says_shows_the_key() {
+    let upstream = upstream();
+    let said = format!("curl -H 'Authorization: Bearer {KEY}' failed");
+    let commit = json!({"sha": said, "ref": said, "message": said, "filesChanged": {"added": [said]}});
+    let deployment = json!({
+        "_id": "dep_1", "projectId": PROJECT, "status": "failure", "summary": said, "logs": [said, said],
+        "createdAt": said, "endedAt": said, "subdomain": said, "commit": commit, "error": said,
+    });
+    upstream.on(Call::Deployment).gives(answer(200).json(&deployment));
+    let host = host(&upstream);
+    for arguments in [
+        &["preview", "status", "dep_1"][..],
+        &["preview", "status", "dep_1", "--json"],
+        &["preview", "status", "dep_1", "--wait"],
+    ] {
+        let ended = finish(&mut host.command(arguments));
+        assert!(ended.stdout.contains("failure") || ended.stderr.contains("failure"), "{ended:?}");
+        for text in [&ended.stdout, &ended.stderr] {
+            assert!(!text.contains(KEY), "{arguments:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn mistakes_are_found_before_any_request() {
     let upstream = upstream();
     let whole = host(&upstream);

@@ -114,6 +114,21 @@ fn a_sync_that_goes_well_tells_nothing_though_it_tells_everything_else() {
 }
 
 #[test]
+fn libraries_say_nothing_whatever_the_environment_asks_for() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::new(&upstream);
+    let said = |directives: &str| {
+        let ended = finish(host.command(&["export", "start"]).env("RUST_LOG", directives));
+        assert_eq!(ended.code, Some(0), "{directives}: {}", ended.stderr);
+        ended.stderr.lines().count()
+    };
+    let ours = said("docwharf=trace");
+    for directives in ["trace", "hyper=trace,docwharf=trace", "reqwest=trace,hyper_util=trace,docwharf=trace"] {
+        assert_eq!(said(directives), ours, "{directives}");
+    }
+}
+
+#[test]
 fn no_failure_of_a_sync_tells_a_secret() {
     let secret = format!("?X-Amz-Signature={SIGNATURE}0000");
     let nowhere = format!("http://127.0.0.1:9/exports/x{secret}");

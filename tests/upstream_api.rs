@@ -371,7 +371,7 @@ fn silence_is_a_failed_attempt_and_not_for_ever() {
     at_once(&CALLS, |&call| {
         let upstream = upstream();
         upstream.on(call).times(1).gives(silence());
-        let host = Host::new(&upstream).set("network.callTimeout", text("300ms"));
+        let host = Host::new(&upstream).set("network.callTimeout", text("1s"));
         assert_eq!(host.sync(), "activated", "{call:?}");
         assert_eq!(upstream.count(Call::Start), if call == Call::Start { 2 } else { 1 }, "{call:?}");
     });
@@ -379,13 +379,13 @@ fn silence_is_a_failed_attempt_and_not_for_ever() {
     let upstream = Upstream::new(bundle("one"));
     upstream.on(Call::Poll).times(1).gives(honest().trickle(100, Duration::from_millis(250)));
     let begun = Instant::now();
-    assert_eq!(Host::new(&upstream).set("network.callTimeout", text("300ms")).sync(), "activated");
+    assert_eq!(Host::new(&upstream).set("network.callTimeout", text("1s")).sync(), "activated");
     assert!(begun.elapsed() < Duration::from_secs(10), "every drop was waited for");
     // A body that never ends is silence.
     at_once(&CALLS, |&call| {
         let upstream = Upstream::new(bundle("one"));
         upstream.on(call).times(1).gives(honest().stall(3));
-        let host = Host::new(&upstream).set("network.callTimeout", text("300ms"));
+        let host = Host::new(&upstream).set("network.callTimeout", text("1s"));
         assert_eq!(host.sync(), "activated", "{call:?}");
     });
 }
@@ -415,7 +415,8 @@ fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
     at_once(&cases, |&(call, name, make, attempts)| {
         let upstream = upstream();
         upstream.on(call).gives(make());
-        let host = Host::new(&upstream).set("network.callTimeout", text("300ms"));
+        // Only silence is waited for; on a busy machine an answer may take a while.
+        let host = Host::new(&upstream).set("network.callTimeout", text(if name == "silence" { "1s" } else { "20s" }));
         let ended = host.ends(4, &["sync"]);
         assert_eq!(upstream.count(call), attempts, "{call:?} {name}: {}", upstream.story());
         assert!(!ended.stderr.contains("expected value"), "{}", ended.stderr);
@@ -428,6 +429,28 @@ fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
             // A download that fails is no reason to forget the job, nor is a poll.
             assert!(host.job().is_some(), "{call:?} {name}");
         }
+    });
+}
+
+#[test]
+fn no_more_of_an_endless_answer_is_taken_than_an_answer_may_have() {
+    let verbs: [(Call, &[&str], usize, &str); 4] = [
+        (Call::Start, &["export", "start"], 1, "the answer is over 1 MiB"),
+        (Call::Poll, &["export", "status", "se_done"], 1, "the answer is over 1 MiB"),
+        // What may hold a link is not spoken of in detail.
+        (Call::Bundle, &["export", "link", "se_done"], 1, "the answer is no JSON object that can be read"),
+        (Call::Deployment, &["preview", "status", "dep_1"], 16, "the answer is over 16 MiB"),
+    ];
+    at_once(&verbs, |(call, verb, most, says)| {
+        let upstream = upstream();
+        upstream.finished_job("se_done");
+        upstream.on(*call).gives(raw("application/json", "{\"data\": {").without("Content-Length").zeros(256 << 20));
+        let host = Host::new(&upstream).set("api.projectId", text("prj_1"));
+        let ended = host.ends(4, verb);
+        assert!(ended.stderr.contains(says), "{call:?}: {}", ended.stderr);
+        // What buffers on the way hold comes on top, at each attempt.
+        let most = upstream.count(*call) * ((most + 16) << 20);
+        assert!(upstream.sent() < most, "{call:?}: {} bytes", upstream.sent());
     });
 }
 
@@ -656,6 +679,7 @@ fn the_key_comes_from_its_file_else_the_environment_else_the_credentials_folder(
     assert_eq!(sent(&host, Some("from-environment")), format!("Bearer {KEY}"));
     let host = host.without("api.keyFile");
     assert_eq!(sent(&host, Some(" from-environment\n")), "Bearer from-environment");
+    assert_eq!(sent(&host, Some(" \n")), "Bearer from-credentials", "a blank variable is none");
     assert_eq!(sent(&host, None), "Bearer from-credentials");
 }
 
@@ -829,6 +853,43 @@ fn export_verbs_give_their_one_datum_on_stdout() {
     assert_eq!(std::fs::read(&target).unwrap(), upstream.plan().bundle);
     assert_eq!(upstream.count(Call::Start), 1);
     assert!(!host.path("store").exists() || host.active().is_none(), "verbs activate nothing");
+}
+
+#[test]
+fn a_download_is_named_after_its_link_unless_that_names_a_hidden_file_or_no_file() {
+    let names = [
+        ("docs-2.tar.gz", "docs-2.tar.gz"),
+        (".bashrc", "bundle"),
+        ("", "bundle"),
+        ("a%2F..%2Fb", "bundle"),
+        ("a%00b", "bundle"),
+        ("a b", "bundle"),
+    ];
+    for (last, name) in names {
+        let upstream = upstream();
+        let bucket = upstream.bucket();
+        let link = format!("{bucket}/exports/{last}?signature=geheim");
+        upstream.on(Call::Bundle).gives(object(&json!({"bundleUrl": link})));
+        upstream.on(Call::Download).gives(raw("application/zip", bundle("one")));
+        upstream.finished_job("se_done");
+        let host = Host::new(&upstream);
+        let folder = host.path("here");
+        std::fs::create_dir(&folder).unwrap();
+        finish(host.command(&["export", "download", "se_done"]).current_dir(&folder));
+        let found: Vec<_> = support::read_tree(&folder).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(found, [name], "{last:?}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
+    let upstream = upstream();
+    upstream.finished_job("se_done");
+    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
+    let host = Host::new(&upstream).set("sync.jobTimeout", text("2s"));
+    let begun = Instant::now();
+    let ended = host.ends(4, &["export", "status", "se_done", "--wait"]);
+    assert!(begun.elapsed() < Duration::from_secs(20) && ended.stderr.contains("processing"), "{}", ended.stderr);
 }
 
 #[test]

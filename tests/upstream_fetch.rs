@@ -727,6 +727,87 @@ fn an_interrupted_download_of_a_killed_sync_does_not_hinder_the_next() {
     assert_brought(&host, &bytes);
 }
 
+#[test]
+fn a_download_that_was_damaged_before_it_went_on_is_brought_again_from_the_start() {
+    let (upstream, bytes) = large();
+    upstream.on(Call::Download).times(1).gives(honest().stall(1_500_000));
+    let host = Host::new(&upstream).set("network.idleTimeout", text("20s"));
+    let mut child = host.command(&["sync"]).spawn().unwrap();
+    let part = || {
+        let path = host.path("store/downloads/bundle.part");
+        path.metadata().is_ok_and(|metadata| metadata.len() == 1_500_000).then_some(path)
+    };
+    support::until("what was sent", || part().is_some());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // What a power cut makes of it: its length is right.
+    let file = std::fs::File::options().write(true).open(part().unwrap()).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 700_000).unwrap();
+    assert_eq!(host.sync(), "activated");
+    assert_brought(&host, &bytes);
+    let starts: Vec<_> = upstream.calls(Call::Download).iter().map(from).collect();
+    assert_eq!(starts, [None, Some(1_500_000), None]);
+}
+
+#[test]
+fn a_download_is_not_continued_for_another_source() {
+    let (upstream, bytes) = large();
+    upstream.on(Call::Download).times(1).gives(honest().stall(1_500_000));
+    let mut host = Host::new(&upstream).set("network.idleTimeout", text("20s"));
+    let mut child = host.command(&["sync"]).spawn().unwrap();
+    support::until("the download", || upstream.count(Call::Download) == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The same server and the same tag, but a bundle of another site.
+    host.change("api.domain", text("other.example.com"));
+    assert_eq!(host.sync(), "activated");
+    assert_brought(&host, &bytes);
+    assert_eq!(from(&upstream.calls(Call::Download)[1]), None);
+}
+
+#[test]
+fn an_answer_is_the_known_bundle_if_tag_and_length_are_and_is_not_read_then() {
+    let upstream = Upstream::new(bundle("one"));
+    let tagged = |bytes: Vec<u8>| raw("application/zip", bytes).header("ETag", "\"same\"");
+    upstream.on(Call::Download).times(1).gives(tagged(bundle("one")));
+    // A server that knows no conditional requests. Whoever reads the body waits for its end in vain.
+    upstream.on(Call::Download).times(1).gives(tagged(bundle("one")).stall(10));
+    upstream.on(Call::Download).gives(tagged(bundle("a longer one")));
+    let host = Host::new(&upstream).set("network.idleTimeout", text("20s"));
+    assert_eq!(host.sync(), "activated");
+    assert_eq!(host.sync(), "already current");
+    assert_eq!(upstream.count(Call::Download), 2);
+    assert_eq!(host.sync(), "activated", "a tag that stays over a change");
+    assert_brought(&host, &bundle("a longer one"));
+}
+
+#[test]
+fn what_is_secret_in_the_link_that_a_redirect_leads_to_is_told_to_nobody() {
+    let upstream = Upstream::new(bundle("one"));
+    let behind = format!("{}/exports/other?X-Amz-Signature=geheim0123456789", upstream.bucket());
+    upstream.on(Call::Download).times(1).gives(redirect(302, &behind));
+    let message = "the signature geheim0123456789 does not match";
+    // A final answer: a fresh link would not lead there again.
+    upstream.on(Call::Download).gives(storage_error(400, "InvalidRequest", message));
+    let host = Host::new(&upstream);
+    let ended = finish(host.command(&["sync"]).env("DOCWHARF_LOG", "trace"));
+    assert_eq!(upstream.count(Call::Download), 2, "{}", upstream.story());
+    assert!(ended.code != Some(0) && ended.stderr.contains("does not match"), "{ended:?}");
+    for text in [&ended.stdout, &ended.stderr, &host.ok(&["status", "--json"]).stdout] {
+        assert!(!text.contains("geheim0123456789"), "{text}");
+    }
+}
+
+#[test]
+fn whoever_asks_after_a_refusal_has_the_bundle_judged_anew() {
+    let upstream = Upstream::new(bundle("one"));
+    let mut host = Host::new(&upstream).set("limits.entry", text("1"));
+    host.ends(5, &["sync"]);
+    assert_eq!(host.active(), None);
+    host.remove("limits.entry");
+    assert_eq!(host.sync(), "activated");
+}
+
 // Proxies.
 
 #[test]

@@ -70,6 +70,17 @@ mod tests {
     }
 
     #[test]
+    fn of_a_layer_no_more_is_written_than_shows_that_it_is_over_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("inner");
+        for (layer, written) in [(999, 999), (1000, 1000), (1001, 1001), (8 << 20, 1001)] {
+            let file = File::create(&path).unwrap();
+            assert!(write_inner(io::repeat(7).take(layer), file, 1000).unwrap());
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), written, "{layer}");
+        }
+    }
+
+    #[test]
     fn a_label_is_left_alone_and_a_second_layer_taken_off() {
         let tar_gz = gzip(b"a tar, for all it knows");
         assert_eq!(unwrapped(&tar_gz), None);

@@ -102,6 +102,8 @@ mod tests {
         let mut busy = trouble(Cause::Status(429));
         busy.retry_after = Some(Duration::from_secs(7));
         assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), Some(Duration::from_secs(7)));
+        busy.retry_after = Some(Duration::from_mins(1));
+        assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), Some(Duration::from_mins(1)));
         busy.retry_after = Some(Duration::from_secs(61));
         assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), None);
     }

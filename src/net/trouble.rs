@@ -214,6 +214,8 @@ pub fn skew(headers: &HeaderMap, now: SystemTime) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::base::secret::Secret;
+
     use super::*;
 
     fn answer(status: u16, body: &str) -> String {
@@ -230,6 +232,18 @@ mod tests {
         assert_eq!(answer(502, "<html>bad gateway</html>"), "502 Bad Gateway: <html>bad gateway</html>");
         assert_eq!(answer(503, ""), "503 Service Unavailable");
         assert_eq!(answer(500, &"x".repeat(999)).chars().count(), "500 Internal Server Error: ".len() + QUOTED + 1);
+    }
+
+    #[test]
+    fn not_even_half_a_secret_is_quoted_where_a_body_is_cut() {
+        let secret = "dwk_0123456789abcdef";
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&Secret::new(secret.to_owned()));
+        for before in 0..=QUOTED + 5 {
+            let body = format!("{}{secret} and more of it{}", "x".repeat(before), "y".repeat(QUOTED));
+            let said = Trouble::from_answer(502, &HeaderMap::new(), body.as_bytes(), &scrubber).to_string();
+            assert!(!said.contains("dwk"), "{before}: {said}");
+        }
     }
 
     #[test]
