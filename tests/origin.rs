@@ -590,6 +590,12 @@ fn the_sitemap_changes_with_any_file() {
         last = next;
     }
     assert!(last.text().contains("<lastmod>2023-11-14T22:13:20.000000007Z</lastmod>"), "{}", last.text());
+    // A deletion leaves no date: only tags count.
+    for date in
+        ["If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT", "If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT"]
+    {
+        assert_eq!(origin.get(target, &[date]).status, 200, "{date}");
+    }
     let head = request(&origin.daemon.address, "HEAD", target, &[]);
     assert_eq!((head.header("etag"), head.body.len()), (last.header("etag"), 0));
     for unknown in ["/sites/other.example/sitemap.xml", "/sites/%2e%2e/sitemap.xml", "/sites/docs.example/robots.txt"] {

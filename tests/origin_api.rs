@@ -594,6 +594,12 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
     assert_eq!(get(hub.address(), "/metrics").status, 404, "not for everybody");
     assert_eq!(get(hub.address(), "/readyz").status, 200);
     assert_eq!(request(admin, "POST", "/livez", &[]).status, 405);
+    // Where no bundle can be kept, no balancer is to send exports.
+    let bundles = hub.path("state/bundles");
+    std::fs::rename(&bundles, hub.path("aside")).unwrap();
+    assert_eq!((get(admin, "/readyz").status, get(admin, "/livez").status), (503, 200));
+    std::fs::rename(hub.path("aside"), &bundles).unwrap();
+    assert_eq!(get(admin, "/readyz").status, 200);
 }
 
 #[test]
@@ -682,6 +688,13 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
         (
             &format!("{FOLDER}[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\ndirectory = \"s\"\n"),
             "is there twice",
+        ),
+        (
+            &format!(
+                "{FOLDER}[[organization]]\nid = \"globex\"\n[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\n\
+                 directory = \"s\"\n"
+            ),
+            "ids count for all organizations",
         ),
         (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
         (&format!("[limits.total]\nrow = 5\n{FOLDER}"), "limits.total.row: unknown limit"),

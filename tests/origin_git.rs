@@ -592,6 +592,9 @@ fn tools_outside_the_system_are_found_where_they_are_named() {
         .unwrap();
     fs::set_permissions(tools.join("press"), fs::Permissions::from_mode(0o755)).unwrap();
     for sandbox in sandboxes() {
+        // What everybody may write to only bubblewrap shows read-only.
+        let mode = if sandbox == Sandbox::Bubblewrap { 0o777 } else { 0o755 };
+        fs::set_permissions(&tools, fs::Permissions::from_mode(mode)).unwrap();
         let git = Git { tools: vec![tools.clone()], ..place.source("press") };
         let (made, log) = attempt(&place, &git, sandbox);
         assert!(made.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("page.md").exists());

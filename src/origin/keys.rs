@@ -226,6 +226,7 @@ mod tests {
         assert!(matches!(create(&db, "acme", "ci", Scope::Write, None), Err(KeysError::Taken { .. })));
         revoke(&db, "acme", "ci").unwrap();
         assert_eq!(who(&reads, now), None);
+        assert!(who(&writes, now).is_some(), "the key of this name of another organization");
         assert!(matches!(revoke(&db, "acme", "ci"), Err(KeysError::Unknown { .. })));
         create(&db, "acme", "ci", Scope::Write, None).unwrap();
         assert_eq!(list(&db).unwrap().len(), 3);

@@ -3,6 +3,7 @@
 
 use std::io::Write as _;
 use std::net::TcpListener;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -66,6 +67,17 @@ fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Co
     );
     connection.send(head);
     connection
+}
+
+#[test]
+fn a_body_that_does_not_come_is_given_up_after_30_seconds_with_what_it_held() {
+    let (hub, _) = hub("");
+    let mut held = half_sent(&hub, &hub.key, SEARCHES, 8 << 20, false);
+    until("it is held", || metric(&hub, "in_use", "bodyBytes") > 0);
+    held.stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let answer = held.response(false);
+    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")), "{}", answer.text());
+    until("all of it is given back", || metric(&hub, "in_use", "bodyBytes") == 0);
 }
 
 #[test]

@@ -264,3 +264,39 @@ fn show(milliseconds: i64) -> String {
 fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).expect("lists and structs of texts are JSON")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::origin::db::Database;
+
+    #[test]
+    fn the_preview_of_a_branch_that_is_gone_goes_unless_it_was_deployed_since_the_branches_were_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let seen = 1000;
+        // Branch, when it was deployed, when that ended, whether the preview stays.
+        let rows = [
+            ("listed", 1, Some(2), true),
+            ("gone", 998, Some(999), false),
+            ("deployed since", 1000, Some(1001), true),
+            ("in the queue", 1, None, true),
+        ];
+        let gone = db.write(move |transaction| {
+            for (branch, created, ended, _) in rows {
+                let preview = "INSERT INTO previews (organization, project, branch, slug, created)
+                    VALUES ('acme', 'docs', ?1, ?1, 1)";
+                transaction.execute(preview, params![branch])?;
+                let status = if ended.is_some() { "success" } else { "queued" };
+                let deployment = "INSERT INTO deployments
+                    (id, organization, project, branch, slug, status, created, ended)
+                    VALUES (?1, 'acme', 'docs', ?1, ?1, ?2, ?3, ?4)";
+                transaction.execute(deployment, params![branch, status, created, ended])?;
+            }
+            sweep(transaction, "docs", &BTreeSet::from(["listed".to_owned()]), seen)
+        });
+        let gone: Vec<String> = gone.unwrap().into_iter().map(|preview| preview.branch).collect();
+        let expected = rows.iter().filter(|(.., stays)| !stays).map(|(branch, ..)| (*branch).to_owned());
+        assert_eq!(gone, expected.collect::<Vec<_>>());
+    }
+}
