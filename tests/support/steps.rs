@@ -284,6 +284,7 @@ impl<'a> World<'a> {
         let truth = self.truth(at);
         assert!(!acknowledged || truth == *after, "{at}: it was said to be done, and there is {truth:?}");
         self.what_was_there_is_there(at);
+        self.what_the_record_names_has_a_receipt(at);
         let published = self.published(at);
         assert!(
             !self.scenario.publishes || published == before.active || published == after.active,
@@ -318,6 +319,20 @@ impl<'a> World<'a> {
         for id in names(&self.scenario.store(self.scenario.template.dir.path()).join("versions")) {
             let may_go = !self.scenario.keeps_all && !needed.contains(&id.as_str());
             assert!(may_go || now.contains(&id), "{at}: {} is gone: {record}", self.scenario.ids[&id]);
+        }
+    }
+
+    /// A receipt is written before the record that rests on it: a record that is lost is made again from receipts.
+    #[track_caller]
+    fn what_the_record_names_has_a_receipt(&self, at: &str) {
+        let store = self.scenario.store(self.dir.path());
+        let bytes = std::fs::read(store.join("state.json")).unwrap_or_default();
+        let record: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let labelled = record["labels"].as_object().into_iter().flatten().map(|(_, label)| &label["version"]);
+        for id in [&record["active"], &record["newest"]].into_iter().chain(labelled).filter_map(Value::as_str) {
+            let is_told_of = || names(&store.join("receipts").join(id)).iter().any(|name| !name.starts_with('.'));
+            let is_there = store.join("versions").join(id).exists();
+            assert!(!is_there || is_told_of(), "{at}: no receipt of {}: {record}", self.scenario.ids[id]);
         }
     }
 
