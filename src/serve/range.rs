@@ -160,4 +160,82 @@ mod tests {
         assert!(matches!(part(&format!("{},200-", list(16)), 100), Part::Slices(slices) if slices.len() == 16));
         assert_eq!(part(&list(17), 100), Part::Whole);
     }
+
+    #[test]
+    fn a_range_ends_where_the_content_ends() {
+        for (value, expected) in [
+            ("bytes=0-99", Part::Slice(0, 100)),
+            ("bytes=0-100", Part::Slice(0, 100)),
+            ("bytes=99-", Part::Slice(99, 100)),
+            ("bytes=99-100", Part::Slice(99, 100)),
+            ("bytes=99-99", Part::Slice(99, 100)),
+            ("bytes=100-100", Part::Nowhere),
+            ("bytes=-1", Part::Slice(99, 100)),
+            ("bytes=-99", Part::Slice(1, 100)),
+            ("bytes=-100", Part::Slice(0, 100)),
+            ("bytes=-101", Part::Slice(0, 100)),
+            ("bytes=-99999999999999999999999", Part::Slice(0, 100)),
+        ] {
+            assert_eq!(part(value, 100), expected, "{value}");
+        }
+        for (value, expected) in [
+            ("bytes=0-18446744073709551615", Part::Slice(0, u64::MAX)),
+            ("bytes=18446744073709551614-18446744073709551614", Part::Slice(u64::MAX - 1, u64::MAX)),
+            ("bytes=18446744073709551615-", Part::Nowhere),
+            ("bytes=-18446744073709551615", Part::Slice(0, u64::MAX)),
+        ] {
+            assert_eq!(part(value, u64::MAX), expected, "{value}");
+        }
+        // Malformed is malformed also where there is nothing.
+        for (value, expected) in [
+            ("bytes=0-0", Part::Nowhere),
+            ("bytes=-0", Part::Nowhere),
+            ("bytes=5-2", Part::Whole),
+            ("lines=0-", Part::Whole),
+        ] {
+            assert_eq!(part(value, 0), expected, "{value} of nothing");
+        }
+    }
+
+    #[test]
+    fn what_is_no_byte_range_or_comes_twice_is_ignored() {
+        for value in [
+            "bytes=+0-9",
+            "bytes=0-+9",
+            "bytes=0x0-9",
+            "bytes=0.0-9",
+            "bytes=0-9-",
+            "bytes=0-9=",
+            "bytes=0-9;1-2",
+            "bytes=5",
+            "bytes=0-9\u{e9}",
+            "bytes 0-9",
+            "byte=0-9",
+            "bytes2=0-9",
+            "=0-9",
+        ] {
+            assert_eq!(part(value, 100), Part::Whole, "{value}");
+        }
+        let mut headers = HeaderMap::new();
+        for value in ["bytes=0-9", "bytes=20-29"] {
+            headers.append(RANGE, value.parse().unwrap());
+        }
+        assert_eq!(parse(&headers, 100), Part::Whole, "two fields");
+    }
+
+    #[test]
+    fn a_range_overlaps_any_of_those_before_it_as_they_are_cut() {
+        for value in [
+            "bytes=0-9,20-29,5-5",
+            "bytes=5-5,0-99",
+            "bytes=0-99,5-5",
+            "bytes=20-29,0-20",
+            "bytes=20-29,29-40",
+            "bytes=50-1000,-1",
+            "bytes=-1,99-99",
+        ] {
+            assert_eq!(part(value, 100), Part::Whole, "{value}");
+        }
+        assert_eq!(part("bytes=5-9,10-14,0-4", 100), Part::Slices(vec![(5, 10), (10, 15), (0, 5)]));
+    }
 }

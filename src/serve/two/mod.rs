@@ -418,16 +418,48 @@ mod tests {
     use crate::serve::Settings;
     use crate::serve::body::Body;
 
-    /// A connection whose peer has introduced itself, and that has nothing to serve.
-    fn begun() -> Two {
+    /// A connection of which nothing has been read, and that has nothing to serve.
+    fn fresh() -> Two {
         let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-        let mut two = Two::new(Site::new(Settings::default()), peer, Arc::default());
+        Two::new(Site::new(Settings::default()), peer, Arc::default())
+    }
+
+    /// A connection whose peer has introduced itself, and that has nothing to serve.
+    pub(super) fn begun() -> Two {
+        let mut two = fresh();
         two.begin(&[PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
         two
     }
 
-    fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn frame(kind: u8, flags: u8, id: u32, payload: &[u8]) -> Vec<u8> {
         [&frame::head(payload.len(), kind, flags, id)[..], payload].concat()
+    }
+
+    /// A request that has ended.
+    pub(super) fn request(id: u32) -> Vec<u8> {
+        let mut block = vec![0x82, 0x86, 0x84];
+        hpack::encode::field(":authority", b"x", &mut block);
+        frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block)
+    }
+
+    /// Frames that wait to be sent: kind, flags, stream, payload.
+    pub(super) fn replies(two: &Two) -> Vec<(u8, u8, u32, Vec<u8>)> {
+        let (bytes, mut at, mut frames) = (two.out.all(), 0, Vec::new());
+        while let Some((frame, payload)) = frame::Frame::first(&bytes[at..]).unwrap() {
+            frames.push((frame.kind, frame.flags, frame.stream, payload.to_vec()));
+            at += frame::HEAD + frame.len;
+        }
+        frames
+    }
+
+    /// `RST_STREAM` and `GOAWAY` that wait to be sent: kind, stream (the last one, of `GOAWAY`), code.
+    pub(super) fn faults(two: &Two) -> Vec<(u8, u32, u32)> {
+        let fault = |(kind, _, stream, payload): (u8, u8, u32, Vec<u8>)| match kind {
+            frame::RST_STREAM => Some((kind, stream, frame::number(&payload))),
+            frame::GOAWAY => Some((kind, frame::number(&payload[..4]), frame::number(&payload[4..]))),
+            _ => None,
+        };
+        replies(two).into_iter().filter_map(fault).collect()
     }
 
     #[test]
@@ -452,11 +484,8 @@ mod tests {
     #[test]
     fn requests_that_have_come_wait_when_the_time_of_a_turn_is_over() {
         let mut two = begun();
-        let mut block = vec![0x82, 0x86, 0x84];
-        hpack::encode::field(":authority", b"x", &mut block);
-        let requests = [1, 3, 5].map(|id| frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block));
         two.is_turn_over = true;
-        two.take(&requests.concat());
+        two.take(&[1, 3, 5].map(request).concat());
         assert_eq!((two.highest, two.is_behind), (0, true));
         assert!(!two.waiting().is_partial && two.waiting().is_busy, "it is not the peer that is late");
         while two.is_behind {
@@ -466,5 +495,69 @@ mod tests {
             assert!(two.highest > before, "each turn gets further");
         }
         assert_eq!((two.highest, two.rest.len()), (5, 0));
+    }
+
+    #[test]
+    fn a_connection_begins_with_the_preface_and_settings() {
+        let protocol = [(frame::GOAWAY, 0, Code::Protocol as u32)];
+        for at in 0..PREFACE.len() {
+            let (mut two, mut preface) = (fresh(), PREFACE.to_vec());
+            preface[at] ^= 0x20;
+            two.begin(&preface);
+            assert_eq!(faults(&two), protocol, "byte {at} of the preface");
+        }
+        for (what, first) in [
+            ("PING", frame(frame::PING, 0, 0, &[0; 8])),
+            ("SETTINGS with ACK", frame(frame::SETTINGS, frame::ACK, 0, &[])),
+            ("SETTINGS on a stream", frame(frame::SETTINGS, 0, 1, &[])),
+            ("a request", request(1)),
+            ("an unknown frame", frame(0x7f, 0, 0, &[])),
+        ] {
+            let mut two = fresh();
+            two.begin(&[PREFACE, &first].concat());
+            assert_eq!(faults(&two), protocol, "{what}");
+        }
+    }
+
+    #[test]
+    fn frames_mean_the_same_wherever_they_are_split() {
+        let ping = frame(frame::PING, 0, 0, b"12345678");
+        let bytes = [PREFACE, &frame(frame::SETTINGS, 0, 0, &[]), &ping, &request(1), &ping, &request(3)].concat();
+        let mut whole = fresh();
+        whole.begin(&bytes);
+        let kinds = |two: &Two| replies(two).iter().map(|reply| (reply.0, reply.1, reply.2)).collect::<Vec<_>>();
+        let expected = kinds(&whole);
+        assert_eq!(expected.iter().filter(|reply| reply.0 == frame::HEADERS).count(), 2);
+        for at in 0..=bytes.len() {
+            let mut two = fresh();
+            two.begin(&bytes[..at]);
+            two.take(&bytes[at..]);
+            assert_eq!((kinds(&two), two.highest, two.rest.len()), (expected.clone(), 3, 0), "at {at}");
+        }
+        let mut two = fresh();
+        for byte in bytes {
+            two.take(&[byte]);
+        }
+        assert_eq!(kinds(&two), expected, "a byte at a time");
+    }
+
+    #[test]
+    fn a_stop_names_the_last_stream_that_is_answered_and_never_a_later_one() {
+        let mut two = begun();
+        let sign = frame(frame::PING, frame::ACK, 0, SIGN);
+        two.take(&[request(1), sign.clone()].concat());
+        assert_eq!(faults(&two), [], "nobody has asked for that PING");
+        (0..2).for_each(|_| two.finish());
+        two.take(&[frame(frame::PING, frame::ACK, 0, b"another!"), request(3)].concat());
+        let mut expected = vec![(frame::GOAWAY, 0x7fff_ffff, 0)];
+        assert_eq!(faults(&two), expected);
+        two.take(&[sign, request(5)].concat());
+        expected.push((frame::GOAWAY, 3, 0));
+        assert_eq!(faults(&two), expected);
+        two.take(&frame(frame::PING, 0, 0, &[0; 7]));
+        expected.push((frame::GOAWAY, 3, Code::FrameSize as u32));
+        assert_eq!(faults(&two), expected);
+        let answered = replies(&two).into_iter().filter(|reply| reply.0 == frame::HEADERS).map(|reply| reply.2);
+        assert_eq!(answered.collect::<Vec<_>>(), [1, 3]);
     }
 }

@@ -328,4 +328,53 @@ mod tests {
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(3), None));
         assert_eq!(streams.len(), 0);
     }
+
+    #[test]
+    fn frames_are_as_long_as_the_peer_takes_but_not_longer_than_64_kib() {
+        for (most, expected) in [(16_384, 16_384), (20_000, 20_000), (65_537, 65_536), ((1 << 24) - 1, 65_536)] {
+            let mut streams = Streams::default();
+            streams.take_frames_of(most).unwrap();
+            streams.widen(0, 100_000).unwrap();
+            streams.resize(100_000).unwrap();
+            begin(&mut streams, 1, 100_000);
+            let mut out = Out::default();
+            streams.fill(&mut out, &mut Context::from_waker(Waker::noop()));
+            assert_eq!(frame::number(&out.all()[..3]), expected, "{most}");
+        }
+    }
+
+    #[test]
+    fn a_new_initial_window_counts_for_streams_only() {
+        let mut streams = Streams::default();
+        assert_eq!(streams.resize(0x7fff_ffff), Ok(()), "the widest that there may be");
+        begin(&mut streams, 1, 100_000);
+        let sent: usize = turn(&mut streams).iter().map(|(_, len, _)| len).sum();
+        assert_eq!(sent, 65_535, "what the connection takes has not changed");
+        assert_eq!(streams.resize(0), Ok(()));
+        streams.widen(0, 100_000).unwrap();
+        begin(&mut streams, 3, 10);
+        assert_eq!(turn(&mut streams), [], "neither what is on its way nor what is new");
+        streams.widen(3, 9).unwrap();
+        assert_eq!(turn(&mut streams), [(3, 9, false)]);
+        streams.resize(1).unwrap();
+        assert_eq!(turn(&mut streams), [(3, 1, true)]);
+        assert_eq!((streams.served.data_frames, streams.served.data_bytes), (6, 65_545));
+    }
+
+    #[test]
+    fn what_is_removed_sends_nothing_more_and_what_has_been_said_is_no_upload() {
+        let mut streams = Streams::default();
+        for id in [1, 3, 5] {
+            streams.begin(id, None, Some(Body::full("x").into()), true);
+        }
+        assert_eq!((streams.remove(3), streams.remove(3), streams.remove(7)), (true, false, false));
+        streams.is_said(5);
+        assert_eq!(turn(&mut streams), [(1, 1, true), (5, 1, true)]);
+        assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(1), None));
+        // A stream that was reset is not to be told to stop.
+        let broken = Body::inflating(Bytes::from_static(b"\xff"), [crate::serve::body::Wanted::Made(0, 10)]);
+        streams.begin(9, None, Some(broken.into()), true);
+        assert_eq!(turn(&mut streams), [(9, 4, false)]);
+        assert_eq!(streams.next_answered_upload(), None);
+    }
 }

@@ -231,4 +231,68 @@ mod tests {
         assert_eq!(uploads.come(601, 1, 1, true, 0), Err(Fault::Connection(Code::StreamClosed)));
         assert_eq!(uploads.list.len(), MOST - 1);
     }
+
+    #[test]
+    fn padding_takes_of_windows_and_is_no_part_of_a_body() {
+        let mut uploads = Uploads::default();
+        uploads.begin(1, Some(5));
+        assert_eq!(uploads.come(1, 32_767, 2, false, 0), Ok(0));
+        assert_eq!(uploads.come(1, 1, 0, false, 0), Ok(32_768), "all that came, of whatever kind");
+        assert_eq!(uploads.come(1, 100, 3, true, 0), Ok(0));
+        uploads.begin(3, Some(5));
+        assert_eq!(uploads.come(3, 256, 6, false, 0), Err(Fault::Stream(3, Code::Protocol)));
+    }
+
+    #[test]
+    fn a_window_may_be_used_to_its_last_byte_and_no_further() {
+        let closed = Err(Fault::Connection(Code::FlowControl));
+        for (len, expected) in [(65_535, Ok(65_535)), (65_536, closed)] {
+            let mut uploads = Uploads::default();
+            uploads.begin(1, None);
+            assert_eq!(uploads.come(1, len, len, false, 0), expected, "the connection's");
+        }
+        for (len, expected) in [(32_767, Ok(0)), (32_768, closed)] {
+            let mut uploads = Uploads::default();
+            uploads.begin(1, None);
+            assert_eq!(uploads.come(1, 32_768, 32_768, false, 0), Ok(32_768));
+            assert_eq!(uploads.come(1, len, len, false, 0), expected, "the stream's, which is not widened");
+        }
+        // That of one stream is not that of another.
+        let mut uploads = Uploads::default();
+        for id in [1, 3] {
+            uploads.begin(id, None);
+            assert_eq!(uploads.come(id, 60_000, 60_000, false, 0), Ok(60_000));
+        }
+    }
+
+    #[test]
+    fn each_answer_lets_64_kib_more_come_in_vain() {
+        let mut uploads = Uploads::default();
+        let mut send = |len: u64, answered| {
+            uploads.begin(1, None);
+            let came = uploads.come(1, len as usize, len as usize, true, answered);
+            uploads.end(1);
+            came
+        };
+        for _ in 0..IN_VAIN / 32_768 {
+            assert_eq!(send(32_768, 0), Ok(32_768));
+        }
+        assert_eq!((send(32_768, 1), send(32_768, 1)), (Ok(32_768), Ok(32_768)));
+        assert_eq!(send(1, 1), Err(Fault::Connection(Code::Calm)));
+        assert_eq!(send(1, 2), Ok(0), "it has had another answer");
+    }
+
+    #[test]
+    fn a_body_of_the_longest_that_is_discarded_is_not_stopped() {
+        let mut uploads = Uploads::default();
+        uploads.begin(1, Some(DISCARDED));
+        uploads.is_answered(1);
+        assert_eq!(uploads.discard(1), Discard::Nothing);
+        for _ in 0..DISCARDED / 32_768 {
+            assert_eq!(uploads.come(1, 32_768, 32_768, false, 0), Ok(32_768));
+            assert_eq!(uploads.discard(1), Discard::Widen(32_768));
+        }
+        assert_eq!(uploads.come(1, 0, 0, true, 0), Ok(0));
+        assert_eq!(uploads.is_open(1), Err(Fault::Connection(Code::StreamClosed)));
+    }
 }

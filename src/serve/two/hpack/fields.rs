@@ -60,3 +60,50 @@ impl Fields {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(fields: &mut Fields, name: &[u8], value: &[u8]) {
+        let (text, begin) = fields.begin();
+        text.extend_from_slice(name);
+        text.extend_from_slice(value);
+        fields.end(begin, begin + name.len());
+    }
+
+    #[test]
+    fn fields_are_kept_up_to_64_kib_and_none_behind_one_that_is_too_many() {
+        let room = MOST - (1 + OVERHEAD) - (1 + OVERHEAD);
+        for (len, expected) in [(room, 2), (room + 1, 1)] {
+            let mut fields = Fields::default();
+            add(&mut fields, b"a", b"");
+            add(&mut fields, b"b", &vec![b'v'; len]);
+            assert_eq!((fields.iter().count(), fields.is_too_large()), (expected, expected == 1), "{len}");
+            add(&mut fields, b"c", b"");
+            assert_eq!((fields.iter().count(), fields.is_too_large()), (expected, true), "one more behind {len}");
+            assert_eq!((fields.get(b"a"), fields.get(b"c")), (Some(&b""[..]), None));
+            fields.clear();
+            add(&mut fields, b"d", b"1");
+            assert_eq!(fields.iter().collect::<Vec<_>>(), [(&b"d"[..], &b"1"[..])], "a new block");
+            assert!(!fields.is_too_large());
+        }
+        // Each counts 32 bytes besides its text (RFC 9113, 6.5.2), also where it has none.
+        let mut fields = Fields::default();
+        (0..MOST / OVERHEAD).for_each(|_| add(&mut fields, b"", b""));
+        assert!(!fields.is_too_large());
+        add(&mut fields, b"", b"");
+        assert!(fields.is_too_large());
+    }
+
+    #[test]
+    fn fields_keep_their_order_and_the_first_of_a_name_counts() {
+        let mut fields = Fields::default();
+        let list = [(&b"a"[..], &b"1"[..]), (b"ab", b""), (b"", b"2"), (b"a", b"3")];
+        for (name, value) in list {
+            add(&mut fields, name, value);
+        }
+        assert_eq!(fields.iter().collect::<Vec<_>>(), list);
+        assert_eq!((fields.get(b"a"), fields.get(b"ab"), fields.get(b"b")), (Some(&b"1"[..]), Some(&b""[..]), None));
+    }
+}
