@@ -47,25 +47,32 @@ fn with_room(bytes: u64, arguments: &[&str]) -> Command {
 /// The largest resident size of a command in KiB, and how it ended. The kernel keeps the peak until the process ends, so what is
 /// missed is at most what it takes up in its last instant; 0 if it was gone too soon.
 fn peak(command: &mut Command) -> (u64, Ended) {
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts");
-    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut largest = 0;
-            while !is_over.load(Ordering::Relaxed) {
-                let text = fs::read_to_string(&status).unwrap_or_default();
-                let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-                let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
-                largest = now.max(largest);
-                std::thread::yield_now();
-            }
-            largest
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    loop {
+        let child = command.spawn().expect("docwharf starts");
+        let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+        let is_over = AtomicBool::new(false);
+        let (largest, ended) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut largest = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let text = fs::read_to_string(&status).unwrap_or_default();
+                    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+                    let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
+                    largest = now.max(largest);
+                    std::thread::yield_now();
+                }
+                largest
+            });
+            let ended = finish_child(child);
+            is_over.store(true, Ordering::Relaxed);
+            (watcher.join().expect("reading a file does not panic"), ended)
         });
-        let ended = finish_child(child);
-        is_over.store(true, Ordering::Relaxed);
-        (watcher.join().expect("reading a file does not panic"), ended)
-    })
+        // On a busy machine the process can end before anybody has looked at it.
+        if largest > 0 {
+            return (largest, ended);
+        }
+    }
 }
 
 /// The limits with one of them set.

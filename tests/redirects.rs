@@ -899,9 +899,15 @@ struct Host(tempfile::TempDir);
 impl Host {
     fn new(members: &[(&str, &str)]) -> Host {
         let host = Host(folder());
-        let members: Vec<_> = members.iter().map(|(name, content)| deflated(name, content)).collect();
-        std::fs::write(host.0.path().join("bundle.zip"), zip(&members)).unwrap();
+        host.put(members);
         host
+    }
+
+    /// A bundle at the source.
+    fn put(&self, members: &[(&str, &str)]) {
+        let members: Vec<_> = members.iter().map(|(name, content)| deflated(name, content)).collect();
+        std::fs::write(self.0.path().join("new.zip"), zip(&members)).unwrap();
+        std::fs::rename(self.0.path().join("new.zip"), self.0.path().join("bundle.zip")).unwrap();
     }
 
     fn configure(&self, more: &str) {
@@ -949,6 +955,57 @@ fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothi
     host.configure("[[server.headers]]\nsource = \"/*\"\nvalues = { X-New = \"1\" }\n");
     until("the new field", || get(&daemon.address, "/").header("x-new") == Some("1"));
     assert_eq!(moved(&daemon, "/old"), (302, "/bundle".to_owned()));
+}
+
+#[test]
+fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place() {
+    let host = Host::new(&[("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")]);
+    let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/now\"\ndestination = \"{to}\"\nstatus = 200\n");
+    host.configure(&rule("/one.html"));
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    // Both files are of one version, and have one date.
+    let rest = || {
+        let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+        let answer = request(&daemon.address, "GET", "/now", &["Range: bytes=3-", &format!("If-Range: {date}")]);
+        (answer.status, answer.text())
+    };
+    assert_eq!(rest(), (206, "one".to_owned()));
+    let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+    let since = |address: &str| request(&daemon.address, "GET", address, &[&format!("If-Modified-Since: {date}")]);
+    assert_eq!((since("/now").status, since("/one").status), (304, 304));
+    host.configure(&rule("/two.html"));
+    until("the new rule", || get(&daemon.address, "/now").text() == "<p>two");
+    assert_eq!(rest(), (200, "<p>two".to_owned()), "no file is put together of two");
+    assert_eq!((since("/now").status, since("/now").text()), (200, "<p>two".to_owned()));
+}
+
+#[test]
+fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_place() {
+    let rule = |to: &str| format!("/now {to} 200\n");
+    let (one, two) = (rule("/one"), rule("/two"));
+    let pages = [("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")];
+    let host = Host::new(&[&pages[..], &[("_redirects", &one)]].concat());
+    host.configure("");
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+    let since = |address: &str| {
+        let answer = request(&daemon.address, "GET", address, &[&format!("If-Modified-Since: {date}")]);
+        (answer.status, answer.text())
+    };
+    assert_eq!(since("/now").0, 304);
+    let sync = |members: &[(&str, &str)]| {
+        host.put(members);
+        end(&mut host.command(&["sync"])).expect(0);
+    };
+    // A version with the same rules takes nothing from the dates of what it has left as it was.
+    sync(&[&pages[1..], &[("_redirects", &one), ("index.html", "<p>new")]].concat());
+    until("the new version", || get(&daemon.address, "/").text() == "<p>new");
+    assert_eq!(since("/now").0, 304);
+    sync(&[&pages[1..], &[("_redirects", &two), ("index.html", "<p>newer")]].concat());
+    until("the newest version", || get(&daemon.address, "/").text() == "<p>newer");
+    assert_eq!(since("/now"), (200, "<p>two".to_owned()));
 }
 
 #[test]
@@ -1025,9 +1082,9 @@ fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
     let asset = "assets/app.a1b2c3d4e5f6.js";
     put("one", &[("index.html", "<title>one</title>"), (asset, "old()")]);
     let daemon = Daemon::start(docwharf().args(["run", "--config"]).arg(dir.path().join("docwharf.toml")));
-    for rule in ["/* /index.html 200\n", "/* https://new.example/:splat 301\n"] {
+    for (rule, status) in [("/* /index.html 200\n", 200), ("/* https://new.example/:splat 301\n", 301)] {
         put("next", &[("index.html", "<title>next</title>"), ("_redirects", rule)]);
-        until("the rule holds", || get(&daemon.address, "/nowhere").status != 404);
+        until("the rule holds", || get(&daemon.address, "/nowhere").status == status);
         assert_eq!(get(&daemon.address, &format!("/{asset}")).text(), "old()", "{rule}");
         std::fs::remove_dir_all(dir.path().join("next")).unwrap();
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::h2::{self, Answer, Client};
-use support::zip::{deflated, stored, zip};
+use support::zip::{Member, deflated, stored, zip};
 use support::{Daemon, docwharf, end, folder, http, until};
 
 struct Host {
@@ -406,6 +406,36 @@ fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
     host.import("one");
     assert!(is_served(&daemon, "one"), "{}", host.log());
     assert_eq!(host.told("damaged"), 1);
+}
+
+#[test]
+fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decoder_holds() {
+    // 64 KiB are decoded at first and 32 KiB at a time then. The noise is not compressed, so that a changed bit is a
+    // changed byte and nothing else, and its last bytes may be there before its last block is seen.
+    for len in [96 << 10, (96 << 10) + 1, 128 << 10, (128 << 10) - 1] {
+        let host = Host::new();
+        let mut state = 1u32;
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        let content: Vec<u8> = (0..len).map(|_| noise()).collect();
+        let page = Member { name: "page.html".into(), content: content.clone(), deflate: true };
+        std::fs::write(host.path("three"), zip(&[deflated("index.html", "version three"), page])).unwrap();
+        host.import("three");
+        let image = host.file(&id(&host.status()["active"]), "site.zip");
+        let daemon = host.run();
+        assert!(http::get(&daemon.address, "/page").body == content, "{len}");
+        let sealed = std::fs::read(&image).unwrap();
+        let piece = &content[len / 2..len / 2 + 64];
+        flip(&image, sealed.windows(64).position(|window| window == piece).expect("the noise as it is") as u64);
+        // Once more, whatever was kept in memory.
+        drop(daemon);
+        let daemon = host.run();
+        let _ = http::get(&daemon.address, "/page");
+        until("the version before takes over", || is_served(&daemon, "two"));
+        assert_eq!(host.told("damaged"), 1, "{len}");
+    }
 }
 
 #[test]

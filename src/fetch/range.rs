@@ -25,7 +25,9 @@ impl ContentRange {
     /// Whether it is the rest of a file of which `have` bytes are here.
     pub(super) fn continues(self, have: u64, total: Option<u64>) -> bool {
         let same_total = self.total.is_none() || total.is_none() || self.total == total;
-        self.first == have && same_total && self.total.or(total).is_none_or(|total| self.last + 1 == total)
+        self.first == have
+            && same_total
+            && self.total.or(total).is_none_or(|total| self.last.checked_add(1) == Some(total))
     }
 }
 
@@ -50,5 +52,33 @@ mod tests {
         for wrong in ["bytes 9-5/10", "bytes 5-10/10", "bytes */10", "items 5-9/10", "bytes 5-9", "bytes -1-9/10"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_part_is_judged_by_its_begin_its_end_and_what_is_known_of_the_whole() {
+        for (text, have, total, continues) in [
+            ("bytes 0-0/1", 0, Some(1), true),
+            ("bytes 9-9/10", 9, Some(10), true),
+            (" bytes 9-9/10 ", 9, None, true),
+            ("bytes 9-9/10", 8, Some(10), false),
+            ("bytes 9-9/10", 10, Some(10), false),
+            ("bytes 5-8/10", 5, None, false),
+            ("bytes 5-9/10", 5, Some(9), false),
+            ("bytes 5-9/10", 5, Some(11), false),
+            ("bytes 5-9/*", 5, Some(11), false),
+            ("bytes 5-9/*", 5, Some(9), false),
+            ("bytes 5-9/*", 5, None, true),
+            ("bytes 6-9/*", 5, None, false),
+            ("bytes 5-18446744073709551615/*", 5, Some(10), false),
+            ("bytes 5-18446744073709551615/*", 5, None, true),
+        ] {
+            assert_eq!(of(text).unwrap().continues(have, total), continues, "{text} behind {have} of {total:?}");
+        }
+        for wrong in
+            ["", "bytes", "bytes=5-9/10", "bytes 5-/10", "bytes 5-9/", "bytes 5-9/x", "bytes 5-9/9", "bytes 6-5/*"]
+        {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+        assert_eq!(ContentRange::of(&HeaderMap::new()), None);
     }
 }

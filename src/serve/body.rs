@@ -469,7 +469,9 @@ impl Inflating {
             *made += output.len() as u64;
             checked.0.update(&output[known..]);
             checked.1 = checked.1.max(*made);
-            if *is_done && (checked.1 != source.len || checked.0.clone().finalize() != source.crc) {
+            // Nobody asks for the end of a stream whose last byte fills the window.
+            let is_whole = *is_done || *made == source.len;
+            if is_whole && (checked.1 != source.len || checked.0.clone().finalize() != source.crc) {
                 source.doubt();
             }
             true
@@ -526,12 +528,18 @@ impl http_body::Body for Body {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
     use std::task::Waker;
 
     use http_body::Body as _;
 
     use super::*;
     use crate::codec::deflate::Deflater;
+    use crate::model::digest::Digest;
+    use crate::model::version::VersionId;
+    use crate::serve::doubts::Doubts;
+    use crate::serve::pages::Pages;
 
     #[test]
     fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
@@ -555,5 +563,131 @@ mod tests {
         assert_eq!(sent, [b"head", &content[7..9], &content[content.len() - 5..]].concat());
         assert!(pauses >= 10, "{pauses} pauses");
         assert!(body.is_end_stream());
+    }
+
+    /// All that is sent of a body, and whether it came to its end.
+    fn all_of(mut body: Body) -> (Vec<u8>, bool) {
+        let mut sent = Vec::new();
+        loop {
+            match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+                Poll::Pending => {}
+                Poll::Ready(Some(Ok(frame))) => {
+                    sent.extend(frame.into_data().into_iter().flat_map(|chunk| chunk.parts().concat()));
+                }
+                Poll::Ready(None) => return (sent, body.is_empty()),
+            }
+        }
+    }
+
+    fn content(len: u32) -> (Vec<u8>, Bytes) {
+        let content: Vec<u8> = (0..len).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let mut coded = Vec::new();
+        Deflater::new(1).all(&content, &mut coded);
+        (content, coded.into())
+    }
+
+    #[test]
+    fn what_the_disk_has_changed_in_a_page_is_told_of_once_all_of_it_was_made() {
+        for len in [60_000, 300_001] {
+            let (content, coded) = content(len);
+            let (len, crc) = (u64::from(len), crc32fast::hash(&content));
+            let digest = Digest::of(&content);
+            // What is known of the page, what there is of its bytes, what is asked for, and whether it is told of.
+            for (known_len, known_crc, there, wanted, expected) in [
+                (len, crc, coded.len(), (0, len), false),
+                (len, crc ^ 1, coded.len(), (0, len), true),
+                (len + 1, crc, coded.len(), (0, len), true),
+                (len, crc, coded.len() / 2, (0, len), true),
+                (len, crc ^ 1, coded.len(), (len - 7, len), true),
+                (len, crc, coded.len(), (len - 7, len), false),
+                (len, crc, coded.len(), (5, 9), false),
+            ] {
+                let what = format!("{known_len} {known_crc} {there} {wanted:?} of {len}");
+                let doubts = Arc::<Doubts>::default();
+                let pages = Arc::new(Pages::new(1 << 20, Arc::clone(&doubts)));
+                let version = VersionId(digest);
+                let source = PageSource { pages: Arc::clone(&pages), version, digest, len: known_len, crc: known_crc };
+                let (sent, is_whole) =
+                    all_of(Body::page(source, coded.slice(..there), [Wanted::Made(wanted.0, wanted.1)]));
+                let asked = &content[wanted.0 as usize..wanted.1 as usize];
+                assert_eq!(is_whole, there == coded.len(), "{what}");
+                assert!(asked.starts_with(&sent) && (!is_whole || sent == asked), "{what}: {} bytes", sent.len());
+                let raised = pin!(doubts.raised()).poll(&mut Context::from_waker(Waker::noop()));
+                assert_eq!(raised.is_ready(), expected, "{what}");
+                assert_eq!(pages.get(&digest).is_some(), known_len <= SMALL && !expected, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_made_in_any_order_though_a_stream_is_gone_through_from_its_beginning() {
+        let (content, coded) = content(200_000);
+        let len = content.len() as u64;
+        for slices in [
+            &[(0, len)][..],
+            &[(0, 1), (1, 2), (len - 1, len)],
+            &[(len - 5, len), (0, 4), (2, 9)],
+            &[(150_000, 150_010), (40_000, 150_000), (65_530, 65_540)],
+            &[(7, 7), (3, 4), (len, len)],
+            &[(5, 5)],
+            &[],
+        ] {
+            let wanted = slices.iter().map(|&(start, end)| Wanted::Made(start, end));
+            let body = Body::inflating(coded.clone(), wanted);
+            let expected: Vec<u8> =
+                slices.iter().flat_map(|&(start, end)| &content[start as usize..end as usize]).copied().collect();
+            assert_eq!((body.len(), body.is_empty()), (expected.len() as u64, expected.is_empty()), "{slices:?}");
+            assert_eq!(body.is_made(), !expected.is_empty(), "{slices:?}");
+            assert!(all_of(body) == (expected, true), "{slices:?}");
+        }
+    }
+
+    #[test]
+    fn a_framed_chunk_is_its_three_parts_however_much_of_it_was_taken() {
+        let (front, bytes, back) = (b"ab", b"cdefg", *b"01234567");
+        let whole = [&front[..], bytes, &back].concat();
+        for taken in 0..=whole.len() {
+            for step in [1, 2, 4, whole.len()] {
+                let mut chunk = Chunk::framed(front, Bytes::from_static(bytes), back);
+                let mut left = taken;
+                while left > 0 {
+                    chunk.advance(left.min(step));
+                    left -= left.min(step);
+                }
+                let rest = &whole[taken..];
+                assert_eq!((chunk.remaining(), chunk.has_remaining()), (rest.len(), !rest.is_empty()));
+                assert!(rest.starts_with(chunk.chunk()) && chunk.chunk().is_empty() == rest.is_empty());
+                assert_eq!(chunk.parts().concat(), rest);
+                for n in 0..=rest.len() {
+                    let (front, (bytes, some), back) = chunk.first(n);
+                    assert_eq!([front, &bytes[..some], back].concat(), &rest[..n], "{n} behind {taken}");
+                }
+                let mut slices = [IoSlice::new(&[]); 4];
+                let count = chunk.chunks_vectored(&mut slices);
+                assert_eq!(slices[..count].iter().flat_map(|slice| slice.to_vec()).collect::<Vec<u8>>(), rest);
+                assert!(slices[..count].iter().all(|slice| !slice.is_empty()));
+                let few = chunk.chunks_vectored(&mut slices[..1]);
+                assert_eq!(few, usize::from(!rest.is_empty()));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_out_of_a_body_is_that_part_of_all_its_pieces() {
+        let pieces = ["ab", "", "cdef", "g"].map(Bytes::from);
+        let whole = pieces.concat();
+        for start in 0..=whole.len() {
+            for end in start..=whole.len() + 1 {
+                let cut: Vec<Bytes> = Body::cut(&pieces, start as u64, end as u64).collect();
+                let expected = &whole[start..end.min(whole.len())];
+                assert_eq!(cut.concat(), expected, "{start}-{end}");
+                assert!(cut.iter().all(|piece| !piece.is_empty()), "{start}-{end}");
+                let body = Body::slice(&pieces, start as u64, end as u64);
+                assert_eq!((body.len(), body.is_end_stream()), (expected.len() as u64, expected.is_empty()));
+                assert_eq!(all_of(body), (expected.to_vec(), true), "{start}-{end}");
+            }
+        }
+        assert_eq!(all_of(Body::parts(pieces)), (whole, true));
+        assert_eq!(all_of(Body::empty()), (Vec::new(), true));
     }
 }

@@ -24,18 +24,22 @@ pub struct Dated {
     /// When something else was last there, perhaps younger: after a rollback the date is an earlier one than before.
     /// None if nothing else ever was.
     pub replaced: Option<i64>,
+    /// When rules last put another file at the address, which may have the same date: not later than `replaced`.
+    pub rerouted: Option<i64>,
 }
 
 impl Dated {
     /// What has always been what it is now.
     pub fn once(modified: i64) -> Dated {
-        Dated { modified, replaced: None }
+        Dated { modified, replaced: None, rerouted: None }
     }
 
     /// Whether a copy of this date is still what there is (RFC 9110, 13.1.3). An earlier date than ours is another's, and
     /// a later one may be what was there before a rollback: it says something only if it lies behind the last exchange.
+    /// Our own date is that of one content of one file, so that it says something unless the file is another one.
     fn is_unchanged_since(self, since: i64) -> bool {
-        since == self.modified || (since > self.modified && self.replaced.is_none_or(|replaced| since > replaced))
+        let exchanged = if since == self.modified { self.rerouted } else { self.replaced };
+        since >= self.modified && exchanged.is_none_or(|second| since > second)
     }
 
     /// Whether the date names bytes (RFC 9110, 8.8.2.2): nothing else can have been sent under it.
@@ -163,7 +167,7 @@ mod tests {
         let at =
             |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         let noon = NOON.cast_unsigned();
-        let dated = Dated { modified: NOON, replaced: Some(NOON + 100) };
+        let dated = Dated { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
         for (since, is_same) in [(0, true), (1, false), (99, false), (100, false), (101, true), (1000, true)] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_MODIFIED_SINCE, at(noon + since).parse().unwrap());
@@ -174,6 +178,12 @@ mod tests {
             let expected = if is_same { Verdict::Proceed } else { Verdict::Failed };
             assert_eq!(judge(&headers, TAG, dated), expected, "unmodified since +{since}");
         }
+        let mut headers = HeaderMap::new();
+        headers.insert(IF_MODIFIED_SINCE, at(noon).parse().unwrap());
+        for (rerouted, expected) in [(-1, Verdict::NotModified), (0, Verdict::Proceed), (100, Verdict::Proceed)] {
+            let dated = Dated { rerouted: Some(NOON + rerouted), ..dated };
+            assert_eq!(judge(&headers, TAG, dated), expected, "another file since +{rerouted}");
+        }
     }
 
     #[test]
@@ -181,8 +191,8 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
         assert!(range_holds(&headers, TAG, Some(Dated::once(NOON))));
-        assert!(range_holds(&headers, TAG, Some(Dated { modified: NOON, replaced: Some(NOON - 1) })));
-        assert!(!range_holds(&headers, TAG, Some(Dated { modified: NOON, replaced: Some(NOON) })));
+        assert!(range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) })));
+        assert!(!range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON), ..Dated::once(NOON) })));
         assert!(!range_holds(&headers, TAG, Some(Dated::once(NOON + 1))));
         assert!(!range_holds(&headers, TAG, None), "where there are several codings");
         headers.insert(IF_RANGE, TAG.parse().unwrap());
@@ -200,5 +210,63 @@ mod tests {
             judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
             Verdict::Proceed
         );
+    }
+
+    #[test]
+    fn a_field_that_comes_twice_says_nothing_unless_it_is_a_list() {
+        let (old, same) = ("Sun, 09 Sep 2001 01:46:39 GMT", "Sun, 09 Sep 2001 01:46:40 GMT");
+        for (fields, expected) in [
+            (&[(IF_MODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)][..], Verdict::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_UNMODIFIED_SINCE, old)], Verdict::Proceed),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "*")], Verdict::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"y\"")], Verdict::Proceed),
+            (&[(IF_NONE_MATCH, "\"x"), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_MATCH, TAG)], Verdict::Proceed),
+            (&[(IF_MATCH, "W/\"abc\", \"abc\"")], Verdict::Proceed),
+            (&[(IF_MATCH, "*")], Verdict::Proceed),
+            (&[(IF_MATCH, "")], Verdict::Failed),
+            (&[(IF_NONE_MATCH, "")], Verdict::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, same)], Verdict::Proceed),
+            // What is wanted to be the same is judged first, and then whether it is known.
+            (&[(IF_MATCH, TAG), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::Failed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_MODIFIED_SINCE, same)], Verdict::Failed),
+            (&[(IF_UNMODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
+            (&[(IF_MATCH, TAG), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, TAG)], Verdict::Failed),
+        ] {
+            assert_eq!(judged(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn if_range_names_exactly_what_would_be_sent_and_only_once() {
+        let same = "Sun, 09 Sep 2001 01:46:40 GMT";
+        let known = Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) });
+        let replaced = Some(Dated { replaced: Some(NOON + 1), ..Dated::once(NOON) });
+        for (values, dated, expected) in [
+            (&[][..], None, true),
+            (&[TAG], None, true),
+            (&[" \"abc\" "], known, true),
+            (&["W/\"abc\""], known, false),
+            (&["\"x\""], known, false),
+            (&["*"], known, false),
+            (&["\"x\", \"abc\""], known, false),
+            (&[TAG, TAG], known, false),
+            (&[same], known, true),
+            (&[same], replaced, false),
+            (&[same], None, false),
+            (&[same, same], known, false),
+            (&["Sun, 09 Sep 2001 01:46:41 GMT"], known, false),
+            (&["Sun, 09 Sep 2001 01:46:39 GMT"], known, false),
+            (&[""], known, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(IF_RANGE, value.parse().unwrap());
+            }
+            assert_eq!(range_holds(&headers, TAG, dated), expected, "{values:?} of {dated:?}");
+        }
     }
 }

@@ -62,7 +62,7 @@ use tokio::sync::watch;
 use crate::codec::dense::Dense;
 use crate::model::units::unix_seconds;
 use crate::model::version::VersionId;
-use crate::site::lookup::Slashes;
+use crate::site::lookup::{Files, Slashes};
 use crate::site::outside::csp;
 use crate::site::rules::Rules;
 use crate::site::sealed::Sealed;
@@ -139,6 +139,8 @@ pub struct Site {
     shown: watch::Sender<()>,
     /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
     exchanged: AtomicI64,
+    /// The second in which rules last put one file in the place of another, likewise.
+    rerouted: AtomicI64,
     /// Raised after each change of what answers depend on.
     edition: AtomicU64,
     /// Told when something is sent that is not what was sealed.
@@ -182,6 +184,7 @@ impl Site {
             requests: Default::default(),
             shown,
             exchanged: AtomicI64::new(NEVER),
+            rerouted: AtomicI64::new(NEVER),
             edition: AtomicU64::new(0),
             doubts,
             log,
@@ -194,6 +197,9 @@ impl Site {
         // First, so that at no moment an asset is neither here nor there.
         if let Some(before) = self.current().filter(|before| before.id != id) {
             self.changes();
+            if before.rules() != version.rules() {
+                self.reroutes();
+            }
             self.retained.keep(before, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
@@ -223,6 +229,11 @@ impl Site {
         self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
     }
 
+    /// Says that until now rules may have put another file of the same date at some address. Comes before the change.
+    fn reroutes(&self) {
+        self.rerouted.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+    }
+
     /// Says that something is different now that answers depend on: none from before is given again. Comes after the
     /// change, so that whoever has seen this number has seen the change.
     fn changed(&self) {
@@ -236,8 +247,8 @@ impl Site {
 
     /// A file of this date, as preconditions look at it.
     pub(crate) fn dated(&self, modified: i64) -> Dated {
-        let exchanged = self.exchanged.load(Ordering::Relaxed);
-        Dated { modified, replaced: Some(exchanged).filter(|&second| second != NEVER) }
+        let of = |second: &AtomicI64| Some(second.load(Ordering::Relaxed)).filter(|&second| second != NEVER);
+        Dated { modified, replaced: of(&self.exchanged), rerouted: of(&self.rerouted) }
     }
 
     /// Whether versions that were replaced before this process began are still being opened.
@@ -279,6 +290,7 @@ impl Site {
         // Rules can put one file in the place of another.
         if self.current.load().is_some() && **self.rules.load() != *rules {
             self.changes();
+            self.reroutes();
         }
         self.rules.store(rules);
         self.changed();
@@ -391,5 +403,107 @@ impl Site {
     fn count(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(CLASSES.len() - 1);
         self.requests[class].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+    use access::Access;
+    use cidr::Networks;
+    use line::{Address, Format};
+    use log::LogSettings;
+
+    fn closed() -> Door {
+        Door { access: Access { allow: Some(Networks::default()), header: None }, proxies: Networks::default() }
+    }
+
+    #[test]
+    fn each_answer_is_counted_in_the_class_of_its_status() {
+        let site = Site::new(Settings::default());
+        for (status, expected) in [
+            (200, [1, 0, 0, 0]),
+            (204, [2, 0, 0, 0]),
+            (206, [3, 0, 0, 0]),
+            (301, [3, 1, 0, 0]),
+            (304, [3, 2, 0, 0]),
+            (400, [3, 2, 1, 0]),
+            (499, [3, 2, 2, 0]),
+            (503, [3, 2, 2, 1]),
+            (999, [3, 2, 2, 2]),
+        ] {
+            site.count(StatusCode::from_u16(status).unwrap());
+            assert_eq!(site.requests(), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn whatever_changes_answers_ends_what_was_answered_before() {
+        type Change = fn(&Site, VersionId);
+        let site = Site::new(Settings::default());
+        let version = VersionId(Digest::of(b"x"));
+        let changes: [(&str, Change); 6] = [
+            ("rules", |site, _| site.obey(Arc::default())),
+            ("who may read", |site, _| site.admit(Door::default())),
+            ("other codings", |site, version| site.offer(Some(Codings::none(version)))),
+            ("no codings", |site, _| site.offer(None)),
+            ("a version that is gone", Site::let_go),
+            ("nothing to serve", |site, _| site.clear()),
+        ];
+        for (what, change) in changes {
+            let before = (site.edition(), memo::State::of(&site));
+            change(&site, version);
+            assert!(site.edition() > before.0 && memo::State::of(&site) != before.1, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_date_says_nothing_about_the_time_before_an_exchange() {
+        let site = Site::new(Settings::default());
+        assert_eq!(site.dated(5), Dated::once(5));
+        // Where nothing is served nothing is exchanged.
+        site.obey(Arc::default());
+        site.admit(Door::default());
+        assert_eq!(site.dated(-5), Dated::once(-5));
+        for change in [Site::changes, Site::clear] {
+            let site = Site::new(Settings::default());
+            let before = unix_seconds(SystemTime::now());
+            change(&site);
+            let replaced = site.dated(5).replaced.unwrap();
+            assert!((before..=unix_seconds(SystemTime::now())).contains(&replaced));
+            site.exchanged.store(i64::MAX, Ordering::Relaxed);
+            change(&site);
+            assert_eq!(site.dated(5).replaced, Some(i64::MAX), "a clock that is set back takes nothing back");
+        }
+    }
+
+    #[test]
+    fn who_asks_matters_only_where_an_answer_or_a_line_depends_on_it() {
+        let hsts = Some(HeaderValue::from_static("max-age=60"));
+        let named = Access { allow: None, header: Some(http::header::FROM) };
+        let proxies = Networks::parse(&["10.0.0.0/8"]).unwrap();
+        for (settings, expected) in [
+            (Settings::default(), false),
+            (
+                Settings { door: Door { access: Access::default(), proxies: proxies.clone() }, ..Settings::default() },
+                false,
+            ),
+            (Settings { door: closed(), ..Settings::default() }, true),
+            (Settings { door: Door { access: named, proxies }, ..Settings::default() }, true),
+            (Settings { hsts, ..Settings::default() }, true),
+        ] {
+            let site = Site::new(settings);
+            assert_eq!(site.looks_at_peers(), expected, "{:?}", site.settings);
+            assert_eq!(memo::State::of(&site).is_none(), expected, "{:?}", site.settings);
+            site.admit(closed());
+            assert!(site.looks_at_peers() && memo::State::of(&site).is_none());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let log = LogSettings { format: Format::Json, address: Address::Full, file: Some(dir.path().join("log")) };
+        let log = Log::open(&log).unwrap();
+        let site = Site::logged(Settings::default(), Some(Arc::clone(&log)));
+        assert!(site.looks_at_peers() && memo::State::of(&site).is_none());
+        log.finish();
     }
 }
