@@ -365,6 +365,7 @@ pub(super) fn pieces(site: &Sealed, entry: &Entry, inflate: &mut Inflate, take: 
 
 #[cfg(test)]
 mod tests {
+    use super::super::sealed::made::sealed;
     use super::*;
 
     fn led(base: &str, link: &str) -> Option<String> {
@@ -434,5 +435,73 @@ mod tests {
         assert!(held < 4 << 20, "{held}");
         let least = [long(LONGEST).as_bytes(), b"x00000"].concat();
         assert_eq!((first.len(), first.first()), (EXAMPLES, Some(&least)), "in whatever order they came");
+    }
+
+    fn found(files: &[(&str, &str)]) -> (u64, u64, Vec<String>) {
+        let budget = Budget::new(u64::MAX);
+        let all = broken(&sealed(files), &Addresses::default(), 1, &budget, &|| false).unwrap();
+        assert!(!all.is_cut);
+        (all.count, all.pages, told(&all))
+    }
+
+    fn told(broken: &Broken) -> Vec<String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        broken.examples.iter().map(|(page, target)| format!("{} {}", text(page), text(target))).collect()
+    }
+
+    #[test]
+    fn each_address_counts_once_on_each_page_that_readers_see() {
+        let page = "<a href=/gone>x</a><a href=gone?x>x</a><a href=gone#y>x</a><a href=/there>x</a><a href=//x.example/gone>x</a>";
+        let files = [
+            ("index.html", page),
+            ("b.htm", "<a href=gone>x</a><img src=no.png>"),
+            ("there.html", "<p>"),
+            (".hidden/p.html", page),
+            ("_docwharf/x.html", page),
+            ("a.txt", page),
+            ("_redirects", "/there.html /gone 301!\n"),
+        ];
+        let expected = ["b.htm /gone", "b.htm /no.png", "index.html /gone"].map(str::to_owned);
+        // A page that a rule takes away is not read.
+        assert_eq!(found(&files), (3, 2, expected.to_vec()));
+        assert_eq!(found(&files[..6]), (3, 3, expected.to_vec()));
+        assert_eq!(
+            found(&[(
+                "index.html",
+                "<a href=/e>x</a><a href=/d>x</a><a href=/c>x</a><a href=/b>x</a><a href=/a>x</a>"
+            )]),
+            (5, 1, ["index.html /a", "index.html /b", "index.html /c"].map(str::to_owned).to_vec())
+        );
+        let based = "<base href=/d/><base href=/e/><a href=x>x</a>";
+        assert_eq!(found(&[("index.html", based), ("d/x.html", "<p>")]).0, 0, "the first base counts");
+        assert_eq!(found(&[("index.html", based), ("e/x.html", "<p>")]).2, ["index.html /d/x"]);
+        assert_eq!(found(&[("a/b.html", "<a href=c>x</a><a href=/a/c>x</a>"), ("c.html", "")]).2, ["a/b.html /a/c"]);
+    }
+
+    #[test]
+    fn a_link_is_new_that_is_not_broken_on_the_same_page_of_the_other_version() {
+        let before = sealed(&[("index.html", "<a href=/old>x</a><a href=/there>x</a>"), ("there.html", "<p>")]);
+        let after = sealed(&[
+            ("index.html", "<a href=/old>x</a><a href=/there>x</a><a href=/new>x</a>"),
+            ("c.html", "<a href=/old>x</a>"),
+        ]);
+        let (addresses, budget) = (Addresses::default(), Budget::new(u64::MAX));
+        for threads in [0, 1, 3] {
+            let beside = broken_beside(&after, &before, &addresses, threads, &budget, &|| false).unwrap();
+            assert_eq!((beside.all.count, beside.all.pages), (4, 2));
+            let new = beside.new.unwrap();
+            assert_eq!(
+                (new.count, told(&new)),
+                (3, ["c.html /old", "index.html /new", "index.html /there"].map(str::to_owned).to_vec())
+            );
+            let none = broken_beside(&before, &after, &addresses, threads, &budget, &|| false).unwrap();
+            assert_eq!((none.all.count, none.new.unwrap().count), (1, 0));
+        }
+        let spent = Budget::new(0);
+        let cut = broken_beside(&after, &before, &addresses, 1, &spent, &|| false).unwrap();
+        assert!(cut.all.is_cut && cut.all.count == 0 && cut.new.is_none());
+        assert!(broken(&after, &addresses, 1, &spent, &|| false).unwrap().is_cut);
+        assert_eq!(broken(&after, &addresses, 1, &budget, &|| true), None);
+        assert_eq!(broken_beside(&after, &before, &addresses, 1, &budget, &|| true), None);
     }
 }

@@ -220,4 +220,27 @@ mod tests {
             assert!(check(&bytes, Dense::Brotli, id, 1).is_err(), "{record:?}");
         }
     }
+
+    #[test]
+    fn what_the_head_says_of_all_files_together_is_held_against_their_records() {
+        let (bytes, id) = sample();
+        let head = head_len(FILES) as usize;
+        for (at, with, why) in [
+            (8, 2, "another format"),
+            (12, 2, "another coding"),
+            (12, 3, "another coding"),
+            (48, 2, "another version"),
+            (52, 1, "length"),
+            (52, 3, "length"),
+            (56, head as u32 + 14, "length"),
+            (56, head as u32 + 16, "length"),
+        ] {
+            let mut wrong = bytes.clone();
+            wrong[at..at + 4].copy_from_slice(&u32::to_le_bytes(with));
+            let checked = Digest::of(&wrong[..head - CHECK]);
+            wrong[head - CHECK..head].copy_from_slice(&checked.0);
+            assert_eq!(check(&wrong, Dense::Brotli, id, FILES), Err(CodingFault(why)), "{at} {with}");
+        }
+        assert_eq!(check(&bytes, Dense::Brotli, id, FILES).unwrap().seconds().to_string(), "0.012");
+    }
 }

@@ -236,3 +236,150 @@ impl ImageWriter {
         Ok(self.at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    fn member(name: &[u8], len: u64, header: u64) -> Member {
+        Member { name: name.into(), coding: Coding::Stored, crc: 0x0403_0201, coded_len: 5, len, header }
+    }
+
+    fn local(member: &Member) -> Vec<u8> {
+        let mut out = Vec::new();
+        member.put_local(&mut out);
+        out
+    }
+
+    fn central(member: &Member) -> Vec<u8> {
+        let mut out = Vec::new();
+        member.put_central(&mut out);
+        out
+    }
+
+    #[test]
+    fn names_are_marked_by_what_their_bytes_are() {
+        for (name, flags, is_marked) in [
+            (&b"a.html"[..], 0, false),
+            ("é".as_bytes(), 1 << 11, false),
+            (b"\xff", 0, true),
+            (b"a\\b", 0, true),
+            ("é\\".as_bytes(), 1 << 11, true),
+        ] {
+            let member = member(name, 5, 0);
+            let mark: &[u8] = if is_marked { &[0x64, 0x77, 0, 0] } else { &[] };
+            let (local, central) = (local(&member), central(&member));
+            assert_eq!((&local[6..8], &local[30 + name.len()..]), (&u16::to_le_bytes(flags)[..], mark), "{name:?}");
+            assert_eq!(
+                (&central[8..10], &central[46 + name.len()..]),
+                (&u16::to_le_bytes(flags)[..], mark),
+                "{name:?}"
+            );
+            assert_eq!(
+                (&local[26..30], &local[30..][..name.len()]),
+                (&[name.len() as u8, 0, mark.len() as u8, 0][..], name)
+            );
+            assert_eq!((&central[28..32], &central[46..][..name.len()]), (&local[26..30], name));
+        }
+    }
+
+    #[test]
+    fn sizes_and_places_that_do_not_fit_have_eight_bytes() {
+        const WIDE: u64 = MAX32 - (64 << 20);
+        let narrow = local(&member(b"x", WIDE - 1, 0));
+        assert_eq!((&narrow[..6], narrow.len()), (&b"PK\x03\x04\x14\0"[..], 31));
+        assert_eq!(
+            (&narrow[14..22], &narrow[22..26]),
+            (&[1, 2, 3, 4, 5, 0, 0, 0][..], &(WIDE as u32 - 1).to_le_bytes()[..])
+        );
+        let wide = local(&member(b"x", WIDE, 0));
+        assert_eq!((wide[4], &wide[18..26], &wide[31..35]), (45, &[0xff; 8][..], &[1, 0, 16, 0][..]));
+        assert_eq!(wide[35..], [WIDE.to_le_bytes(), 5u64.to_le_bytes()].concat());
+        for (len, header, values) in [
+            (5, MAX32 - 1, vec![]),
+            (5, MAX32, vec![MAX32]),
+            (WIDE - 1, 0, vec![]),
+            (WIDE, 0, vec![WIDE, 5]),
+            (WIDE, MAX32 + 7, vec![WIDE, 5, MAX32 + 7]),
+        ] {
+            let central = central(&member(b"x", len, header));
+            assert_eq!(central[42..46], (header.min(MAX32) as u32).to_le_bytes(), "{len} {header}");
+            let extra: Vec<u8> = values.iter().flat_map(|value: &u64| value.to_le_bytes()).collect();
+            let head: &[u8] = if extra.is_empty() { &[] } else { &[1, 0, extra.len() as u8, 0] };
+            assert_eq!(central[47..], [head, &extra].concat(), "{len} {header}");
+        }
+        let coded = Member { coding: Coding::Deflate, ..member(b"x", 9, 0) };
+        assert_eq!((local(&coded)[8], central(&coded)[10], narrow[8]), (8, 8, 0));
+        let modes = [&b"x"[..], b"x/"].map(|name| central(&member(name, 0, 0))[38..42].to_vec());
+        assert_eq!(modes, [(0o100_644u32 << 16).to_le_bytes(), (0o040_755 << 16 | 0x10u32).to_le_bytes()]);
+    }
+
+    #[test]
+    fn the_end_has_eight_bytes_from_the_first_number_on_that_does_not_fit() {
+        for (at, count, is_wide) in [(0, 0xfffe, false), (0, 0xffff, true), (MAX32 - 1, 0, false), (MAX32, 0, true)] {
+            let mut writer = ImageWriter { at, count, ..ImageWriter::new(tempfile::tempfile().unwrap()) };
+            let end = writer.finish().unwrap();
+            assert_eq!(
+                (end - at, writer.position(), writer.file().metadata().unwrap().len()),
+                (if is_wide { 98 } else { 22 }, end, end)
+            );
+            let mut tail = vec![0; (end - at) as usize];
+            writer.file().read_exact_at(&mut tail, at).unwrap();
+            let (wide, short) = tail.split_at(tail.len() - 22);
+            let narrow = (count.min(0xffff) as u16).to_le_bytes();
+            assert_eq!((&short[..4], &short[8..10], &short[10..12]), (&b"PK\x05\x06"[..], &narrow[..], &narrow[..]));
+            assert_eq!((&short[12..16], &short[16..20]), (&[0; 4][..], &(at as u32).to_le_bytes()[..]));
+            if is_wide {
+                let numbers = [count, count, 0, at].map(u64::to_le_bytes).concat();
+                assert_eq!((&wide[..12], &wide[24..56]), (&b"PK\x06\x06\x2c\0\0\0\0\0\0\0"[..], &numbers[..]));
+                assert_eq!((&wide[56..60], &wide[64..72]), (&b"PK\x06\x07"[..], &at.to_le_bytes()[..]));
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_written_another_reader_finds() {
+        let mut writer = ImageWriter::new(tempfile::tempfile().unwrap());
+        let whole = |name: &[u8], text: &[u8], header: usize| Member {
+            name: name.into(),
+            coding: Coding::Stored,
+            crc: crc32fast::hash(text),
+            coded_len: text.len() as u64,
+            len: text.len() as u64,
+            header: header as u64,
+        };
+        writer.folder(b"d/").unwrap();
+        for (one, other) in [(&b"a.html"[..], &b"d/b.html"[..]), (b"d/c", b"e")] {
+            let mut block = Vec::new();
+            let members = [one, other].map(|name| {
+                let member = whole(name, name, block.len());
+                member.put_local(&mut block);
+                block.extend_from_slice(name);
+                member
+            });
+            writer.append(&block, members.into_iter()).unwrap();
+        }
+        let large = writer.begin_large(b"large", Coding::Stored, 11).unwrap();
+        let data = writer.position();
+        writer.write_large(b"first").unwrap();
+        writer.write_large(b"second").unwrap();
+        assert_eq!(writer.end_large(large, crc32fast::hash(b"firstsecond")).unwrap(), (data, 11));
+        writer.finish().unwrap();
+        let mut archive = zip::ZipArchive::new(writer.file().try_clone().unwrap()).unwrap();
+        assert_eq!(archive.len(), 6);
+        for (name, expected) in [
+            ("d/", ""),
+            ("a.html", "a.html"),
+            ("d/b.html", "d/b.html"),
+            ("d/c", "d/c"),
+            ("e", "e"),
+            ("large", "firstsecond"),
+        ] {
+            let mut text = String::new();
+            archive.by_name(name).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, expected, "{name}");
+        }
+    }
+}

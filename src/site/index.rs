@@ -537,4 +537,127 @@ mod tests {
             assert!(Index::decode(old[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
         }
     }
+
+    /// With the digest, too, that is right for what has been changed.
+    fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
+        let end = bytes.len() - CRC32 - SHA256;
+        let digest = Digest::of(&bytes[..end]);
+        bytes[end..end + SHA256].copy_from_slice(&digest.0);
+        summed(bytes)
+    }
+
+    fn put(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
+        let mut other = bytes.to_vec();
+        other[at..at + with.len()].copy_from_slice(with);
+        other
+    }
+
+    #[test]
+    fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_says() {
+        let (bytes, id) = sample();
+        let [table, pairs, paths, _] = Index::read(bytes.clone().into(), 15, id).unwrap().at;
+        let last = HEADER + 2 * RECORD;
+        let read = |bytes: Vec<u8>| Index::read(summed(bytes).into(), 15, id).map(drop);
+        let (word, long) = (|n: u32| n.to_le_bytes(), |n: u64| n.to_le_bytes());
+        for (at, with, why) in [
+            (0, &b"d"[..], "another format"),
+            (8, &word(FORMAT + 1), "another format"),
+            (12, &word(2), "length"),
+            (56, &long(10), "length"),
+            (56, &long(u64::MAX), "length"),
+            // As long as before, but with another table.
+            (64, &[word(4), word(3)].concat(), "length"),
+            (16, &long(14), "another image"),
+            (55, &[bytes[55] ^ 1], "another image"),
+            (last, &word(11), "a path out of bounds"),
+            (last, &word(u32::MAX), "a path out of bounds"),
+            (last + 4, &[2, 0], "a path out of bounds"),
+            (last + 12, &long(11), "a file out of bounds"),
+            (last + 12, &long(u64::MAX), "a file out of bounds"),
+            (last + 20, &long(6), "a file out of bounds"),
+            (table, &word(3), "a slot out of bounds"),
+            (table, &word(EMPTY - 1), "a slot out of bounds"),
+            (pairs, &word(3), "Markdown out of bounds"),
+            (pairs + 4, &word(3), "Markdown out of bounds"),
+        ] {
+            assert_eq!(read(put(&bytes, at, with)), Err(IndexFault(why)), "{at} {with:?}");
+        }
+        for (at, with) in [
+            (last + 4, &[0, 0][..]),
+            (last + 12, &long(0)),
+            (last + 20, &long(0)),
+            (table, &word(2)),
+            (table, &word(EMPTY)),
+            (pairs, &word(2)),
+            (pairs + 4, &word(2)),
+        ] {
+            assert_eq!(read(put(&bytes, at, with)), Ok(()), "{at} {with:?}");
+        }
+        let with_pairs = |more: u32| {
+            let mut all = put(&bytes, 68, &word(1 + more));
+            all.splice(paths..paths, vec![0; more as usize * 8]);
+            all
+        };
+        assert_eq!((read(with_pairs(2)), read(with_pairs(3))), (Ok(()), Err(IndexFault("length"))));
+        let wrong = put(&bytes, last + 8, &word(8));
+        assert_eq!(Index::read(wrong.into(), 15, id).map(drop), Err(IndexFault("checksum")));
+    }
+
+    #[test]
+    fn what_a_proof_finds_is_told_by_what_is_wrong() {
+        let (bytes, id) = sample();
+        let [table, pairs, _, _] = Index::read(bytes.clone().into(), 15, id).unwrap().at;
+        let proved = |bytes: Vec<u8>| Index::read(bytes.into(), 15, id).unwrap().prove(id);
+        let last = HEADER + 2 * RECORD;
+        // A date is not part of a version; the digest notices it all the same.
+        let dated = put(&bytes, last + 44, &7u64.to_le_bytes());
+        assert_eq!((proved(digested(dated.clone())), proved(summed(dated))), (Ok(()), Err(IndexFault("digest"))));
+        let slot = (0..8).map(|n| table + n * 4).find(|&at| u32_at(&bytes, at) == 0).unwrap();
+        for (at, with, why) in [
+            (last + 52, &[bytes[last + 52] ^ 1][..], "version id"),
+            (last + 28, &8u64.to_le_bytes(), "version id"),
+            (slot, &EMPTY.to_le_bytes(), "a path that is not found"),
+            (pairs, &1u32.to_le_bytes(), "Markdown"),
+            (pairs + 4, &2u32.to_le_bytes(), "Markdown"),
+        ] {
+            assert_eq!(proved(digested(put(&bytes, at, with))), Err(IndexFault(why)), "{at}");
+        }
+        let good = Index::decode(bytes, 15, id).unwrap();
+        assert_eq!(good.prove(VersionId(Digest::of(b"other"))), Err(IndexFault("version id")));
+        for names in [[b"b", b"a"], [b"a", b"a"]] {
+            let files = names.map(|name| (&name[..], good.entry(0)));
+            let index = Index::read(encode(15, id, &files).into(), 15, id).unwrap();
+            assert_eq!(index.prove(id), Err(IndexFault("order")));
+        }
+    }
+
+    #[test]
+    fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
+        let (bytes, id) = sample();
+        let old = of_before(&bytes);
+        let last = HEADER_BEFORE + 2 * RECORD;
+        let taken = |at: usize, with: &[u8]| {
+            let mut other = put(&old, at, with);
+            let end = other.len() - SHA256;
+            let digest = Digest::of(&other[..end]);
+            other[end..].copy_from_slice(&digest.0);
+            Index::decode(other, 15, id).map(drop)
+        };
+        let name = |n: usize| old[HEADER_BEFORE + n * RECORD..][..6].to_vec();
+        assert_eq!(taken(0, &[]), Ok(()));
+        for (at, with, why) in [
+            (12, &2u32.to_le_bytes()[..], "length"),
+            (56, &10u64.to_le_bytes(), "length"),
+            (16, &14u64.to_le_bytes(), "another image"),
+            (24, &[old[24] ^ 1], "another image"),
+            (last + 4, &[2, 0], "a path out of bounds"),
+            (last, &u32::MAX.to_le_bytes(), "a path out of bounds"),
+            (last, &name(0), "order"),
+            (last, &name(1), "order"),
+            (last + 20, &6u64.to_le_bytes(), "a file out of bounds"),
+        ] {
+            assert_eq!(taken(at, with), Err(IndexFault(why)), "{at}");
+        }
+        assert_eq!(Index::decode(put(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
+    }
 }

@@ -275,4 +275,51 @@ mod tests {
         read(feed, |_| all += 1);
         assert_eq!(all, 1);
     }
+
+    #[test]
+    fn hints_and_what_says_nothing_are_no_links() {
+        let html = r#"<frame src=a.html><embed src=b.swf><video><source src=c.mp4></video><link rel="x DNS-PREFETCH" href=no>
+            <link rel="Preconnect" href=no><link href=d.css><a href=" ">no</a><input src=no><meta http-equiv=refresh content="1;url=f&amp;g">
+            <a href="&foo;">no</a><base href="&foo;"><base href="/b"><img srcset="&foo; 1x" src=" "><a href="&#x41;">x</a>"#;
+        assert_eq!(said(html), ["a.html", "b.swf", "c.mp4", "d.css", "f&g", "base /b", "A"]);
+    }
+
+    #[test]
+    fn the_address_of_a_refresh_stands_behind_its_time() {
+        for (content, expected) in [
+            ("5; url=next.html", Some("next.html")),
+            ("5;URL = 'a b' x", Some("a b")),
+            ("0,url=\"x\"y", Some("x")),
+            ("0; url='x", Some("x")),
+            ("0;url= x ", Some("x")),
+            ("0;url=", Some("")),
+            ("0;url=a;b,c", Some("a;b,c")),
+            ("5", None),
+            ("url=x", None),
+            ("5; next.html", None),
+            ("5; urlx=a", None),
+            ("5; ur", None),
+            ("5; éé=x", None),
+        ] {
+            assert_eq!(refresh(content), expected, "{content}");
+        }
+    }
+
+    #[test]
+    fn the_characters_with_a_meaning_are_known_by_name_and_number() {
+        let text = "&amp;&AMP;&lt;&LT;&gt;&GT;&quot;&QUOT;&apos;&nbsp;&#x41;&#X41;&#65;";
+        assert_eq!(unescaped(text).as_deref(), Some("&&<<>>\"\"'\u{a0}AAA"));
+        for name in ["Amp", "Lt", "APOS", "#", "#x", "#y", "#xg"] {
+            assert_eq!(character(name), None, "{name}");
+        }
+        for (set, expected) in [
+            ("a.png x(1,(2,3),4) 1x,b.png", ["a.png", "b.png"]),
+            ("a.png ),b.png", ["a.png", "b.png"]),
+            ("a\n1x,\tb", ["a", "b"]),
+        ] {
+            let mut found = Vec::new();
+            candidates(set, |candidate| found.push(candidate));
+            assert_eq!(found, expected, "{set}");
+        }
+    }
 }

@@ -241,6 +241,7 @@ pub(super) mod paths {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sealed::made::sealed;
     use super::paths::Paths;
     use super::*;
 
@@ -333,5 +334,145 @@ mod tests {
             assert_eq!(lookup(&files, address, Slashes::Serve), "404", "{address}");
         }
         assert_eq!(lookup(&files, "[[...slug]]", Slashes::Serve), "[[...slug]].html");
+    }
+
+    #[test]
+    fn a_short_address_is_that_of_the_page_and_of_nothing_else() {
+        let files = ["a/b.html", "a/c", "a/c.html", "w.htm", "d.html/index.html", "e/index.html"];
+        for (address, target) in [
+            ("a/b/", "-> /a/b"),
+            ("a/b.html/", "-> /a/b"),
+            ("a/b/index.html", "-> /a/b"),
+            ("a/c/", "-> /a/c.html"),
+            ("a/c.html/", "-> /a/c.html"),
+            ("a/c", "a/c"),
+            ("w.htm", "w.htm"),
+            ("w.htm/", "-> /w.htm"),
+            ("w", "404"),
+            ("d", "404"),
+            ("d.html", "-> /d.html/"),
+            ("d.html/", "d.html/index.html"),
+            ("e.html", "-> /e/"),
+            ("e/index", "e/index.html"),
+            ("e//", "404"),
+        ] {
+            assert_eq!(lookup(&files, address, Slashes::Redirect), target, "{address}");
+        }
+    }
+
+    #[test]
+    fn where_an_address_stands_to_the_site() {
+        for (base, address, expected) in [
+            ("/", "/", Place::Inside(b"")),
+            ("/", "/a/b", Place::Inside(b"a/b")),
+            ("/", "a", Place::Outside),
+            ("/", "", Place::Above),
+            ("/docs/", "/docs/", Place::Inside(b"")),
+            ("/docs/", "/docs/a", Place::Inside(b"a")),
+            ("/docs/", "/docs", Place::Above),
+            ("/docs/", "/", Place::Above),
+            ("/docs/", "/docs.txt", Place::Front(b"/index.txt")),
+            ("/docs/", "/docs.rsc", Place::Front(b"/index.rsc")),
+            ("/docs/", "/docs.html", Place::Outside),
+            ("/docs/", "/docsx", Place::Outside),
+            ("/docs/", "/Docs/", Place::Outside),
+            ("/docs/", "/doc", Place::Outside),
+            ("/docs/", "//docs/", Place::Outside),
+        ] {
+            assert_eq!(place(base, address.as_bytes()), expected, "{base} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_for_readers_is_not_there_under_any_address() {
+        let site = sealed(&[
+            ("_redirects", "/moved /a\n"),
+            ("_headers", ""),
+            ("_docwharf/x.html", ""),
+            ("_docwharf", ""),
+            (".env", ""),
+            ("a/.git/b.html", ""),
+            ("sub/_redirects", ""),
+            ("_docwharfs/x.html", ""),
+            (".well-known/b.html", ""),
+            ("\u{7f}.css", ""),
+            ("a b.css", ""),
+        ]);
+        let is_found = |address: &str| {
+            (
+                resolve(&site, address.as_bytes(), Slashes::Serve) != Found::Nothing,
+                exact(&site, address.as_bytes()).is_some(),
+            )
+        };
+        for address in [
+            "_redirects",
+            "_headers",
+            "_docwharf",
+            "_docwharf/",
+            "_docwharf/x",
+            "_docwharf/x.html",
+            ".env",
+            "a/.git/b",
+            "a/.git/b.html",
+        ] {
+            assert_eq!(is_found(address), (false, false), "{address}");
+        }
+        for address in ["sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
+            assert_eq!(is_found(address), (true, true), "{address}");
+        }
+        let is_answered = |address: &str| answers(&site, &Addresses::default(), Slashes::Serve, address.as_bytes());
+        assert!(
+            is_answered("/a b.css") && !is_answered("/\u{7f}.css") && !is_answered("/moved") && !is_answered("/\u{1f}")
+        );
+    }
+
+    #[test]
+    fn markdown_and_the_index_for_assistants_have_further_addresses() {
+        let files = [
+            "index.html",
+            "index.md",
+            "x.html",
+            "x/index.html.md",
+            "y/index.html",
+            "y.html.md",
+            "y/index.md",
+            "z.html",
+            "llms.txt",
+            "llms-full.txt",
+            "own.md",
+        ];
+        let site = sealed(&files.map(|name| (name, name)));
+        for (address, file) in [
+            ("index.md", Some("index.md")),
+            ("own.md", Some("own.md")),
+            ("x.md", None),
+            ("y.md", Some("y/index.md")),
+            ("y/.md", None),
+            ("y.html.md", Some("y.html.md")),
+            ("y/index.html.md", Some("y/index.md")),
+            ("z.md", None),
+            ("none.md", None),
+            (".well-known/llms.txt", Some("llms.txt")),
+            (".well-known/llms-full.txt", Some("llms-full.txt")),
+            (".well-known/index.html", None),
+            ("well-known/llms.txt", None),
+        ] {
+            let expected = file.map_or(Found::Nothing, |file| Found::File(site.find(file.as_bytes()).unwrap()));
+            assert_eq!(resolve(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn payloads_have_further_addresses_on_sites_of_next_alone() {
+        for (files, expected) in [
+            (&["index.html", "index.txt", "x.html", "x.txt", "_next/a.js"][..], true),
+            (&["index.html", "index.txt", "x.html", "x.txt"], false),
+        ] {
+            let site = sealed(&files.iter().map(|&name| (name, name)).collect::<Vec<_>>());
+            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
+            assert_eq!(resolve(&site, b"x/index.txt", Slashes::Serve) != Found::Nothing, expected);
+            assert_eq!(answers(&site, &docs, Slashes::Serve, b"/docs.txt"), expected);
+            assert!(!answers(&site, &docs, Slashes::Serve, b"/docs.rsc"));
+        }
     }
 }

@@ -336,3 +336,64 @@ fn write_raw(descriptor: i32, bytes: &[u8]) {
     // SAFETY: the pointer and length are those of a live slice; write is async-signal-safe.
     unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) };
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::model::digest::Digest;
+
+    fn id() -> VersionId {
+        VersionId(Digest::of(b"version"))
+    }
+
+    fn holding(content: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    #[test]
+    fn an_image_keeps_its_lease_as_long_as_it_lives_and_its_bytes_keep_none() {
+        let file = holding(b"content");
+        let exclusive = file.reopen().unwrap();
+        let take = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
+        let image = open(file.path(), id()).unwrap();
+        assert_eq!((take(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
+        let bytes = image.slice(3..);
+        drop(image);
+        assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
+        // Who has locked it keeps nobody from reading.
+        assert_eq!(&map(file.reopen().unwrap(), id()).unwrap()[..], b"content");
+    }
+
+    #[test]
+    fn whatever_the_file_holds_is_what_is_read_also_nothing() {
+        let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
+        for content in [&b""[..], b"x", &large] {
+            let file = holding(content);
+            assert!(map(file.reopen().unwrap(), id()).unwrap()[..] == *content);
+            assert!(map_derived(&file.reopen().unwrap()).unwrap() == content);
+            assert!(map_index(file.reopen().unwrap(), id()).unwrap() == content);
+            assert!(open_index(file.path(), id()).unwrap() == content);
+            let mut copy = in_memory(&file.reopen().unwrap()).unwrap();
+            copy.rewind().unwrap();
+            let mut read = Vec::new();
+            copy.read_to_end(&mut read).unwrap();
+            assert!(read == content && Image::from(content.to_vec())[..] == *content);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(open_index(dir.path(), id()).is_err() && open(&dir.path().join("none"), id()).is_err());
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
+        let shared = Shared::new(holding(b"four").as_file()).unwrap();
+        assert_eq!((shared.bytes(0, 4), shared.bytes(1, 2), shared.bytes(4, 0)), (&b"four"[..], &b"ou"[..], &b""[..]));
+        for (at, len) in [(0, 5), (4, 1), (5, 0), (usize::MAX, 1), (1, usize::MAX)] {
+            assert!(catch_unwind(AssertUnwindSafe(|| shared.bytes(at, len).len())).is_err(), "{at} {len}");
+        }
+    }
+}

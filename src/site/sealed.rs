@@ -154,3 +154,112 @@ impl Files for Sealed {
         self.index.markdown(page)
     }
 }
+
+#[cfg(test)]
+pub(super) mod made {
+    use super::*;
+    use crate::model::digest::Digest;
+    use crate::model::version::Manifest;
+    use crate::site::index::encode;
+
+    /// A site of these files, each as it is, in memory.
+    pub(in crate::site) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> Sealed {
+        let mut files: Vec<(&[u8], &[u8])> =
+            files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
+        files.sort_unstable();
+        let (mut image, mut manifest, mut entries) = (Vec::new(), Manifest::default(), Vec::new());
+        for &(path, text) in &files {
+            let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::of(text));
+            manifest.add(&content, len, path);
+            image.extend_from_slice(text);
+            let entry = Entry {
+                coding: Coding::Stored,
+                offset,
+                coded_len: len,
+                len,
+                crc: crc32fast::hash(text),
+                content,
+                coded_crc: 0,
+                last_header_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            entries.push((path, entry));
+        }
+        let (id, len) = (manifest.id(), image.len() as u64);
+        let index = Index::decode(encode(len, id, &entries), len, id).unwrap();
+        Sealed::new(id, image.into(), index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made::sealed;
+    use super::*;
+
+    /// Files, whether Next.js made them, its page for what is missing, and its llms.txt.
+    type Told<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
+
+    #[test]
+    fn what_a_site_is_is_told_by_the_names_of_its_files() {
+        let cases: [Told<'_>; 5] = [
+            (&["index.html"], false, None, None),
+            (&["404.html", "404/index.html", "llms.txt"], false, Some("404.html"), Some("llms.txt")),
+            (&["404/index.html", "sub/404.html", "sub/llms.txt"], false, Some("404/index.html"), None),
+            (&["_next/static/a.js"], true, None, None),
+            (&["_next", "_nextra/a.js", "a/_next/b.js"], false, None, None),
+        ];
+        for (files, is_next, not_found, llms) in cases {
+            let site = sealed(&files.iter().map(|&name| (name, "x")).collect::<Vec<_>>());
+            let name =
+                |file: Option<usize>| file.map(|file| String::from_utf8(site.index().path(file).to_vec()).unwrap());
+            assert_eq!(site.is_next, is_next, "{files:?}");
+            assert_eq!(site.auto_slashes == Slashes::Serve, is_next, "{files:?}");
+            assert_eq!((name(site.not_found).as_deref(), name(site.llms).as_deref()), (not_found, llms), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn rules_come_from_three_files_in_their_order() {
+        let docs = r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
+        let site = sealed(&[("_headers", "/*\n X-A: 1\n"), ("_redirects", "/a /r\n"), ("docs.json", docs)]);
+        let places: Vec<&str> = site.rules().list().iter().map(|rule| &*rule.place).collect();
+        assert_eq!(places, ["_redirects:1", "docs.json: redirects[0]", "docs.json: redirects[1]"]);
+        assert!(!site.rules().fields.is_empty());
+        assert_eq!(site.doubts(), None);
+    }
+
+    #[test]
+    fn a_file_of_rules_counts_up_to_its_bound_and_what_is_wrong_is_one_line() {
+        let filled =
+            |begin: &str, with: &str, most: u64| format!("{begin}{}", with.repeat(most as usize - begin.len()));
+        for (name, begin, with, most) in [
+            ("_redirects", "/a /b\n#", "x", RULES_FILE),
+            ("_headers", "/a\n X-A: 1\n#", "x", RULES_FILE),
+            ("docs.json", r#"{"redirects": [{"source": "/a", "destination": "/b"}]}"#, " ", DOCS_JSON),
+        ] {
+            let is_read = |text: &[u8]| {
+                let site = sealed(&[(name, text)]);
+                (!site.rules().list().is_empty() || !site.rules().fields.is_empty(), site.doubts().unwrap_or_default())
+            };
+            assert_eq!(is_read(filled(begin, with, most).as_bytes()), (true, String::new()), "{name}");
+            let (read, doubts) = is_read(filled(begin, with, most + 1).as_bytes());
+            assert!(!read && doubts.starts_with(&format!("{name}: it is larger than ")), "{name}: {doubts}");
+            let (read, doubts) = is_read(b"/a /b\n\xff");
+            assert!(!read && doubts.starts_with(&format!("{name}: it is not UTF-8")), "{name}: {doubts}");
+        }
+        let doubts = |text: &str| sealed(&[("_redirects", text)]).doubts().unwrap();
+        assert!(!doubts("/a\n").contains("more of them"), "{}", doubts("/a\n"));
+        assert!(doubts("/a\n/b\n/c\n").contains("(and 2 more of them)"), "{}", doubts("/a\n/b\n/c\n"));
+    }
+
+    #[test]
+    fn a_record_that_leads_beyond_the_image_has_no_bytes() {
+        let site = sealed(&[("a", "one"), ("b", "two")]);
+        let entry = site.entry(1);
+        assert_eq!((site.coded(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));
+        for (offset, coded_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
+            assert!(site.coded(&Entry { offset, coded_len, ..entry }).is_empty(), "{offset} {coded_len}");
+        }
+    }
+}

@@ -66,3 +66,59 @@ pub(super) fn beside<'a>(
     pairs.sort_unstable();
     pairs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_a_table_is_empty_and_each_file_is_found_from_its_first_slot() {
+        for (files, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (8, 16), (9, 32)] {
+            assert_eq!(slots(files), expected, "{files}");
+        }
+        // What is written in stores: another order of bits, and no index fits.
+        for (path, slot) in [("", 0xbfc1), ("a", 0x30c0), ("foobar", 0x2699)] {
+            assert_eq!(first_slot(path.as_bytes(), 1 << 16), slot, "{path}");
+        }
+        let names: Vec<String> = (0..100).map(|n| format!("{n}.html")).collect();
+        let table = table(names.iter().map(String::as_bytes));
+        assert_eq!((table.len(), table.iter().filter(|&&slot| slot == EMPTY).count()), (256, 156));
+        for (file, name) in (0u32..).zip(&names) {
+            let first = first_slot(name.as_bytes(), 256);
+            let mut way = (0..256).map(|step| table[(first + step) % 256]);
+            assert!(way.by_ref().take_while(|&slot| slot != EMPTY).any(|slot| slot == file), "{name}");
+        }
+    }
+
+    /// Files, and pages with their Markdown.
+    type Beside<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+
+    #[test]
+    fn of_several_markdowns_beside_a_page_the_shortest_name_counts() {
+        let cases: [Beside<'_>; 13] = [
+            (&["x.html", "x.md"], &[("x.html", "x.md")]),
+            (&["x.html", "x.html.md", "x.md"], &[("x.html", "x.md")]),
+            (&["x.html", "x.html.md", "x/index.md"], &[("x.html", "x.html.md")]),
+            (&["x.html", "x/index.md"], &[("x.html", "x/index.md")]),
+            (&["x.html", "x.md", "x/index.md"], &[("x.html", "x.md")]),
+            (&["x.md", "x/index.html", "x/index.html.md", "x/index.md"], &[("x/index.html", "x.md")]),
+            (&["x/index.html", "x/index.html.md", "x/index.md"], &[("x/index.html", "x/index.html.md")]),
+            (&["x/index.html", "x/index.md"], &[("x/index.html", "x/index.md")]),
+            (&["x.html", "x.md", "x/index.html", "x/index.md"], &[("x.html", "x.md"), ("x/index.html", "x/index.md")]),
+            (&["index.html", "index.md"], &[("index.html", "index.md")]),
+            (&["x.htm", "x.htm.md"], &[("x.htm", "x.htm.md")]),
+            (
+                &["b.html", "b.md", "c.html", "c.md", "d.html", "d.html.md"],
+                &[("b.html", "b.md"), ("c.html", "c.md"), ("d.html", "d.html.md")],
+            ),
+            (&["a.txt", "a.txt.md", "b.md", "x.html", "x.markdown", "y/x.md"], &[]),
+        ];
+        for (paths, expected) in cases {
+            let find = |wanted: &[u8]| paths.iter().position(|path| path.as_bytes() == wanted);
+            let pairs = beside(paths.iter().map(|path| path.as_bytes()), find);
+            let named: Vec<(&str, &str)> =
+                pairs.iter().map(|&(page, file)| (paths[page as usize], paths[file as usize])).collect();
+            assert_eq!(named, expected, "{paths:?}");
+        }
+    }
+}

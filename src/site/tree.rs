@@ -162,12 +162,124 @@ pub fn write(file: &mut File, coded: &[u8], entry: &Entry, inflate: &mut Inflate
 
 #[cfg(test)]
 mod tests {
-    use super::Modes;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    fn tree(root: &Path, modes: Option<Modes>) -> Tree {
+        Tree::new(File::open(root).unwrap(), modes)
+    }
+
+    fn path(text: &str) -> SitePath {
+        SitePath::judge(text.as_bytes(), false).unwrap().unwrap()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
 
     #[test]
     fn folders_can_be_entered_by_whoever_may_read_and_are_their_owners() {
         let of = |mode| Modes::of_files(mode).folder;
         assert_eq!([of(0o644), of(0o640), of(0o664), of(0o400), of(0o444)], [0o755, 0o750, 0o775, 0o700, 0o755]);
         assert_eq!(Modes::under(0o027), Modes { file: 0o640, folder: 0o750 });
+    }
+
+    #[test]
+    fn folders_get_their_mode_and_hand_their_group_down_where_the_one_above_does() {
+        for (above, file, folder) in [(0o2770, 0o640, 0o2750), (0o770, 0o640, 0o750), (0o2700, 0o600, 0o2700)] {
+            let root = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(root.path(), PermissionsExt::from_mode(above)).unwrap();
+            let mut tree = tree(root.path(), Some(Modes::of_files(file)));
+            tree.create(&path("a/b/x.txt")).unwrap();
+            tree.make_folder(&path("c")).unwrap();
+            let modes = ["a", "a/b", "c", "a/b/x.txt"].map(|name| mode(&root.path().join(name)));
+            assert_eq!(modes, [folder, folder, folder, file], "below {above:o}");
+        }
+        // Without modes nobody may do more than this, whatever the umask takes away besides.
+        let root = tempfile::tempdir().unwrap();
+        tree(root.path(), None).create(&path("a/x.txt")).unwrap();
+        assert_eq!((mode(&root.path().join("a")) & !0o755, mode(&root.path().join("a/x.txt")) & !0o644), (0, 0));
+    }
+
+    #[test]
+    fn files_lie_where_their_paths_say_whichever_folder_was_open_last() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut from, mut to) = (tree(one.path(), None), tree(other.path(), None));
+        let names = ["a/x", "b/x", "a/y", "z", "a/b/x", "a/z"];
+        for name in names {
+            from.create(&path(name)).unwrap().write_all(name.as_bytes()).unwrap();
+        }
+        assert_eq!(from.create(&path("a/x")).unwrap_err(), Errno::EXIST);
+        for name in names {
+            assert_eq!(std::fs::read_to_string(one.path().join(name)).unwrap(), name);
+            assert_eq!(io::read_to_string(from.open(&path(name)).unwrap()).unwrap(), name);
+            to.link_from(&mut from, &path(name)).unwrap();
+            let inode = |root: &Path| std::fs::metadata(root.join(name)).unwrap().ino();
+            assert_eq!(inode(one.path()), inode(other.path()), "{name}");
+        }
+        assert_eq!(to.link_from(&mut from, &path("z")).unwrap_err(), Errno::EXIST);
+        from.remove(&path("a/x")).unwrap();
+        assert_eq!(from.stat(&path("a/x")).unwrap_err(), Errno::NOENT);
+        assert!(other.path().join("a/x").exists());
+        // Whoever only looks makes nothing.
+        for look in
+            [from.open(&path("new/x")).map(drop), from.remove(&path("new/x")), from.stat(&path("new/x")).map(drop)]
+        {
+            assert_eq!(look.unwrap_err(), Errno::NOENT);
+        }
+        assert!(to.link_from(&mut from, &path("new/x")).is_err());
+        assert!(!one.path().join("new").exists() && !other.path().join("new").exists());
+    }
+
+    #[test]
+    fn no_link_is_followed_and_nobody_waits_for_a_pipe() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("x"), "secret").unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        symlink(outside.path().join("x"), dir.path().join("file")).unwrap();
+        mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut tree = tree(dir.path(), None);
+        assert!(tree.open(&path("file")).is_err() && tree.open(&path("link/x")).is_err());
+        assert!(tree.create(&path("link/y")).is_err() && tree.create(&path("file")).is_err());
+        assert!(tree.make_folder(&path("link/deep")).is_err() && tree.remove(&path("link/x")).is_err());
+        let kind = FileType::from_raw_mode(tree.stat(&path("file")).unwrap().st_mode);
+        assert!(kind.is_symlink());
+        let left: Vec<_> = std::fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["x"]);
+        tree.open(&path("pipe")).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_written_as_it_was_however_it_lies_in_the_image() {
+        let text = "so many words ".repeat(50_000);
+        let mut coded = Vec::new();
+        crate::codec::deflate::Deflater::new(1).all(text.as_bytes(), &mut coded);
+        let mut inflate = Inflate::new();
+        for (coding, bytes) in
+            [(Coding::Deflate, &coded[..]), (Coding::Stored, text.as_bytes()), (Coding::Deflate, &coded)]
+        {
+            let entry = Entry {
+                coding,
+                offset: 0,
+                coded_len: bytes.len() as u64,
+                len: text.len() as u64,
+                crc: 0,
+                content: crate::model::digest::Digest::of(b""),
+                coded_crc: 0,
+                last_header_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            let root = tempfile::tempdir().unwrap();
+            let mut file = tree(root.path(), None).create(&path("x")).unwrap();
+            write(&mut file, bytes, &entry, &mut inflate).unwrap();
+            assert!(std::fs::read_to_string(root.path().join("x")).unwrap() == text, "{coding:?}");
+            let cut = &bytes[..bytes.len() / 2];
+            assert_eq!(write(&mut file, cut, &entry, &mut inflate).is_ok(), coding == Coding::Stored);
+        }
     }
 }

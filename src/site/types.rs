@@ -234,4 +234,139 @@ mod tests {
             assert_eq!(cache_class(name.as_bytes()), CacheClass::Revalidate, "{name}");
         }
     }
+
+    #[test]
+    fn a_hash_is_eight_digits_with_a_letter_in_the_name_of_something_that_pages_bring_along() {
+        let is_immutable = |name: &str| cache_class(name.as_bytes()) == CacheClass::Immutable;
+        for extension in ["css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot"] {
+            assert!(is_immutable(&format!("x.0ab12cd3.{extension}")), "{extension}");
+        }
+        for extension in ["png", "jpg", "jpeg", "gif", "svg", "webp", "avif", "ico", "PNG"] {
+            assert!(is_immutable(&format!("x.0ab12cd3.{extension}")), "{extension}");
+        }
+        for extension in ["htm", "html", "json", "txt", "pdf", "zip", "md", "xml"] {
+            assert!(!is_immutable(&format!("x.0ab12cd3.{extension}")), "{extension}");
+        }
+        for (name, expected) in [
+            ("0ab12cd3.css", true),
+            ("x-0AB12CD3-y.css", true),
+            ("x_0ab12cd34567890.css", true),
+            ("x.0ab12cd.css", false),
+            ("x.0ab12cdg.css", false),
+            ("x.aaaaaaaa.css", false),
+            ("report-20240101.png", false),
+            ("x~0ab12cd3.css", false),
+            ("0ab12cd3", false),
+            ("_next/static/a", true),
+            ("_next/static/a/b.txt", true),
+            ("_next/static", false),
+            ("_next/image/a.js", false),
+            ("_next/static/a.htm", false),
+            ("static/_next/a.js", false),
+        ] {
+            assert_eq!(is_immutable(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_shrinks_is_compressed_and_what_is_an_archive_never() {
+        for name in [
+            "a.html",
+            "a.css",
+            "a.js",
+            "a.json",
+            "a.map",
+            "a.xml",
+            "a.svg",
+            "a.wasm",
+            "a.txt",
+            "a.md",
+            "a.rsc",
+            "a.csv",
+            "a.yaml",
+            "a.yml",
+            "a.ttf",
+            "a.otf",
+            "a.ico",
+            "a.bmp",
+            "a.webmanifest",
+            "a.inv",
+            "LICENSE",
+            "release-1.0",
+        ] {
+            assert!(is_compressible(name.as_bytes()) && !is_archive(name.as_bytes()), "{name}");
+        }
+        for name in ["a.png", "a.jpg", "a.gif", "a.webp", "a.avif", "a.woff", "a.woff2", "a.mp4", "a.mp3", "a.pdf"] {
+            assert!(!is_compressible(name.as_bytes()) && !is_archive(name.as_bytes()), "{name}");
+        }
+        for kind in ["gz", "tgz", "zip", "zst", "xz", "bz2", "7z", "br", "tar", "jar", "ZIP", "tar.gz"] {
+            let name = format!("a.{kind}");
+            assert!(!is_compressible(name.as_bytes()) && is_archive(name.as_bytes()), "{name}");
+        }
+        for name in ["zip", ".zip", "a.zip.html", "a.zipx", "zip/a"] {
+            assert!(!is_archive(name.as_bytes()), "{name}");
+        }
+        for (name, expected) in [
+            ("a.html", true),
+            ("a.css", true),
+            ("a.js", true),
+            ("a.txt", true),
+            ("a.json", true),
+            ("a.map", true),
+            ("a.xml", true),
+            ("a.svg", true),
+            ("a.wasm", false),
+            ("a.png", false),
+            ("a.ico", false),
+            ("a.webmanifest", false),
+            ("a.gz", false),
+            ("LICENSE", false),
+        ] {
+            assert_eq!(is_text(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn documents_in_xml_and_scripts_are_known_by_their_types() {
+        for (kind, xml, script) in [
+            ("image/svg+xml", true, false),
+            ("application/xhtml+xml", true, false),
+            ("text/xml", true, false),
+            ("application/xml", true, false),
+            ("text/xsl", true, false),
+            ("application/xml-dtd", false, false),
+            ("text/html", false, false),
+            ("text/javascript", false, true),
+            ("application/x-javascript", false, true),
+            ("application/ecmascript", false, true),
+            ("text/jscript", false, true),
+            ("text/livescript", false, true),
+            ("text/plain", false, false),
+            ("image/javascript", false, false),
+            ("javascript", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!((is_xml(kind), is_script(kind)), (xml, script), "{kind}");
+        }
+        for (name, expected) in [
+            ("a.htm", "text/html; charset=utf-8"),
+            ("a.cjs", "text/javascript; charset=utf-8"),
+            ("a.csv", "text/csv; charset=utf-8"),
+            ("a.map", "application/json"),
+            ("a.markdown", "text/markdown; charset=utf-8"),
+            ("a.png", "image/png"),
+            ("a.woff", "font/woff"),
+            ("a.ttf", "font/ttf"),
+            ("a.otf", "font/otf"),
+            ("a.ico", "image/x-icon"),
+            ("a.tgz", "application/gzip"),
+            ("a.zst", "application/zstd"),
+            ("a.yaml", "application/yaml"),
+            ("a.yml", "application/yaml"),
+            ("a.inv", "application/octet-stream"),
+            (".html", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(name.as_bytes()), expected, "{name}");
+        }
+    }
 }

@@ -155,4 +155,56 @@ mod tests {
         assert!(is_idle("javascript:void(0)") && is_idle("JavaScript: void 0;") && is_idle("javascript:"));
         assert!(!is_idle("javascript:go()"));
     }
+
+    #[test]
+    fn schemes_hosts_and_ports_are_those_that_a_browser_sees() {
+        let outside = |text: &str| Leads::Outside(Origin(text.to_owned()));
+        for (text, expected) in [
+            ("HTTP://x.example:80/", outside("http://x.example")),
+            ("http://x.example:443/", outside("http://x.example:443")),
+            ("Ws://X.example:80", outside("ws://x.example")),
+            ("wss://x.example:8443", outside("wss://x.example:8443")),
+            ("\\\\x.example/", outside("//x.example")),
+            ("/\t/x.example", outside("//x.example")),
+            ("//X.example:443/", outside("//x.example")),
+            ("//", Leads::Here),
+            ("\u{0} //x.example \n", outside("//x.example")),
+            ("DATA:,x", Leads::Data),
+            ("Blob:x", Leads::Blob),
+            ("JavaScript:x()", Leads::Code),
+            ("java script:x()", Leads::Here),
+            ("1http://x.example/", Leads::Here),
+            ("ftp://x.example/", Leads::Here),
+            ("about:blank", Leads::Here),
+            ("a+b-c.d:x", Leads::Here),
+            ("https", Leads::Here),
+            (":x", Leads::Here),
+        ] {
+            assert_eq!(leads(text), expected, "{text:?}");
+        }
+        assert_eq!(leads(&format!("https://x.example/{}", "é".repeat(LONGEST))), outside("https://x.example"));
+        let origin = |text: &str| Origin(text.to_owned());
+        for (text, source, host) in [
+            ("https://x-1.example:8080", Some("https://x-1.example:8080"), "x-1.example:8080"),
+            ("//x_y.example", Some("x_y.example"), "x_y.example"),
+            ("wss://[::1]", None, "[::1]"),
+            ("//a,b", None, "a,b"),
+            ("//", None, ""),
+        ] {
+            assert_eq!((origin(text).source(), origin(text).host()), (source, host), "{text}");
+        }
+        for (code, expected) in [
+            ("javascript:;;", true),
+            ("javascript: void ( 0 ) ;", true),
+            ("javascript:false", true),
+            ("javascript:undefined", true),
+            ("javascript:void(null)", true),
+            ("javascript:%20", true),
+            ("javascript:void(1)", false),
+            ("javascript:true", false),
+            ("javascript:a:", false),
+        ] {
+            assert_eq!(is_idle(code), expected, "{code}");
+        }
+    }
 }

@@ -233,3 +233,64 @@ impl Sink for Listener<'_> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner).put(file, found, said);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::sealed::made::sealed;
+
+    #[test]
+    fn needs_are_told_by_origin_and_kind_with_the_first_file_that_has_them() {
+        let site = sealed(&[
+            ("a.html", "<img src='//b.example/1'><img src='//b.example/2'><script src='//b.example/3'></script>"),
+            ("b.css", "a { x: url(//b.example/4), url(//a.example/5) }"),
+            ("c.html", "<base href='//c.example/'><img src=x><link rel=preconnect href='//b.example'>"),
+            ("d.html", "<img src=x>"),
+            ("e.js", "x = 'https://m.example/'; y = 'https://m.example/2'; navigator.serviceWorker.register('/e.js')"),
+            ("f.js", "x = 'https://m.example/'"),
+            ("g.txt", "x"),
+        ]);
+        for threads in [1, 3] {
+            let found = audit(&site, threads, &|| false).unwrap();
+            let told: Vec<String> = found
+                .needs
+                .iter()
+                .map(|need| {
+                    let (file, address) = &need.example;
+                    format!("{} {} {} {file} {address}", need.origin.as_str(), need.kind.name(), need.files)
+                })
+                .collect();
+            assert_eq!(
+                told,
+                [
+                    "//a.example image 1 1 //a.example/5",
+                    "//b.example script 1 0 //b.example/3",
+                    "//b.example image 2 0 //b.example/1",
+                    "//b.example hint 1 2 //b.example",
+                    "//c.example image 1 2 x",
+                    "//c.example base 1 2 //c.example/",
+                ]
+            );
+            assert_eq!(found.files, [(0, vec![1, 2]), (1, vec![0, 2]), (2, vec![3, 4, 5])]);
+            assert_eq!((found.pages, found.read, found.more, &found.service_workers[..]), (3, 6, false, &[4][..]));
+            assert_eq!(found.mentions.values().copied().collect::<Vec<_>>(), [2]);
+            assert_eq!((found.losses().count(), found.hints().count(), found.is_clean()), (5, 1, false));
+        }
+        assert!(
+            audit(&sealed(&[("a.html", "<link rel=preconnect href='//b.example'>")]), 1, &|| false).unwrap().is_clean()
+        );
+        assert_eq!(audit(&site, 1, &|| true), None);
+    }
+
+    #[test]
+    fn of_one_file_so_many_needs_are_kept() {
+        for (number, more) in [(MOST_OF_FILE, false), (MOST_OF_FILE + 1, true)] {
+            let page: Vec<String> = (0..number).map(|n| format!("<img src='//h{n}.example/'>")).collect();
+            let found = audit(&sealed(&[("a.html", page.concat())]), 1, &|| false).unwrap();
+            assert_eq!((found.needs.len(), found.more), (MOST_OF_FILE, more), "{number}");
+        }
+        let long = format!("<img src='//xy.example/{}'>", "é".repeat(EXAMPLE));
+        let example = &audit(&sealed(&[("a.html", long)]), 1, &|| false).unwrap().needs[0].example.1;
+        assert_eq!(example.len(), EXAMPLE - 1, "not within a character");
+    }
+}

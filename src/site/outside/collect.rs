@@ -307,4 +307,113 @@ mod tests {
             assert_eq!(collected(threads, is_backwards), one, "{threads} {is_backwards}");
         }
     }
+
+    fn page_of(facts: Vec<Fact<'_>>) -> (Set, Site) {
+        let builder = Mutex::new(Builder::new(1));
+        let mut collector = Collector::new(&builder);
+        for fact in facts {
+            collector.tell(fact);
+        }
+        collector.end(0, Sort::Page);
+        collector.finish();
+        let policies = builder.into_inner().unwrap().policies();
+        (policies.sets[0].clone(), policies.site)
+    }
+
+    #[test]
+    fn each_thing_that_a_page_says_decides_what_its_policy_names() {
+        let digest = || Digest::of(b"x");
+        let nothing = Set::default();
+        let runs = Set { runs: true, loose_style: true, ..Set::default() };
+        let one: Box<[u32]> = [0].into();
+        for (facts, expected) in [
+            (vec![], nothing.clone()),
+            (vec![Fact::Address(Kind::Script, "a.js")], nothing.clone()),
+            (vec![Fact::Runs], runs.clone()),
+            (vec![Fact::Script(digest())], Set { scripts: one.clone(), ..runs.clone() }),
+            (vec![Fact::Script(digest()), Fact::Script(digest())], Set { scripts: one.clone(), ..runs.clone() }),
+            (vec![Fact::Handler(digest())], Set { scripts: one.clone(), has_handlers: true, ..runs.clone() }),
+            (vec![Fact::Script(digest()), Fact::CodeInAddress], Set { loose_script: true, ..runs.clone() }),
+            (vec![Fact::Unsure, Fact::Handler(digest())], Set { loose_script: true, ..runs.clone() }),
+            (vec![Fact::Style(digest())], Set { styles: one.clone(), ..nothing.clone() }),
+            (
+                vec![Fact::StyleAttribute(digest())],
+                Set { styles: one.clone(), has_style_attributes: true, ..nothing.clone() },
+            ),
+            (vec![Fact::Style(digest()), Fact::UnsureStyle], Set { loose_style: true, ..nothing.clone() }),
+            (vec![Fact::Style(digest()), Fact::Runs], runs.clone()),
+            (vec![Fact::Evaluates, Fact::Wasm, Fact::ServiceWorker, Fact::Mention("//x.example")], nothing.clone()),
+        ] {
+            let told = format!("{facts:?}");
+            assert_eq!(page_of(facts).0, expected, "{told}");
+        }
+        let many = |number: u32| (0..number).map(|n| Fact::Script(Digest::of(&n.to_le_bytes()))).collect::<Vec<_>>();
+        let most = MOST_OF_PAGE as u32;
+        assert_eq!((page_of(many(most)).0.scripts.len(), page_of(many(most)).0.loose_script), (MOST_OF_PAGE, false));
+        assert_eq!((page_of(many(most + 1)).0.scripts.len(), page_of(many(most + 1)).0.loose_script), (0, true));
+    }
+
+    #[test]
+    fn origins_are_those_that_are_fetched_from_each_page_by_its_own_base() {
+        let of = |facts: Vec<Fact<'_>>| {
+            let origins = page_of(facts).1.origins.into_iter();
+            origins.map(|(kind, origin)| format!("{} {}", kind.name(), origin.as_str())).collect::<Vec<_>>()
+        };
+        let image = |text| Fact::Address(Kind::Image, text);
+        let base = |text| Fact::Address(Kind::Base, text);
+        for (facts, expected) in [
+            (vec![image("//a.example/x"), image("y")], &["image //a.example"][..]),
+            (
+                vec![image("x"), base("//b.example/"), base("//c.example/"), Fact::Address(Kind::Font, "y")],
+                &["font //b.example", "base //b.example", "base //c.example"],
+            ),
+            (vec![base("/own/"), base("//b.example/"), image("x")], &["base //b.example"]),
+            (vec![Fact::Address(Kind::Hint, "//a.example"), Fact::Address(Kind::Refresh, "//a.example")], &[]),
+            (vec![image("//[::1]/")], &[]),
+            (
+                vec![base("//b.example/"), Fact::Enters, image("x"), Fact::Leaves],
+                &["image //b.example", "base //b.example"],
+            ),
+            (
+                vec![Fact::Enters, base("//b.example/"), image("x"), Fact::Leaves, Fact::Address(Kind::Font, "y")],
+                &["image //b.example", "base //b.example"],
+            ),
+            (vec![Fact::Leaves, image("x")], &[]),
+        ] {
+            let told = format!("{facts:?}");
+            assert_eq!(of(facts), expected, "{told}");
+        }
+        for (kind, scripts, styles) in
+            [(Kind::Script, true, false), (Kind::Style, false, true), (Kind::Image, false, false)]
+        {
+            let site = page_of(vec![Fact::Address(kind, "data:,x")]).1;
+            assert_eq!((site.data_scripts, site.data_styles), (scripts, styles), "{kind:?}");
+        }
+        let site = page_of(vec![Fact::Evaluates]).1;
+        assert_eq!((site.evaluates, site.wasm, page_of(vec![Fact::Wasm]).1.wasm), (true, false, true));
+        // The base of a page ends with it, and what is no page has no policy.
+        let builder = Mutex::new(Builder::new(2));
+        let mut collector = Collector::new(&builder);
+        collector.tell(base("//b.example/"));
+        collector.tell(Fact::Runs);
+        collector.end(1, Sort::Script);
+        collector.tell(image("x"));
+        collector.end(0, Sort::Page);
+        collector.finish();
+        let policies = builder.into_inner().unwrap().policies();
+        assert_eq!((policies.files, policies.sets), (vec![0, NONE], vec![Set::default()]));
+        assert_eq!(policies.site.origins.len(), 1);
+    }
+
+    #[test]
+    fn so_many_origins_of_a_kind_are_told_apart() {
+        for (number, is_many) in [(MOST_ORIGINS, false), (MOST_ORIGINS + 1, true)] {
+            let texts: Vec<String> = (0..number).map(|n| format!("//h{n}.example")).collect();
+            let site = page_of(texts.iter().map(|text| Fact::Address(Kind::Image, text)).collect()).1;
+            assert_eq!(
+                (site.origins.len(), site.many.contains(&Kind::Image)),
+                (if is_many { 0 } else { number }, is_many)
+            );
+        }
+    }
 }

@@ -455,4 +455,113 @@ mod tests {
         assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: https: wss:");
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' http: https:");
     }
+
+    #[test]
+    fn styles_are_given_up_before_scripts_and_neither_at_the_bound() {
+        let frame = Frame::new(&RULES, &Site::default());
+        let bare = frame.len(&Set::default(), true, true);
+        let set = |scripts: u32, styles: u32| Set {
+            scripts: (0..scripts).collect(),
+            styles: (0..styles).collect(),
+            ..Set::default()
+        };
+        let most = |bytes: usize| Frame { most: bytes, ..frame.clone() };
+        for (scripts, styles, room, expected) in [
+            (20, 20, 40 * HASH, (true, true)),
+            (20, 20, 40 * HASH - 1, (true, false)),
+            (20, 20, 20 * HASH + LOOSE.len(), (true, false)),
+            (20, 20, 20 * HASH + LOOSE.len() - 1, (false, false)),
+            (21, 20, 20 * HASH + LOOSE.len(), (false, true)),
+            (20, 21, 20 * HASH + LOOSE.len(), (true, false)),
+            (0, 0, 0, (true, true)),
+        ] {
+            assert_eq!(most(bare + room).named(&set(scripts, styles)), expected, "{scripts} {styles} {room}");
+        }
+        let loose = Set { loose_script: true, ..set(0, 1) };
+        assert_eq!(most(1 << 20).named(&loose), (false, true));
+        assert_eq!(most(1 << 20).named(&Set { loose_style: true, ..set(1, 0) }), (true, false));
+        assert_eq!(most(bare).named(&loose), (false, false));
+    }
+
+    #[test]
+    fn each_preset_says_what_it_may_and_each_kind_has_its_directive() {
+        for (kind, name) in [
+            (Kind::Script, "script-src"),
+            (Kind::Style, "style-src"),
+            (Kind::Image, "img-src"),
+            (Kind::Font, "font-src"),
+            (Kind::Connect, "connect-src"),
+            (Kind::Media, "media-src"),
+            (Kind::Frame, "frame-src"),
+            (Kind::Object, "object-src"),
+            (Kind::Manifest, "manifest-src"),
+            (Kind::Worker, "worker-src"),
+            (Kind::Base, "base-uri"),
+            (Kind::Form, "form-action"),
+        ] {
+            let used = site(&[(kind, "https://used.example")]);
+            for (preset, expected) in [(Preset::Connected, true), (Preset::Report, true), (Preset::Airgap, false)] {
+                let policy = Frame::new(&Rules { preset, ..RULES }, &used).loose();
+                assert_eq!(directive(&policy, name).ends_with(" https://used.example"), expected, "{name}: {policy}");
+            }
+        }
+        for (site, scripts, styles) in [
+            (Site { evaluates: true, wasm: true, ..Site::default() }, " 'unsafe-eval'", ""),
+            (Site { wasm: true, ..Site::default() }, " 'wasm-unsafe-eval'", ""),
+            (Site { data_scripts: true, ..Site::default() }, " data:", ""),
+            (Site { data_styles: true, ..Site::default() }, "", " data:"),
+            (Site::default(), "", ""),
+        ] {
+            let policy = Frame::new(&Rules { ancestors: None, ..RULES }, &site).loose();
+            assert_eq!(directive(&policy, "script-src"), format!("'self' 'unsafe-inline'{scripts}"));
+            assert_eq!(directive(&policy, "style-src"), format!("'self' 'unsafe-inline'{styles}"));
+            assert_eq!(directive(&policy, "default-src"), "'self' data: blob:");
+            assert_eq!(directive(&policy, "worker-src"), "'self' blob:");
+            assert!(!policy.contains("frame-ancestors"), "{policy}");
+        }
+    }
+
+    /// What a page names, and what it then needs of a kind.
+    type Brought<'a> = (&'a [(Kind, &'a str)], Kind, &'a [&'a str]);
+
+    #[test]
+    fn what_is_brought_along_is_allowed_where_it_may_come_from() {
+        let cases: [Brought<'_>; 14] = [
+            (
+                &[(Kind::Style, "https://use.typekit.net")],
+                Kind::Font,
+                &["https://p.typekit.net", "https://use.typekit.net"],
+            ),
+            (
+                &[(Kind::Style, "//fonts.googleapis.com")],
+                Kind::Image,
+                &["fonts.googleapis.com", "https://fonts.gstatic.com"],
+            ),
+            (&[(Kind::Style, "https://fonts.bunny.net")], Kind::Font, &["https://fonts.bunny.net"]),
+            (&[(Kind::Style, "https://s.example")], Kind::Media, &[]),
+            (&[(Kind::Font, "https://f.example")], Kind::Image, &[]),
+            (&[(Kind::Script, "https://s.example")], Kind::Style, &["https:"]),
+            (&[(Kind::Script, "https://s.example"), (Kind::Font, "//f.example")], Kind::Font, &["f.example", "https:"]),
+            (
+                &[(Kind::Script, "https://s.example"), (Kind::Connect, "ws://c.example")],
+                Kind::Connect,
+                &["https:", "ws://c.example", "wss:"],
+            ),
+            (&[(Kind::Script, "https://s.example")], Kind::Media, &["https:"]),
+            (&[(Kind::Script, "https://s.example")], Kind::Frame, &["https:"]),
+            (&[(Kind::Script, "https://s.example")], Kind::Object, &[]),
+            (&[(Kind::Script, "https://s.example")], Kind::Worker, &[]),
+            (&[(Kind::Script, "https://s.example")], Kind::Form, &[]),
+            (&[(Kind::Image, "https://[::1]")], Kind::Image, &[]),
+        ];
+        for (origins, kind, expected) in cases {
+            assert_eq!(sources(&site(origins), kind), expected, "{origins:?}");
+        }
+        // All sources of a directive may take so much; each has a space before it.
+        for (length, is_named) in [(SOURCES - 1, true), (SOURCES, false)] {
+            let origin = format!("https://{}", "a".repeat(length - "https://".len()));
+            let found = sources(&site(&[(Kind::Image, &origin)]), Kind::Image);
+            assert_eq!(found == [origin], is_named, "{length}");
+        }
+    }
 }

@@ -382,4 +382,30 @@ mod tests {
             found(&css.repeat(1 << 18));
         }
     }
+
+    #[test]
+    fn a_font_is_what_stands_in_the_block_of_one() {
+        for (css, expected) in [
+            ("@font-face { src: url(f) } a { x: url(i) }", &["font f", "image i"][..]),
+            ("@font-face { src: url(f) } @font-face { src: url(g) } a { x: url(i) }", &["font f", "font g", "image i"]),
+            ("@font-face { { x: url(f) } y: url(g) } a { x: url(i) }", &["font f", "font g", "image i"]),
+            ("@font-face; a { x: url(i) }", &["image i"]),
+            ("@FONT-FACE { src: url(f), local(\"no\") } }", &["font f"]),
+            ("@media x { a { x: url(i) } } url(j)", &["image i", "image j"]),
+            ("@import url(a) supports(x: y); @import 'b'; b { x: url(j) }", &["style a", "style b", "image j"]),
+            ("@font-face-x { src: url(i) }", &["image i"]),
+            ("@document url(no) { a { x: url(i) } }", &["image i"]),
+        ] {
+            assert_eq!(found(css), expected, "{css}");
+        }
+        let mut told = Vec::new();
+        let css = "a { x: url( 'b' ), url(c\\64) }";
+        addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
+        assert_eq!(told, [("b".to_owned(), "b".to_owned()), ("c\\64".to_owned(), "cd".to_owned())]);
+        for (len, number) in [(LONGEST - 1, 1), (LONGEST, 0)] {
+            let mut all = 0;
+            addresses(&format!("a {{ x: url({}) }}", "b".repeat(len)), &mut |_, _| all += 1);
+            assert_eq!(all, number, "{len}");
+        }
+    }
 }

@@ -174,4 +174,59 @@ mod tests {
         let wild = Policies { files: vec![7, NONE, 1], ..policies };
         assert!(decode(&encode(&wild, id), id, 3).is_err());
     }
+
+    #[test]
+    fn each_fact_is_read_as_it_was_written_and_nothing_beyond_the_bounds() {
+        let id = VersionId(Digest::of(b"version"));
+        let set = Set::default();
+        let sets = vec![
+            Set { runs: true, ..set.clone() },
+            Set { has_handlers: true, ..set.clone() },
+            Set { has_style_attributes: true, ..set.clone() },
+            Set { loose_script: true, ..set.clone() },
+            Set { loose_style: true, ..set.clone() },
+            Set { scripts: [1, 0].into(), ..set.clone() },
+            Set { styles: [0].into(), ..set },
+        ];
+        let digests = vec![Digest::of(b"a"), Digest::of(b"b")];
+        let of = |site: Site| Policies { files: vec![6, NONE, 0], sets: sets.clone(), digests: digests.clone(), site };
+        let mut sites = vec![
+            Site { evaluates: true, ..Site::default() },
+            Site { wasm: true, ..Site::default() },
+            Site { data_scripts: true, ..Site::default() },
+            Site { data_styles: true, ..Site::default() },
+        ];
+        for kind in KINDS {
+            sites.push(Site { many: [kind].into(), ..Site::default() });
+            sites.push(Site { origins: [(kind, Origin::known("https://x.example"))].into(), ..Site::default() });
+        }
+        for site in sites {
+            assert_eq!(decode(&encode(&of(site.clone()), id), id, 3), Ok(of(site)));
+        }
+        let good = of(Site::default());
+        let with = |files: [u32; 3], last: Set| {
+            let sets = sets[..6].iter().cloned().chain([last]).collect();
+            decode(&encode(&Policies { files: files.to_vec(), sets, ..good.clone() }, id), id, 3).map(drop)
+        };
+        let last = || sets[6].clone();
+        assert_eq!(with([6, 6, 6], last()), Ok(()));
+        assert_eq!(with([6, 7, 6], last()), Err(Fault("a set out of bounds")));
+        assert_eq!(with([0; 3], Set { scripts: [2].into(), ..last() }), Err(Fault("a digest out of bounds")));
+        assert_eq!(with([0; 3], Set { styles: [2].into(), ..last() }), Err(Fault("a digest out of bounds")));
+        // With a checksum that is right for what was changed.
+        let bytes = encode(&good, id);
+        let changed = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut body = bytes[..bytes.len() - 32].to_vec();
+            change(&mut body);
+            let check = Digest::of(&body);
+            decode(&[&body[..], &check.0].concat(), id, 3).map(drop)
+        };
+        assert_eq!(changed(&|_| {}), Ok(()));
+        assert_eq!(changed(&|body| body[0] ^= 1), Err(Fault("another format")));
+        assert_eq!(changed(&|body| body[8] ^= 1), Err(Fault("another format")));
+        assert_eq!(changed(&|body| body[12] ^= 1), Err(Fault("another version")));
+        assert_eq!(changed(&|body| body[52] ^= 1), Err(Fault("another number of files")));
+        assert_eq!(changed(&|body| body.push(0)), Err(Fault("length")));
+        assert_eq!(changed(&|body| body.truncate(body.len() - 1)), Err(Fault("length")));
+    }
 }

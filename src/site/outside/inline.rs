@@ -82,3 +82,81 @@ impl Normal {
         self.hasher.take()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_what_a_browser_runs() {
+        for (kind, language, expected) in [
+            (None, None, true),
+            (None, Some(""), true),
+            (Some(""), Some("vbscript"), true),
+            (None, Some("JavaScript"), true),
+            (None, Some("jscript"), true),
+            (None, Some("javascript1.5"), true),
+            (None, Some("javascript1.6"), false),
+            (None, Some("vbscript"), false),
+            (Some("text/plain"), Some("javascript"), false),
+            (Some(" "), None, false),
+        ] {
+            assert_eq!(runs(kind, language), expected, "{kind:?} {language:?}");
+        }
+        for kind in [
+            "text/javascript",
+            "application/javascript",
+            "module",
+            "importmap",
+            "speculationrules",
+            "application/ecmascript",
+            "application/x-ecmascript",
+            "application/x-javascript",
+            "text/ecmascript",
+            "text/javascript1.0",
+            "text/javascript1.1",
+            "text/javascript1.2",
+            "text/javascript1.3",
+            "text/javascript1.4",
+            "text/javascript1.5",
+            "text/jscript",
+            "text/livescript",
+            "text/x-javascript",
+            "text/x-ecmascript",
+        ] {
+            assert!(runs(Some(kind), None) && runs(Some(&format!("\t{} ", kind.to_uppercase())), None), "{kind}");
+        }
+        for kind in [
+            "application/json",
+            "application/ld+json",
+            "text/html",
+            "javascript",
+            "modules",
+            "text/javascript; x",
+            "\u{a0}module",
+        ] {
+            assert!(!runs(Some(kind), None), "{kind}");
+        }
+    }
+
+    #[test]
+    fn text_is_named_as_a_parser_hands_it_on_in_whatever_parts_it_comes() {
+        for (written, meant) in [
+            ("a\r\nb", "a\nb"),
+            ("a\rb\r", "a\nb\n"),
+            ("a\n\nb", "a\n\nb"),
+            ("a\r\r\n\nb", "a\n\n\nb"),
+            ("\0é", "\u{fffd}é"),
+        ] {
+            for cut in (0..=written.len()).filter(|&cut| written.is_char_boundary(cut)) {
+                let mut parts = Normal::default();
+                parts.update(&written[..cut]);
+                parts.update(&written[cut..]);
+                assert_eq!(parts.take(), Digest::of(meant.as_bytes()), "{written:?} {cut}");
+            }
+            assert_eq!(exact(written).as_deref(), Some(meant), "{written:?}");
+        }
+        assert_eq!(exact("&#13;&#10;\r\n").as_deref(), Some("\r\n\n"));
+        assert_eq!(exact("&notin;"), None);
+    }
+}

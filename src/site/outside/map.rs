@@ -48,3 +48,39 @@ pub(super) fn read(map: Map, text: &str, tell: &mut dyn FnMut(Fact<'_>)) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(map: Map, text: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        read(map, text, &mut |fact| {
+            let Fact::Address(kind, text) = fact else { panic!("{fact:?}") };
+            all.push(format!("{} {text}", kind.name()));
+        });
+        all
+    }
+
+    #[test]
+    fn maps_name_where_modules_are_and_rules_which_pages_may_be_fetched() {
+        let text = r#"{"imports": {"a": "1", "b": null, "c": 7}, "scopes": {"2": {"a": "3", "b": null}, "4": 5}, "integrity": {"6": "x"},
+            "prefetch": [{"urls": ["7", 8]}, {"where": {}}], "prerender": [{"urls": ["9"]}, 1], "other": [{"urls": ["no"]}]}"#;
+        assert_eq!(found(Map::Imports, text), ["script 1", "script 2", "script 3", "script 4", "script 6"]);
+        assert_eq!(found(Map::Speculations, text), ["hint 7", "hint 9"]);
+        for text in
+            ["", "[]", "{\"imports\": {\"a\": \"1\"}", "{\"imports\": [\"a\"], \"prefetch\": {\"urls\": [\"a\"]}}"]
+        {
+            assert_eq!((found(Map::Imports, text), found(Map::Speculations, text)), (vec![], vec![]), "{text}");
+        }
+        for (kind, map) in [
+            ("importmap", Some(Map::Imports)),
+            (" ImportMap\n", Some(Map::Imports)),
+            ("SpeculationRules", Some(Map::Speculations)),
+            ("module", None),
+            ("", None),
+        ] {
+            assert_eq!(Map::of(kind), map, "{kind}");
+        }
+    }
+}

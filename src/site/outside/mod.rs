@@ -283,3 +283,113 @@ fn manifest(text: &str, tell: &mut dyn FnMut(Fact<'_>)) {
         walk(&value, tell);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::sealed::made::sealed;
+
+    #[test]
+    fn a_file_is_read_as_what_browsers_take_it_for() {
+        for (path, expected) in [
+            ("index.html", Some(Sort::Page)),
+            ("a/b.HTM", Some(Sort::Page)),
+            ("a.svg", Some(Sort::Drawing)),
+            ("a.css", Some(Sort::Style)),
+            ("a.js", Some(Sort::Script)),
+            ("a.mjs", Some(Sort::Script)),
+            ("a.webmanifest", Some(Sort::Manifest)),
+            ("a/manifest.json", Some(Sort::Manifest)),
+            ("a.json", None),
+            ("a.xml", Some(Sort::Document)),
+            ("a.xhtml", Some(Sort::Document)),
+            ("a.txt", None),
+            ("a.png", None),
+            ("LICENSE", None),
+            (".git/a.html", None),
+            ("a/.b.css", None),
+            (".well-known/a.html", Some(Sort::Page)),
+            ("_docwharf/a.html", None),
+            ("_docwharf.html", Some(Sort::Page)),
+            ("a/_docwharf/a.html", Some(Sort::Page)),
+        ] {
+            assert_eq!(sort(path.as_bytes()), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_names_its_pictures_on_any_level() {
+        for (text, expected) in [
+            (r#"{"icons": [{"src": "a"}, {"src": "b", "sizes": "c"}], "start_url": "no"}"#, &["a", "b"][..]),
+            (r#"{"shortcuts": [{"icons": [{"src": "a"}]}], "src": {"src": "b"}}"#, &["a", "b"]),
+            (r#"[[{"src": "a"}]]"#, &["a"]),
+            (r#"{"src": 7, "icons": "no"}"#, &[]),
+            (r#"{"icons": [{"src": "a"}"#, &[]),
+        ] {
+            let mut all = Vec::new();
+            manifest(text, &mut |fact| {
+                let Fact::Address(Kind::Image, text) = fact else { panic!("{fact:?}") };
+                all.push(text.to_owned());
+            });
+            assert_eq!(all, expected, "{text}");
+        }
+    }
+
+    /// Takes what is told, file by file.
+    #[derive(Default)]
+    struct Told {
+        facts: Vec<String>,
+        files: Vec<(usize, Sort, String)>,
+    }
+
+    impl Sink for Told {
+        fn tell(&mut self, fact: Fact<'_>) {
+            if let Fact::Address(kind, text) = fact {
+                self.facts.push(format!("{} {text}", kind.name()));
+            }
+        }
+
+        fn end(&mut self, file: usize, sort: Sort) {
+            self.files.push((file, sort, std::mem::take(&mut self.facts).concat()));
+        }
+    }
+
+    #[test]
+    fn every_file_is_read_once_as_what_it_is_up_to_a_bound() {
+        let style = |len: usize| format!("{}@import 'xy';", " ".repeat(len - "@import 'xy".len()));
+        let files = [
+            ("a.html", "<img src=1>".to_owned()),
+            ("b.svg", "<svg><image href='2'/></svg>".to_owned()),
+            ("c.xml", "<s:image xmlns:s='http://www.w3.org/2000/svg' href='3'/><image href='no'/>".to_owned()),
+            ("d.css", "a { x: url(4) }".to_owned()),
+            ("e.js", "fetch('//5.example')".to_owned()),
+            ("f.webmanifest", "{\"src\": \"6\"}".to_owned()),
+            ("g.txt", "<img src=no>".to_owned()),
+            ("h.css", style(TEXT)),
+            ("i.css", style(TEXT + 1)),
+        ];
+        let site = sealed(&files);
+        for threads in [0, 1, 4] {
+            let sinks = read_all(&site, threads, &|| false, Told::default).unwrap();
+            assert_eq!(sinks.len(), threads.max(1));
+            let mut all: Vec<(usize, Sort, String)> = sinks.into_iter().flat_map(|sink| sink.files).collect();
+            all.sort_unstable_by_key(|(file, ..)| *file);
+            let told: Vec<(usize, &str)> = all.iter().map(|(file, _, text)| (*file, text.as_str())).collect();
+            let expected = [
+                (0, "image 1"),
+                (1, "image 2"),
+                (2, "image 3"),
+                (3, "image 4"),
+                (4, "connect //5.example"),
+                (5, "image 6"),
+            ];
+            assert_eq!(told[..6], expected);
+            assert_eq!(told[6..], [(7, "style xy"), (8, "style x")]);
+        }
+        assert!(read_all(&site, 2, &|| true, Told::default).is_none());
+        assert_eq!(
+            KINDS.map(Kind::name).concat(),
+            "scriptstylefontimagemediaframeobjectconnectworkermanifestformbaserefreshhint"
+        );
+    }
+}

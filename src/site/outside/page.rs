@@ -379,4 +379,140 @@ mod tests {
         let html = format!("<script>{}</script>", "x".repeat(64 << 20));
         assert_eq!(found(&html, 65536).len(), 1);
     }
+
+    #[test]
+    fn each_attribute_that_names_something_is_told_with_what_it_is_for() {
+        for (html, expected) in [
+            ("<img src=a>", &["image a"][..]),
+            ("<img srcset='a 1x, b' src=' '>", &["image a", "image b"]),
+            ("<video src=a poster=b>", &["media a", "image b"]),
+            ("<audio src=a><source src=b><track src=c></audio>", &["media a", "media b", "media c"]),
+            ("<video></video><picture><source src=a srcset=b></picture>", &["image a", "image b"]),
+            ("<frame src=a>", &["frame a"]),
+            ("<iframe src=a></iframe>", &["frame a"]),
+            ("<embed src=a>", &["object a"]),
+            ("<object data=a></object>", &["object a"]),
+            ("<form action=a></form>", &["form a"]),
+            ("<button formaction=a></button>", &["form a"]),
+            ("<input formaction=a src=b>", &["form a", "image b"]),
+            ("<body background=a>", &["image a"]),
+            ("<table background=a>", &["image a"]),
+            ("<table><td background=a><th background=b>", &["image a", "image b"]),
+            ("<svg><image href=a xlink:href=b /><use href=c /></svg>", &["image a", "image b", "image c"]),
+            ("<svg><feImage href=a /></svg>", &["image a"]),
+            ("<base href=a>", &["base a"]),
+            ("<meta http-equiv=REFRESH content='1;url=a'>", &["refresh a"]),
+            ("<meta name=refresh content='1;url=a'>", &[]),
+            ("<meta http-equiv=refresh content=1>", &[]),
+            ("<a href=https://x.example/ ping='a  b'>x</a>", &["connect a", "connect b"]),
+            ("<a href='javascript:void(0)'>x</a>", &[]),
+            ("<area href='javascript:go()'>", &["CodeInAddress"]),
+            ("<svg><a xlink:href='javascript:go()'>x</a></svg>", &["CodeInAddress"]),
+            ("<iframe src='javascript:go()'></iframe>", &["CodeInAddress"]),
+            ("<form action='javascript:;'></form>", &[]),
+            ("<p src=a href=b data=c>", &[]),
+            ("<a href='java&#115;cript:go()'>x</a>", &["CodeInAddress"]),
+        ] {
+            assert_eq!(found(html, 99), expected, "{html}");
+        }
+    }
+
+    #[test]
+    fn what_a_link_is_for_is_told_by_its_words() {
+        for (rel, destination, expected) in [
+            ("stylesheet", "", "style a"),
+            ("alternate STYLESHEET", "", "style a"),
+            ("modulepreload", "", "script a"),
+            ("preload", "script", "script a"),
+            ("preload", "Style", "style a"),
+            ("preload", "font", "font a"),
+            ("preload", "image", "image aimage b"),
+            ("preload", "audio", "media a"),
+            ("preload", "video", "media a"),
+            ("preload", "track", "media a"),
+            ("preload", "document", "frame a"),
+            ("preload", "embed", "frame a"),
+            ("preload", "object", "frame a"),
+            ("preload", "worker", "worker a"),
+            ("preload", "fetch", "connect a"),
+            ("preload", "", "connect a"),
+            ("icon", "", "image aimage b"),
+            ("apple-touch-icon", "", "image aimage b"),
+            ("apple-touch-icon-precomposed", "", "image aimage b"),
+            ("mask-icon", "", "image aimage b"),
+            ("manifest", "", "manifest a"),
+            ("preconnect", "", "hint a"),
+            ("dns-prefetch", "", "hint a"),
+            ("prefetch", "", "hint a"),
+            ("prerender", "", "hint a"),
+            ("prefetch stylesheet", "", "style a"),
+            ("canonical", "", ""),
+            ("alternate", "style", ""),
+            ("stylesheets", "", ""),
+            ("", "", ""),
+        ] {
+            let html = format!("<link rel='{rel}' as='{destination}' href=a imagesrcset='b 2x'>");
+            assert_eq!(found(&html, 99).concat(), expected, "{html}");
+        }
+        assert_eq!(found("<link href=a>", 99), [""; 0]);
+    }
+
+    #[test]
+    fn scripts_run_by_their_type_and_are_named_or_come_from_a_file() {
+        let named = format!("script {}", short("x"));
+        for (html, expected) in [
+            ("<script>x</script>", &[&*named][..]),
+            ("<script type=''>x</script>", &[&*named]),
+            ("<script type=' Text/JavaScript '>x</script>", &[&*named]),
+            ("<script type=module>x</script>", &[&*named]),
+            ("<script type=application/json>x</script>", &[]),
+            ("<script type='text/javascript;charset=utf-8'>x</script>", &[]),
+            ("<script type=text/plain language=javascript>x</script>", &[]),
+            ("<script language=JavaScript1.2>x</script>", &[&*named]),
+            ("<script language=vbscript>x</script>", &[]),
+            ("<script language=''>x</script>", &[&*named]),
+            ("<script src=a>x</script>", &["Runs", "script a"]),
+            ("<script type=text/plain src=a>x</script>", &["script a"]),
+            ("<script type=importmap>{\"imports\": {\"a\": \"//x.example\"}}</script>", &["script //x.example"]),
+            ("<script type=ImportMap src=a></script>", &["Runs", "script a"]),
+            ("<style></style><script></script>", &[]),
+            ("<noscript><img src=a></noscript>", &["image a"]),
+        ] {
+            let told: Vec<String> =
+                found(html, 99).into_iter().filter(|fact| !html.contains("=importmap") || !is_named(fact)).collect();
+            assert_eq!(told, expected, "{html}");
+        }
+    }
+
+    fn is_named(fact: &str) -> bool {
+        fact.strip_prefix("script ")
+            .is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
+    }
+
+    #[test]
+    fn a_page_in_another_encoding_or_with_references_that_are_not_known_is_doubted() {
+        let read_bytes = |bytes: &[u8]| {
+            let mut all = Vec::new();
+            read(
+                &mut |take| {
+                    take(bytes);
+                },
+                &mut |fact| all.push(format!("{fact:?}")),
+            );
+            all
+        };
+        assert_eq!(read_bytes(b"\xff\xfe<img src=a>"), ["Unsure"]);
+        assert_eq!(read_bytes(b"\xfe\xff<img src=a>"), ["Unsure"]);
+        assert_eq!(read_bytes(b"\xef\xbb\xbf<img src=a>"), ["Address(Image, \"a\")"]);
+        assert_eq!(read_bytes(b" \xff\xfe<img src=a>"), ["Address(Image, \"a\")"]);
+        for (html, expected) in [
+            ("<p style='background: url(a) &notin;'>", &["UnsureStyle", "image a"][..]),
+            ("<p onclick='fetch(\"//x.example\") &notin;'>", &["Unsure", "connect //x.example"]),
+            ("<iframe srcdoc='<img src=a> &notin;'></iframe>", &["Unsure", "Enters", "image a", "Leaves"]),
+            ("<svg><style>a &amp; b</style></svg>", &["UnsureStyle"]),
+            ("<svg><style>a<!-- --> b</style></svg>", &[&format!("style {}", short("a")), "UnsureStyle"]),
+        ] {
+            assert_eq!(found(html, 99), expected, "{html}");
+        }
+    }
 }

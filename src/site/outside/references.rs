@@ -151,4 +151,31 @@ mod tests {
     fn names_are_in_the_order_in_which_they_are_looked_up() {
         assert!(OLD.is_sorted() && COMMON.is_sorted());
     }
+
+    #[test]
+    fn what_ends_a_name_or_a_number_decides() {
+        for (written, meant) in [
+            ("&copy=", "&copy="),
+            ("&copy;=", "\u{a9}="),
+            ("&copy,", "\u{a9},"),
+            ("&copy", "\u{a9}"),
+            ("&copy1", "&copy1"),
+            ("&COPY&", "\u{a9}&"),
+            ("&Copy", "&Copy"),
+            ("&comma;", ","),
+            ("&comma", "&comma"),
+            ("&#65;&#65", "AA"),
+            ("&#065a", "Aa"),
+            ("&#x41g", "Ag"),
+            ("&#127;&#159;&#160;", "\u{7f}\u{178}\u{a0}"),
+            ("&#x10ffff;", "\u{10ffff}"),
+            ("&# 65;", "&# 65;"),
+            ("&;", "&;"),
+            ("&é;", "&é;"),
+        ] {
+            assert_eq!(resolved(written), (Cow::Borrowed(meant), true), "{written}");
+        }
+        let name = |len: usize| format!("&{};", "a".repeat(len));
+        assert!(!resolved(&name(NAME)).1 && resolved(&name(NAME + 1)).1);
+    }
 }

@@ -249,4 +249,90 @@ mod tests {
         assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
         assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
     }
+
+    #[test]
+    fn each_of_what_takes_an_address_is_known_and_nothing_that_only_looks_like_it() {
+        for (before, kind) in [
+            ("fetch(", "connect"),
+            ("window.fetch (\n", "connect"),
+            ("new Request(", "connect"),
+            ("new WebSocket(", "connect"),
+            ("new EventSource(", "connect"),
+            ("navigator.sendBeacon(", "connect"),
+            ("x.open(\"GET\",", "connect"),
+            ("x.open('GET', ", "connect"),
+            ("x.open(\"POST\",", "connect"),
+            ("x.open('POST' ,", "connect"),
+            ("import(", "script"),
+            ("import ", "script"),
+            ("export * from ", "script"),
+            ("new Worker(", "worker"),
+            ("new SharedWorker(", "?"),
+            ("i.src=", "image"),
+            ("{src: ", "image"),
+            ("prefetch(", "?"),
+            ("$fetch(", "?"),
+            ("éfetch(", "?"),
+            ("x.open('PUT',", "?"),
+            ("importer(", "?"),
+            ("a = ", "?"),
+        ] {
+            for quote in ['"', '\'', '`'] {
+                let script = format!("{before}{quote}https://x.example/a{quote}");
+                assert_eq!(found(&script), [format!("{kind} https://x.example")], "{script}");
+            }
+        }
+        // Further back nobody looks.
+        let spaced = |len: usize| format!("fetch({}\"//x.example\"", " ".repeat(len));
+        assert_eq!(found(&spaced(BEFORE - 6)), ["connect //x.example"]);
+        assert_eq!(found(&spaced(BEFORE - 5)), ["? //x.example"]);
+    }
+
+    #[test]
+    fn an_address_is_a_text_with_a_whole_host() {
+        for (script, expected) in [
+            ("'http://x.example'", "? http://x.example"),
+            ("'ws://x.example:1'", "? ws://x.example:1"),
+            ("'wss://x.example/'", "? wss://x.example"),
+            ("'//x.example'", "? //x.example"),
+            ("'https://localhost/'", "? https://localhost"),
+            ("'https://[::1]:80/'", "? https://[::1]:80"),
+            ("'//localhost'", ""),
+            ("'ftp://x.example'", ""),
+            ("'see https://x.example'", ""),
+            ("https://x.example", ""),
+            ("`https://x.${y}`", ""),
+            ("`https://x.example/${y}`", "? https://x.example"),
+            ("'https://'", ""),
+            ("//x.example", ""),
+        ] {
+            assert_eq!(found(script).concat(), expected, "{script}");
+        }
+        for script in ["a['createElement']('script').src = '//x.example'", "createElement('style').src = '//x.example'"]
+        {
+            assert_eq!(found(script), ["image //x.example"], "{script}");
+        }
+        assert_eq!(found("createElement('script');x={src:'//x.example'}"), ["script //x.example"]);
+    }
+
+    #[test]
+    fn code_and_workers_are_told_by_both_of_their_words() {
+        for (script, expected) in [
+            ("window?.eval(x)", "Evaluates"),
+            ("self?.top.eval(x)", "Evaluates"),
+            ("window?.Function?.('a', x)", "Evaluates"),
+            ("eval()", ""),
+            ("eval ", ""),
+            ("$eval(x)", ""),
+            ("éval(x)", ""),
+            ("x?.eval(y)", ""),
+            ("Function(`return this`)", ""),
+            ("Function('return that')", "Evaluates"),
+            ("navigator.serviceWorker.ready", ""),
+            ("registry.register(x)", ""),
+            ("WebAssembly", "Wasm"),
+        ] {
+            assert_eq!(found(script).concat(), expected, "{script}");
+        }
+    }
 }

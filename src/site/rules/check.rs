@@ -243,3 +243,103 @@ fn shown(address: &[u8]) -> String {
     let text = Name(address).to_string().replace(ANYTHING, "*");
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Draft, Rules, hosting};
+    use super::*;
+    use crate::site::sealed::made::sealed;
+
+    /// What is told of the operator's rules and the site's, as lines `place kind`.
+    fn found(own: &str, lines: &str) -> (Vec<String>, Vec<Finding>) {
+        let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
+        let mut files = pages.map(|name| (name, "x")).to_vec();
+        files.push(("_redirects", lines));
+        let site = sealed(&files);
+        let mut draft = Draft::default();
+        hosting::redirects(own, "own", &mut draft);
+        let rules = Rules::new(draft);
+        let ask = Ask { base_path: "/docs/", slashes: Slashes::Redirect, rules: &rules };
+        let below =
+            |folder: &[u8]| site.index().first_from(&folder[1..]).is_some_and(|path| path.starts_with(&folder[1..]));
+        let checked = check(&site, &ask, &below);
+        assert_eq!(checked.unchecked, 0);
+        let short = |finding: &Finding| format!("{} {}", finding.place, finding.kind.name());
+        (checked.findings.iter().map(short).collect(), checked.findings)
+    }
+
+    #[test]
+    fn each_trouble_is_told_of_the_rule_that_has_it_and_nothing_of_the_others() {
+        let cases: [(&str, &str, &[&str]); 36] = [
+            ("", "/old /guides/start\n", &[]),
+            ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
+            ("", "/old /none\n", &["_redirects:1 dead"]),
+            ("", "/x/* /none/:splat\n", &["_redirects:1 dead"]),
+            ("", "/x/* /guides/:splat\n", &[]),
+            ("", "/x/* /guides/none-:splat\n", &[]),
+            ("", "/x/* /none/:splat\n/none/* /a.css\n", &[]),
+            ("", "/x/* https://x.example/:splat\n", &[]),
+            ("", "/same /same\n", &["_redirects:1 never"]),
+            ("", "/same/* /same/:splat\n", &["_redirects:1 never"]),
+            ("", "/old /one\n/one /old\n", &["_redirects:1 loop", "_redirects:2 loop"]),
+            ("", "/x/* /x/x/:splat\n", &["_redirects:1 loop"]),
+            ("", "/app/* /index.html 200\n", &[]),
+            ("", "/app/* /guides/:splat 200\n", &[]),
+            ("", "/app/* /none/:splat 200\n", &["_redirects:1 dead"]),
+            ("", "/app /none.html 200\n", &["_redirects:1 dead"]),
+            ("", "/app /dir 404\n", &[]),
+            ("", "/guides/start /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start.html /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/dir /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start /a.css 301!\n", &[]),
+            ("", "/guides/* /a.css\n", &[]),
+            ("", "/old /a.css\n/old /guides/start\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css\n/old /guides/start 301!\n", &[]),
+            ("", "/old /a.css 301!\n/old /guides/start 302\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css 301!\n/old /guides/start 302!\n", &["_redirects:2 shadowed"]),
+            ("", "/x/* /a.css\n/x/y /guides/start 301!\n", &[]),
+            (
+                "",
+                "/x/* /a.css 301!\n/x/y /guides/start\n/x/:z /\n",
+                &["_redirects:2 shadowed", "_redirects:3 shadowed"],
+            ),
+            ("", "/x/y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/:y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/* /a.css\n/x/*/y /guides/start\n", &["_redirects:2 shadowed"]),
+            // What leads nowhere answers in nobody's stead.
+            ("", "/old /none.html 200\n/old /guides/start\n", &["_redirects:1 dead"]),
+            ("/old /a.css\n", "/old /guides/start\n", &["_redirects:1 shadowed"]),
+            ("/old /two\n", "/two /old\n", &["own:1 loop", "_redirects:1 loop"]),
+            ("/bad\n/old /a.css\n", "bad /a.css\n", &["own:1 invalid", "_redirects:1 invalid"]),
+            ("/a.css /a.css 301!\n", "", &["own:1 never"]),
+        ];
+        for (own, lines, expected) in cases {
+            assert_eq!(found(own, lines).0, expected, "{own} {lines}");
+        }
+    }
+
+    #[test]
+    fn the_words_say_which_rule_and_which_way() {
+        for (lines, words) in [
+            ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
+            ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),
+            ("/dir /a.css\n", "the site has a page or file there"),
+            ("/old /none\n", "/none is a 404"),
+            ("/old/* /none/of/:splat\n", "the site has nothing below /none/of/"),
+            ("/app/* /none-:splat 200\n/a /b\n", "/b is a 404"),
+            ("/1 /2\n/2 /3\n/3 /1\n", "/3 → /1 → /2 → /3"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /1\n", "/5 → /1 → /2 → /3 → /4 → /5"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /6\n/6 /1\n", "/6 → /1 → /2 → /3 → /4 → /5 → …"),
+            ("/x/* /x/x/:splat\n", "/x/* → /x/x/* → /x/x/x/* → /x/x/x/x/* → /x/x/x/x/x/* → /x/x/x/x/x/x/* → …"),
+        ] {
+            let findings = found("", lines).1;
+            let last = findings.last().unwrap();
+            let is_cut = last.what.contains('…') == words.contains('…');
+            assert!(last.what.starts_with(words) && is_cut, "{lines}: {}", last.what);
+        }
+        let finding = &found("", "/old /none?x\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("/old", "/none?x"));
+        let finding = &found("", "/old\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("", ""));
+    }
+}

@@ -114,4 +114,22 @@ mod tests {
         assert_eq!(read("{\"pages\": []}", true).1.len(), 1);
         assert_eq!(read("[{\"source\": \"/a\", \"destination\": \"/b\"}]", true).0.len(), 1);
     }
+
+    #[test]
+    fn what_has_to_be_there_is_missed_and_what_is_broken_is_told() {
+        for (text, must, rules, faults) in [
+            ("\u{feff} {\"redirects\": [{\"source\": \"/a\", \"destination\": \"/b\"}]}", false, 1, 0),
+            ("\u{feff}\n[{\"source\": \"/a\", \"destination\": \"/b\"}]", true, 1, 0),
+            ("[{\"source\": \"/a\", \"destination\": \"/b\"}]", false, 0, 0),
+            ("{\"redirects\": null}", true, 0, 1),
+            ("{\"redirects\": []}", true, 0, 0),
+            ("{\"redirects\": [", false, 0, 1),
+            ("[{]", true, 0, 1),
+            ("", false, 0, 1),
+            ("7", true, 0, 1),
+        ] {
+            let (read, wrong) = read(text, must);
+            assert_eq!((read.len(), wrong.len()), (rules, faults), "{text}");
+        }
+    }
 }

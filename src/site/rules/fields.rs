@@ -417,4 +417,196 @@ mod tests {
         let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         assert!(bytes <= MOST_BYTES && headers.len() == MOST_BLOCKS.min(headers.len()), "{bytes}");
     }
+
+    fn pattern(source: &str) -> Pattern {
+        Pattern::parse(source, Dialect::Hosting).unwrap()
+    }
+
+    #[test]
+    fn as_many_patterns_fields_and_bytes_count_as_may() {
+        let mut fields = Fields::default();
+        for number in 0..MOST_BLOCKS {
+            assert_eq!(fields.block(pattern("/a")), Ok(number));
+        }
+        assert!(fields.block(pattern("/a")).is_err());
+        for number in 0..MOST_FIELDS {
+            assert!(
+                if usize::is_multiple_of(number, 2) {
+                    fields.set(7, "X", "1", Owner::Bundle)
+                } else {
+                    fields.remove(7, "X")
+                }
+                .is_ok()
+            );
+        }
+        assert!(fields.set(7, "X", "1", Owner::Operator).is_err() && fields.remove(7, "X").is_err());
+        // A name counts as much as a value, and whatever is set or taken away.
+        for (first, last, expected) in [(1, "", true), (1, "1", false), (0, "1", true)] {
+            let mut fields = Fields::default();
+            let block = fields.block(pattern("/a")).unwrap();
+            fields.set(block, "XY", &"1".repeat(MOST_BYTES - 10 + first), Owner::Bundle).unwrap();
+            fields.remove(block, "XYZ").unwrap();
+            assert_eq!(fields.set(block, "ABCD", last, Owner::Operator).is_ok(), expected, "{first} {last}");
+        }
+    }
+
+    #[test]
+    fn a_bundle_says_of_a_field_what_it_may() {
+        for (name, value, owner, is_told, expected) in [
+            ("X-Frame-Options", "deny", Owner::Bundle, false, &["x-frame-options: deny"][..]),
+            ("X-Frame-Options", "SameOrigin", Owner::Bundle, false, &["x-frame-options: SameOrigin"]),
+            ("X-Frame-Options", "ALLOWALL", Owner::Bundle, true, &[]),
+            ("X-Frame-Options", "ALLOWALL", Owner::Operator, false, &["x-frame-options: ALLOWALL"]),
+            (
+                "Content-Security-Policy",
+                "img-src *; report-uri /r",
+                Owner::Bundle,
+                true,
+                &["content-security-policy: img-src *"],
+            ),
+            ("Content-Security-Policy-Report-Only", "report-to x", Owner::Bundle, true, &[]),
+            (
+                "Content-Security-Policy",
+                "report-to x",
+                Owner::Operator,
+                false,
+                &["content-security-policy: report-to x"],
+            ),
+            ("X-A", "img-src *; report-uri /r", Owner::Bundle, false, &["x-a: img-src *; report-uri /r"]),
+            ("X-Content-Type-Options", "nosniff", Owner::Operator, false, &[]),
+            ("X-Content-Type-Options", "NOSNIFF", Owner::Operator, true, &[]),
+            ("X-A", "", Owner::Bundle, false, &["x-a: "]),
+            ("X-A", "\u{e9}", Owner::Operator, true, &[]),
+            ("Set-Cookie", "a=b", Owner::Bundle, true, &[]),
+            ("Set-Cookie", "a=b", Owner::Operator, false, &["set-cookie: a=b"]),
+        ] {
+            let mut fields = Fields::default();
+            let block = fields.block(pattern("/a")).unwrap();
+            assert_eq!(fields.set(block, name, value, owner).is_err(), is_told, "{name}: {value}");
+            let mut headers = HeaderMap::new();
+            fields.apply(b"/a", None, StatusCode::OK, &mut headers);
+            let said: Vec<String> =
+                headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            assert_eq!(said, expected, "{name}: {value}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_of_a_file_goes_along_with_files_and_everything_else_always() {
+        let names = ["cache-control", "content-disposition", "content-language", "content-type", "expires", "link"];
+        for name in names.into_iter().chain(["x-a", "vary", "referrer-policy"]) {
+            for status in [200, 206, 304, 301, 308, 404, 412, 416] {
+                let text = format!("/*\n {name}: new\n");
+                let told = applied(&text, Owner::Operator, "/", status, &[("content-type", "old/type")]);
+                let expected = !names.contains(&name) || matches!(status, 200 | 206 | 304);
+                assert_eq!(told.contains(&format!("{name}: new")), expected, "{name} {status}");
+            }
+        }
+        assert_eq!(applied("/*\n Cache-Control: new\n", Owner::Bundle, "/", 304, &[]), ["cache-control: new"]);
+    }
+
+    #[test]
+    fn several_values_of_a_field_become_what_it_is_made_for() {
+        for (rule, owner, before, expected) in [
+            ("X-A: 1\n X-A: 2", Owner::Bundle, &[("x-a", "0")][..], &["x-a: 1, 2"][..]),
+            (
+                "Set-Cookie: a=1\n Set-Cookie: b=2",
+                Owner::Operator,
+                &[("set-cookie", "c=3")],
+                &["set-cookie: a=1", "set-cookie: b=2"],
+            ),
+            (
+                "Vary: Accept\n Vary: Cookie, ACCEPT,",
+                Owner::Operator,
+                &[("vary", "accept-encoding")],
+                &["vary: accept-encoding, Accept, Cookie"],
+            ),
+            ("Vary: Cookie", Owner::Bundle, &[("vary", "Accept"), ("vary", "cookie")], &["vary: Accept, cookie"]),
+            ("Link: </b>", Owner::Operator, &[("link", "</a>"), ("link", "</c>")], &["link: </a>, </c>, </b>"]),
+            (
+                "Content-Security-Policy: a",
+                Owner::Bundle,
+                &[("content-security-policy", "b")],
+                &["content-security-policy: a", "content-security-policy: b"],
+            ),
+            (
+                "Content-Security-Policy-Report-Only: a",
+                Owner::Operator,
+                &[("content-security-policy-report-only", "b")],
+                &["content-security-policy-report-only: a"],
+            ),
+            (
+                "X-DNS-Prefetch-Control: on",
+                Owner::Bundle,
+                &[("x-dns-prefetch-control", "off")],
+                &["x-dns-prefetch-control: off"],
+            ),
+            (
+                "X-DNS-Prefetch-Control: on",
+                Owner::Operator,
+                &[("x-dns-prefetch-control", "off")],
+                &["x-dns-prefetch-control: on"],
+            ),
+            (
+                "X-DNS-Prefetch-Control: off",
+                Owner::Bundle,
+                &[("x-dns-prefetch-control", "on")],
+                &["x-dns-prefetch-control: off"],
+            ),
+            ("X-A: on", Owner::Bundle, &[("x-a", "off")], &["x-a: on"]),
+            ("! X-A", Owner::Bundle, &[("x-a", "1")], &["x-a: 1"]),
+            ("! X-A", Owner::Operator, &[("x-a", "1")], &[]),
+            ("X-A: 1\n ! X-A\n X-B: 2", Owner::Bundle, &[], &["x-b: 2"]),
+            ("! X-A\n X-A: 1", Owner::Bundle, &[], &["x-a: 1"]),
+        ] {
+            let mut draft = Draft::default();
+            let block = draft.fields.block(pattern("/*")).unwrap();
+            for line in rule.split('\n').map(str::trim) {
+                match line.strip_prefix("! ") {
+                    Some(name) => draft.fields.remove(block, name).unwrap(),
+                    None => split(line).and_then(|(name, value)| draft.fields.set(block, name, value, owner)).unwrap(),
+                }
+            }
+            let mut headers = HeaderMap::new();
+            for (name, value) in before {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            let ground = (owner == Owner::Bundle).then(Ground::default);
+            draft.fields.apply(b"/", ground, StatusCode::OK, &mut headers);
+            let mut said: Vec<String> =
+                headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            said.sort();
+            assert_eq!(said, expected, "{rule} {owner:?}");
+        }
+        assert!(split("no colon").is_err());
+        assert_eq!(split(" X-A : b: c "), Ok(("X-A", "b: c")));
+    }
+
+    #[test]
+    fn the_types_that_rules_name_are_those_of_the_address() {
+        let mut fields = Fields::default();
+        for (source, name, value) in [
+            ("/a/*", "Content-Type", "a/1"),
+            ("/a/*", "X-A", "a/2"),
+            ("/*", "content-type", "a/3"),
+            ("/b", "Content-Type", "a/4"),
+        ] {
+            let block = fields.block(pattern(source)).unwrap();
+            fields.set(block, name, value, Owner::Bundle).unwrap();
+        }
+        for (address, expected) in [("/a/x", &["a/1", "a/3"][..]), ("/b", &["a/3", "a/4"]), ("/c", &["a/3"])] {
+            assert_eq!(fields.types(address.as_bytes()).collect::<Vec<_>>(), expected, "{address}");
+        }
+        assert!(Fields::default().is_empty() && !fields.is_empty());
+        let ground = Some(Ground { has_frames: true, ..Ground::default() });
+        let mut ruled = Fields::default();
+        let block = ruled.block(pattern("/a")).unwrap();
+        ruled.set(block, "X-Frame-Options", "DENY", Owner::Bundle).unwrap();
+        ruled.set(block, "X-A", "1", Owner::Bundle).unwrap();
+        let mut headers = HeaderMap::new();
+        ruled.apply(b"/a", ground, StatusCode::OK, &mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-a"]);
+        ruled.apply(b"/b", None, StatusCode::OK, &mut headers);
+        assert_eq!(headers.len(), 1);
+    }
 }

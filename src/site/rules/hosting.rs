@@ -149,4 +149,64 @@ mod tests {
         assert_eq!((&*draft.rules[0].place, draft.rules.len()), ("_redirects:4", 1));
         assert_eq!(draft.faults[0].place, "_redirects:5");
     }
+
+    /// Where mistakes are, and what goes along with an address.
+    fn told(text: &str, address: &str) -> (Vec<String>, Vec<String>) {
+        let mut draft = Draft::default();
+        headers(text, HEADERS, &mut draft);
+        let mut map = http::HeaderMap::new();
+        draft.fields.apply(address.as_bytes(), None, http::StatusCode::OK, &mut map);
+        let fields = map.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()));
+        (draft.faults.iter().map(|fault| fault.place.clone()).collect(), fields.collect())
+    }
+
+    #[test]
+    fn a_block_of_fields_is_a_pattern_and_what_is_indented_below_it() {
+        let none: [&str; 0] = [];
+        for (text, faults, fields) in [
+            ("/a\n  X-A: 1\n", &none[..], &["x-a: 1"][..]),
+            ("\u{feff}# all\r\n/a\r\n\tX-A:1\r\n", &none, &["x-a: 1"]),
+            ("/a\n\n  # no\n  X-A:  x: y \n", &none, &["x-a: x: y"]),
+            ("/b\n  X-A: 1\n", &none, &none),
+            ("/*\n  X-A: 1\n/a\n  ! X-A\n", &none, &none),
+            ("/a\n  !X-A\n/*\n  X-A: 1\n", &none, &["x-a: 1"]),
+            ("  X-A: 1\n/a\n  X-B: 1\n", &none, &["x-b: 1"]),
+            ("a\n  X-A: 1\n/a\n  X-B: 1\n", &["_headers:1"], &["x-b: 1"]),
+            ("/a\n  X-A 1\n  X-B: 1\n", &["_headers:2"], &["x-b: 1"]),
+            ("/a\n  ! bad name\n  X-B: 1\n", &["_headers:2"], &["x-b: 1"]),
+            ("/a\n  Set-Cookie: a=b\n", &["_headers:2"], &none),
+            ("/a\nX-A: 1\n  X-B: 1\n", &["_headers:2"], &none),
+        ] {
+            let (wrong, said) = told(text, "/a");
+            assert_eq!(
+                (wrong, said),
+                (faults.iter().map(|&f| f.to_owned()).collect(), fields.iter().map(|&f| f.to_owned()).collect()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_counts_up_to_its_length() {
+        for (more, is_read) in [(0, true), (1, false)] {
+            let value = "x".repeat(LONGEST_LINE + more - "  X-A: ".len());
+            let (faults, fields) = told(&format!("/a\n  X-A: {value}\n  X-B: 1\n"), "/a");
+            assert_eq!((faults.len(), fields.len()), if is_read { (0, 2) } else { (1, 1) });
+            let mut draft = Draft::default();
+            redirects(&format!("/a{}/b\n/c /d\n", " ".repeat(LONGEST_LINE + more - 4)), REDIRECTS, &mut draft);
+            assert_eq!((draft.faults.len(), draft.rules.len()), if is_read { (0, 2) } else { (1, 1) });
+        }
+        for (line, rules) in [
+            ("/a /b 301 302", 0),
+            ("/a /b 301 #302", 1),
+            ("/a /b#302", 1),
+            ("/a /b 301!!", 0),
+            ("/a ://b", 0),
+            ("#/a /b", 0),
+        ] {
+            let mut draft = Draft::default();
+            redirects(line, REDIRECTS, &mut draft);
+            assert_eq!(draft.rules.len(), rules, "{line}");
+        }
+    }
 }

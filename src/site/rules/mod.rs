@@ -295,3 +295,148 @@ impl fmt::Debug for Rules {
         f.debug_struct("Rules").field("digest", &digest).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(text: &str) -> Draft {
+        let mut draft = Draft::default();
+        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+        draft
+    }
+
+    fn rules(text: &str) -> Rules {
+        Rules::new(draft(text))
+    }
+
+    #[test]
+    fn these_statuses_ask_for_something_and_no_other() {
+        for status in 0..1000 {
+            let action = Action::of(status);
+            let expected = match status {
+                301 | 302 | 303 | 307 | 308 => Some(Action::Redirect(status)),
+                200 | 404 => Some(Action::Rewrite(status)),
+                _ => None,
+            };
+            assert_eq!(action.as_ref().ok(), expected.as_ref(), "{status}");
+            assert_eq!(action.map_or(status, Action::status), status);
+        }
+    }
+
+    #[test]
+    fn as_many_rules_count_as_may_and_what_is_beyond_is_told_once() {
+        for (line, most, word) in
+            [("/a{} /b\n", MOST_RULES, "one address"), ("/a{}/* /b\n", MOST_PATTERNS, "* or :name")]
+        {
+            let text =
+                |number: usize| (0..number).map(|n| line.replace("{}", &n.to_string())).collect::<Vec<_>>().concat();
+            let full = draft(&text(most));
+            assert_eq!((full.rules.len(), full.faults.len()), (most, 0));
+            let over = draft(&(text(most + 3) + "/one/more/:x /b\n/one /b\n"));
+            assert_eq!((over.rules.len(), over.faults.len()), (most + 1, 1), "rules of the other kind still count");
+            assert_eq!(over.faults[0].place, format!("_redirects:{}", most + 1));
+            assert!(over.faults[0].what.contains(word), "{}", over.faults[0]);
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_thousandth_mistake() {
+        let wrong = |number: usize| "/a\n".repeat(number) + "/a /b\n";
+        let nearly = draft(&wrong(MOST_FAULTS - 1));
+        assert_eq!((nearly.rules.len(), nearly.faults.len()), (1, MOST_FAULTS - 1));
+        let full = draft(&wrong(MOST_FAULTS));
+        assert_eq!((full.rules.len(), full.faults.len()), (0, MOST_FAULTS + 1));
+        assert_eq!(full.faults[MOST_FAULTS].place, format!("_redirects:{}", MOST_FAULTS + 1));
+        // Each file has its own.
+        let mut draft = full;
+        hosting::headers("/a\n X-A: 1\n x\n", hosting::HEADERS, &mut draft);
+        assert!(!draft.fields.is_empty() && draft.faults.len() == MOST_FAULTS + 1);
+    }
+
+    #[test]
+    fn rules_are_asked_in_their_order_until_one_leads_somewhere() {
+        let some = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
+        let asked = |address: &str, has: bool, wanted: &str| {
+            let mut all = Vec::new();
+            let taken = some.first(address.as_bytes(), has, |rule, _| {
+                all.push(rule.destination.to_string());
+                (*rule.destination == *wanted).then(|| rule.destination.to_string())
+            });
+            assert_eq!(taken.as_deref(), all.last().map(String::as_str).filter(|last| *last == wanted));
+            all.concat()
+        };
+        for (address, has, wanted, expected) in [
+            ("/x/a", false, "", "/1/2/4!/7"),
+            ("/x/a/", false, "", "/1/2/4!/7"),
+            ("/x/a", false, "/1", "/1"),
+            ("/x/a", false, "/2", "/1/2"),
+            ("/x/a", false, "/4!", "/1/2/4!"),
+            ("/x/b/c", false, "", "/1/7"),
+            ("/y", false, "", "/5/6"),
+            ("/y/", true, "", "/5"),
+            ("/x/a", true, "", "/7"),
+            ("/z", true, "", ""),
+            ("/a/b", false, "", ""),
+        ] {
+            assert_eq!(asked(address, has, wanted), expected, "{address} {has} {wanted}");
+        }
+        assert_eq!((some.list().len(), some.patterns(false), some.patterns(true)), (7, 4, 1));
+        assert!(!some.asks_nothing(false) && !some.asks_nothing(true));
+        for (text, expected) in [
+            ("", (true, true)),
+            ("/a /b\n", (false, true)),
+            ("/a/* /b\n", (false, true)),
+            ("/a /b 301!\n", (false, false)),
+            ("/a/* /b 301!\n", (false, false)),
+        ] {
+            assert_eq!((rules(text).asks_nothing(false), rules(text).asks_nothing(true)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rules_are_the_same_if_they_mean_the_same() {
+        let one = rules("/a /b\n/c/* /d/:splat 302\n");
+        assert!(one == rules("# moved\n\n/a   /b 301\n/c/* /d/:splat 302\n/wrong\n"));
+        assert_eq!(Rules::default(), rules("/wrong\n"));
+        let docs = |text: &str| {
+            let mut draft = Draft::default();
+            docs_json::redirects(text, docs_json::NAME, true, &mut draft);
+            Rules::new(draft)
+        };
+        // The same words mean something else to another reader.
+        assert!(docs(r#"[{"source": "/c-*", "destination": "/d"}]"#) != rules("/c-* /d 308\n"));
+        assert!(docs(r#"[{"source": "/c", "destination": "/d"}]"#) == rules("/c /d 308\n"));
+        let mut ruled = draft("/a /b\n/c/* /d/:splat 302\n");
+        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut ruled);
+        let mut fields = Draft::default();
+        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut fields);
+        let others = [
+            Rules::default(),
+            Rules::new(ruled),
+            Rules::new(fields),
+            rules("/c/* /d/:splat 302\n/a /b\n"),
+            rules("/a /b\n"),
+            rules("/a /b 302\n/c/* /d/:splat 302\n"),
+            rules("/a /b 301!\n/c/* /d/:splat 302\n"),
+            rules("/a /e\n/c/* /d/:splat 302\n"),
+            rules("/e /b\n/c/* /d/:splat 302\n"),
+        ];
+        for (number, other) in others.iter().enumerate() {
+            assert!(one != *other && format!("{one:?}") != format!("{other:?}"), "{number}");
+        }
+    }
+
+    #[test]
+    fn answers_of_other_hosts_are_not_passed_on_and_redirects_to_them_are_made() {
+        for (line, is_rule) in [
+            ("/a https://x.example/ 200", false),
+            ("/a https://x.example/ 404", false),
+            ("/a https://x.example/ 301", true),
+            ("/a https://x.example/ 308!", true),
+            ("/a /b 200", true),
+        ] {
+            assert_eq!(draft(line).rules.len() == 1, is_rule, "{line}");
+        }
+    }
+}

@@ -382,4 +382,81 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_a_source_may_have_it_may_have_up_to_its_bound() {
+        use Dialect::{Docs, Hosting};
+        let is_source = |source: &str, dialect| Pattern::parse(source, dialect).is_ok();
+        let long = |len: usize| format!("/{}", "a".repeat(len - 1));
+        assert!(is_source(&long(LONGEST), Docs) && !is_source(&long(LONGEST + 1), Docs));
+        for dialect in [Docs, Hosting] {
+            assert!(
+                is_source("/:a/:b/:c/:d/:e/:f/:g/:h", dialect) && !is_source("/:a/:b/:c/:d/:e/:f/:g/:h/:i", dialect)
+            );
+            assert!(is_source("/:a/:b/:c/:d/:e/:f/:g/*", dialect) && !is_source("/:a/:b/:c/:d/:e/:f/:g/:h/*", dialect));
+        }
+        let eight = ["1", "2", "3", "4", "5", "6", "7", "8/9"].map(str::to_owned).to_vec();
+        assert_eq!(parts("/:a/:b/:c/:d/:e/:f/:g/*", Hosting, "/1/2/3/4/5/6/7/8/9"), Some(eight));
+        let mixed = ["1", "2/3", "4", "5"].map(str::to_owned).to_vec();
+        assert_eq!(parts("/:a/:b*/:c/x/:d", Docs, "/1/2/3/4/x/5/"), Some(mixed));
+        for (source, dialect, expected) in [
+            ("/a b", Docs, false),
+            ("/a%20b", Docs, true),
+            ("/a\u{7f}", Docs, false),
+            ("/a%7f", Docs, false),
+            ("/a%1f", Docs, false),
+            ("/./a", Docs, false),
+            ("/a/..", Docs, false),
+            ("/.../a", Docs, true),
+            ("/_docwharfs", Docs, true),
+            ("/a/_docwharf", Docs, true),
+            ("/_docwharf", Docs, false),
+            ("/a-*b", Docs, false),
+            ("/a-*b", Hosting, true),
+            ("/a-*/b-*", Docs, true),
+            ("/a-*/b-*", Hosting, false),
+            ("/*/:b*", Docs, false),
+            ("/:a*/:b", Docs, true),
+            ("/:1", Docs, true),
+            ("/:a_1", Docs, true),
+            ("/:a-b", Docs, false),
+        ] {
+            assert_eq!(is_source(source, dialect), expected, "{source}");
+        }
+        for (source, dialect, exact) in [
+            ("/a/b/", Docs, Some("/a/b")),
+            ("/", Docs, Some("/")),
+            ("/:1", Docs, Some("/:1")),
+            ("/:a", Docs, None),
+            ("/a/*", Hosting, None),
+            ("/a-*", Docs, None),
+        ] {
+            assert_eq!(Pattern::parse(source, dialect).unwrap().exact(), exact.map(str::as_bytes), "{source}");
+        }
+    }
+
+    #[test]
+    fn what_stands_behind_any_number_of_segments_is_compared_from_the_end() {
+        use Dialect::{Docs, Hosting};
+        let cases: [(&str, Dialect, &str, Option<&[&str]>); 14] = [
+            ("/:a*/x", Docs, "/x", None),
+            ("/:a*/x", Docs, "/b/c/x", Some(&["b/c"])),
+            ("/:a*/x", Docs, "/b/c/x/", Some(&["b/c"])),
+            ("/:a*/x", Docs, "/b/cx", None),
+            ("/p/:a*/x", Docs, "/p/x", None),
+            ("/p/:a*/x", Docs, "/p/b/x", Some(&["b"])),
+            ("/p/:a*/x", Docs, "/p", None),
+            ("/*/:p/:q", Hosting, "/a/b/c/d", Some(&["a/b", "c", "d"])),
+            ("/*/:p", Hosting, "/a//", None),
+            ("/p-*/x", Hosting, "/p-/x", Some(&[""])),
+            ("/p-*/x", Hosting, "/p-a/b/x", Some(&["a/b"])),
+            ("/p-*/x", Hosting, "/q-a/x", None),
+            ("/a/b-*/c", Docs, "/a/b-x/y/c", None),
+            ("/a/b-*/c", Docs, "/a/b-/c", Some(&[""])),
+        ];
+        for (source, dialect, address, expected) in cases {
+            let expected = expected.map(|parts| parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
+            assert_eq!(parts(source, dialect, address), expected, "{source} {address}");
+        }
+    }
 }

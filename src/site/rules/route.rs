@@ -223,3 +223,168 @@ pub fn end_within(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Draft, hosting};
+    use super::*;
+    use crate::site::sealed::Sealed;
+    use crate::site::sealed::made::sealed;
+
+    fn rules(text: &str) -> Rules {
+        let mut draft = Draft::default();
+        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+        assert_eq!(draft.faults, []);
+        Rules::new(draft)
+    }
+
+    fn told(site: &Sealed, route: Route) -> String {
+        let name = |file: usize| String::from_utf8(site.index().path(file).to_vec()).unwrap();
+        match route {
+            Route::File(file) => name(file),
+            Route::Instead(file, status) => format!("{status} {}", name(file)),
+            Route::Moved(status, location) => format!("{status} to {location}"),
+            Route::Home(location) => format!("home {location}"),
+            Route::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    #[test]
+    fn files_come_before_rules_that_are_not_forced_and_the_operators_rules_before_the_sites() {
+        let site = sealed(&[
+            ("index.html", "home"),
+            ("a/index.html", "a"),
+            ("b.html", "b"),
+            ("c d.html", "c"),
+            (
+                "_redirects",
+                "/n /site\n/f /site\n/a /site\n/b /site 301!\n/w /b 200\n/w4 /b.html 404\n/w/* /none 200\n/w/x /later\n\
+                            /to/* /a/:splat 302\n/self /self\n/self/2 /self/2?x\n/next /self/2 302\n/out https://x.example/y\n\
+                            /red /a 200\n/hid /.env 200\n/_docwharf /own\n",
+            ),
+            (".env", ""),
+        ]);
+        let own = rules("/n /own\n/b /own\n/b.html /own 307!\n/q /own?x=1 302\n/self /self\n");
+        let ask = Ask { base_path: "/docs/", slashes: Slashes::Redirect, rules: &own };
+        for (address, query, expected) in [
+            ("/", None, "index.html"),
+            ("/n", None, "301 to /docs/own"),
+            ("/n/", Some("y"), "301 to /docs/own?y"),
+            ("/f", None, "301 to /docs/site"),
+            ("/b", None, "301 to /docs/site"),
+            ("/b.html", None, "307 to /docs/own"),
+            ("/b/", None, "301 to /docs/site"),
+            ("/b/index.html", Some("x=|"), "home /docs/b?x=%7C"),
+            ("/a", None, "home /docs/a/"),
+            ("/a", Some("x"), "home /docs/a/?x"),
+            ("/a/", None, "a/index.html"),
+            ("/c d/", None, "home /docs/c%20d"),
+            ("/w", Some("x"), "200 b.html"),
+            ("/w4", None, "404 b.html"),
+            // A rewrite to what is not there leads nowhere; the next rule is asked.
+            ("/w/x", None, "301 to /docs/later"),
+            ("/w/y", None, "nothing"),
+            ("/red", None, "200 a/index.html"),
+            ("/hid", None, "nothing"),
+            ("/to/x", None, "302 to /docs/a/x"),
+            ("/to/x/..", None, "nothing"),
+            ("/to/./x", None, "nothing"),
+            ("/to/..x", None, "302 to /docs/a/..x"),
+            ("/_docwharf/x", None, "nothing"),
+            ("/q", Some("x=2&y=%zz"), "302 to /docs/own?x=1&y=%25zz"),
+            ("/self", None, "nothing"),
+            ("/self", Some("x"), "nothing"),
+            ("/self/", None, "301 to /docs/self"),
+            ("/self/2", None, "301 to /docs/self/2?x"),
+            ("/self/2", Some("x"), "nothing"),
+            ("/out", None, "301 to https://x.example/y"),
+            ("/none", None, "nothing"),
+        ] {
+            assert_eq!(told(&site, route(&site, &ask, address.as_bytes(), query)), expected, "{address} {query:?}");
+        }
+        let serve = Ask { slashes: Slashes::Serve, ..ask };
+        assert_eq!(told(&site, route(&site, &serve, b"/a", None)), "a/index.html");
+    }
+
+    #[test]
+    fn rules_are_asked_for_addresses_up_to_a_length() {
+        let own = rules("/x/* /b 302\n");
+        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        let site = sealed(&[("index.html", "")]);
+        let long = |len: usize| format!("/x/{}", "y".repeat(len - 3));
+        let of = |len: usize| told(&site, route(&site, &ask, long(len).as_bytes(), None));
+        assert_eq!((of(LONGEST_ADDRESS).as_str(), of(LONGEST_ADDRESS + 1).as_str()), ("302 to /b", "nothing"));
+    }
+
+    #[test]
+    fn an_address_is_followed_to_its_end_by_redirects_and_pages() {
+        let site = sealed(&[
+            ("index.html", ""),
+            ("a/index.html", ""),
+            ("404.html", ""),
+            (
+                "_redirects",
+                "/one /two\n/two /a\n/bad /none?x#y\n/l1 /l2\n/l2 /l3\n/l3 /l1\n/grow/* /grow/x/:splat\n/out https://x.example/\n\
+                            /app/* /index.html 200\n/en/* /404.html 404\n/q /q?x=1\n/enc /n%20o\n",
+            ),
+        ]);
+        let none = Rules::default();
+        for base_path in ["/", "/docs/"] {
+            let ask = Ask { base_path, slashes: Slashes::Redirect, rules: &none };
+            let end = |address: &str| end_within(&site, &ask, address.as_bytes(), None, None);
+            for address in ["/", "/a", "/a/", "/one", "/two", "/app/x", "/a/index.html"] {
+                assert_eq!(end(address), End::File, "{address}");
+            }
+            for (address, last) in [
+                ("/none", "/none"),
+                ("/bad", "/none"),
+                ("/en/x", "/en/x"),
+                ("/q", "/q"),
+                ("/enc", "/n o"),
+                ("/.env", "/.env"),
+            ] {
+                assert_eq!(end(address), End::Dead(last.as_bytes().to_vec()), "{address}");
+            }
+            assert_eq!(end("/out"), End::Elsewhere);
+            let way = ["/l2", "/l3", "/l1", "/l2"].map(|step| step.as_bytes().to_vec()).to_vec();
+            assert_eq!(end("/l2"), End::Loop(way));
+            assert!(matches!(end("/grow/a"), End::Loop(way) if way.len() == HOPS + 1));
+            assert_eq!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(0))), End::File);
+            assert!(matches!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(1 << 30))), End::Dead(_)));
+        }
+    }
+
+    #[test]
+    fn as_many_redirects_are_followed_as_browsers_do() {
+        for (hops, is_followed) in [(HOPS - 1, true), (HOPS, false)] {
+            let lines: Vec<String> = (0..hops).map(|n| format!("/{n} /{}\n", n + 1)).collect();
+            let (own, last) = (rules(&lines.concat()), format!("{hops}.html"));
+            let site = sealed(&[(last.as_str(), "")]);
+            let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+            assert_eq!(end_within(&site, &ask, b"/0", None, None) == End::File, is_followed, "{hops}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_spent_by_what_is_compared_and_followed() {
+        let budget = Budget::new(100);
+        budget.compare(1, b"/xxxxxxx");
+        assert!(!budget.is_spent());
+        budget.compare(1, &[b'/'; 27]);
+        assert!(!budget.is_spent(), "40 and 59 bytes");
+        budget.spend(1);
+        assert!(budget.is_spent());
+        let budget = Budget::new(Budget::FOLLOWED as u64 + 1);
+        budget.follow();
+        budget.compare(0, b"/x");
+        assert!(!budget.is_spent() && Budget::new(0).is_spent());
+        // Each rule that is held against an address counts, and each that is followed.
+        let (site, own) = (sealed(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
+        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        for (address, cost) in [("/x", 2 * 34 + Budget::FOLLOWED), ("/z", 2 * 34), ("/", 0)] {
+            let budget = Budget::new(u64::MAX);
+            route_within(&site, &ask, address.as_bytes(), None, Some(&budget));
+            assert_eq!(budget.spent.load(Ordering::Relaxed), cost as u64, "{address}");
+        }
+    }
+}

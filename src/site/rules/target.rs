@@ -420,4 +420,83 @@ mod tests {
         assert!(Target::parse(&format!("{destination}:splat"), &["splat".into()]).is_err());
         assert!(Target::parse(&format!("/{}", "a".repeat(LONGEST)), &[]).is_err());
     }
+
+    #[test]
+    fn what_is_fixed_of_a_destination_goes_down_to_the_last_slash_before_what_varies() {
+        let names = [Box::from("splat"), Box::from("x")];
+        for (destination, fixed, address) in [
+            ("/a/b", None, "/a/b"),
+            ("/a/b?:splat#:x", None, "/a/b"),
+            ("/a/b/:splat", Some("/a/b/"), "/a/b/s p"),
+            ("/a/b-:splat/c", Some("/a/"), "/a/b-s p/c"),
+            ("/:x/b", Some("/"), "/y/b"),
+            ("/%C3%A9/:x", Some("/é/"), "/é/y"),
+            ("/é%20/*", Some("/é /"), "/é /s p"),
+            ("/:x:x", Some("/"), "/yy"),
+        ] {
+            let target = Target::parse(destination, &names).unwrap();
+            assert_eq!(target.fixed(), fixed.map(|text| text.as_bytes().to_vec()), "{destination}");
+            let pattern = Pattern::parse("/*/:x", Dialect::Hosting).unwrap();
+            assert_eq!(target.address(&pattern.matches(b"/s p/y").unwrap()), address.as_bytes(), "{destination}");
+        }
+    }
+
+    #[test]
+    fn a_destination_has_as_much_as_it_may_and_no_more() {
+        let is_read = |text: &str| Target::parse(text, &["splat".into()]).is_ok();
+        let query = |parameters: usize| format!("/?{}", "x=1&".repeat(parameters));
+        assert!(is_read(&query(MOST_PARAMETERS)) && !is_read(&query(MOST_PARAMETERS + 1)));
+        let parts = |path: usize, query: usize, fragment: usize| {
+            format!("/{}?{}#{}", ":splat".repeat(path), ":splat".repeat(query), ":splat".repeat(fragment))
+        };
+        assert!(
+            is_read(&parts(6, 5, 5))
+                && !is_read(&parts(7, 5, 5))
+                && !is_read(&parts(6, 6, 5))
+                && !is_read(&parts(6, 5, 6))
+        );
+        let long = |len: usize| format!("/{}", "a".repeat(len - 1));
+        assert!(is_read(&long(LONGEST)) && !is_read(&long(LONGEST + 1)));
+        let of = |len: usize| led("/a/*", "https://x.example/:splat", &format!("/a/{}", "x".repeat(len - 18)), None);
+        assert_eq!(
+            (of(LONGEST_LOCATION).as_ref().map(String::len), of(LONGEST_LOCATION + 1)),
+            (Some(LONGEST_LOCATION), None)
+        );
+        assert_eq!(led("/a", "/b", "/a", Some(&"x".repeat(LONGEST_LOCATION))), None);
+    }
+
+    #[test]
+    fn each_place_of_a_destination_is_written_as_it_has_to_be() {
+        let all = "a-._~!$&'()*+,;=:@?#[]% \"<>\\^`{|}\u{e9}";
+        for (destination, expected) in [
+            ("/:splat", "/docs/a-._~!$&'()*+,;=:@%3F%23%5B%5D%25%20%22%3C%3E%5C%5E%60%7B%7C%7D%C3%A9"),
+            (
+                "/?:splat",
+                "/docs/?a-._~%21%24%26%27%28%29%2A%2B%2C%3B%3D%3A%40%3F%23%5B%5D%25%20%22%3C%3E%5C%5E%60%7B%7C%7D%C3%A9",
+            ),
+            (
+                "/#:splat",
+                "/docs/#a-._~%21%24%26%27%28%29%2A%2B%2C%3B%3D%3A%40%3F%23%5B%5D%25%20%22%3C%3E%5C%5E%60%7B%7C%7D%C3%A9",
+            ),
+            ("/a%2f \"<>\\^`{|}", "/docs/a%2f%20%22%3C%3E%5C%5E%60%7B%7C%7D"),
+        ] {
+            assert_eq!(led("/*", destination, &format!("/{all}"), None).as_deref(), Some(expected), "{destination}");
+        }
+        for (destination, query, expected) in [
+            ("/b?own", "own=1&x&&y=2", "/docs/b?own&x&y=2"),
+            ("/b?own=1&more=2", "more&mor=3&x=own", "/docs/b?own=1&more=2&mor=3&x=own"),
+            ("/b?%7C=1", "%7C=2&x", "/docs/b?%7C=1&x"),
+            ("/b?", "&x&y", "/docs/b?x&y"),
+            ("/b", "", "/docs/b?"),
+            ("/time/:nobody*", "x", ""),
+            ("/a:nobody", "x", "/docs/a:nobody?x"),
+            ("/a?x=:nobody", "x", ""),
+        ] {
+            let pattern = Pattern::parse("/a", Dialect::Docs).unwrap();
+            let location = Target::parse(destination, pattern.names())
+                .ok()
+                .and_then(|target| target.location(&pattern.matches(b"/a").unwrap(), "/docs/", Some(query)));
+            assert_eq!(location.unwrap_or_default(), expected, "{destination} {query}");
+        }
+    }
 }
