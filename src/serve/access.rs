@@ -69,3 +69,120 @@ pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut 
         headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::Settings;
+    use crate::serve::peer::Peer;
+
+    const LISTED: &str = "192.0.2.7";
+    const OTHER: &str = "203.0.113.7";
+
+    fn access(is_listed: bool, is_named: bool) -> Access {
+        Access {
+            allow: is_listed.then(|| Networks::parse(&["192.0.2.0/24"]).unwrap()),
+            header: is_named.then(|| HeaderName::from_static("x-user")),
+        }
+    }
+
+    #[test]
+    fn whatever_is_configured_must_hold_and_a_user_is_who_the_proxy_alone_has_named() {
+        // Whether addresses are listed and a field is named; the client's address, whether it is known, whether it comes
+        // through a trusted proxy; the field's values.
+        for (lists, names, address, is_known, is_by_proxy, users, expected) in [
+            (false, false, OTHER, true, false, &[][..], true),
+            (false, false, OTHER, false, true, &[], true),
+            (true, false, LISTED, true, false, &[], true),
+            (true, false, LISTED, true, true, &[], true),
+            (true, false, LISTED, false, true, &["anna"], false),
+            (true, false, OTHER, true, true, &["anna"], false),
+            (false, true, OTHER, true, true, &["anna"], true),
+            (false, true, OTHER, false, true, &[" anna "], true),
+            (false, true, OTHER, true, false, &["anna"], false),
+            (false, true, OTHER, true, true, &[], false),
+            (false, true, OTHER, true, true, &[""], false),
+            (false, true, OTHER, true, true, &[" \t "], false),
+            (false, true, OTHER, true, true, &["root", "anna"], false),
+            (false, true, OTHER, true, true, &["anna", "anna"], false),
+            (false, true, OTHER, true, true, &["anna", ""], false),
+            (true, true, LISTED, true, true, &["anna"], true),
+            (true, true, LISTED, true, true, &[], false),
+            (true, true, LISTED, true, false, &["anna"], false),
+            (true, true, LISTED, false, true, &["anna"], false),
+            (true, true, OTHER, true, true, &["anna"], false),
+        ] {
+            let what = format!("{lists} {names} {address} {is_known} {is_by_proxy} {users:?}");
+            let access = access(lists, names);
+            assert_eq!(access.is_open(), !lists && !names, "{what}");
+            let mut headers = HeaderMap::new();
+            for user in users {
+                headers.append("x-user", user.parse().unwrap());
+            }
+            let client = Client { address: address.parse().unwrap(), is_known, is_https: false, is_by_proxy };
+            assert_eq!(access.admits(client, &headers), expected, "{what}");
+            let is_user = names && is_by_proxy && matches!(users, [user] if !user.trim().is_empty());
+            assert_eq!(access.user(client, &headers).is_some(), is_user, "{what}");
+        }
+        let nobody = Access { allow: Some(Networks::default()), header: None };
+        assert!(!nobody.is_open(), "a list without a range lets nobody in");
+    }
+
+    fn request(method: Method, fields: &[(HeaderName, &str)], is_encrypted: bool) -> Request<()> {
+        let mut request = Request::new(());
+        *request.method_mut() = method;
+        for (name, value) in fields {
+            request.headers_mut().append(name.clone(), value.parse().unwrap());
+        }
+        let address = (OTHER.parse::<std::net::IpAddr>().unwrap(), 4711).into();
+        request.extensions_mut().insert(Peer { address, is_encrypted });
+        request
+    }
+
+    #[test]
+    fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
+        let door = Door { access: access(true, false), proxies: Networks::default() };
+        let closed = Site::new(Settings { door, ..Settings::default() });
+        let open = Site::new(Settings::default());
+        let chunked = (TRANSFER_ENCODING, "chunked");
+        for (method, fields, closes) in [
+            (Method::GET, &[][..], false),
+            (Method::HEAD, &[], false),
+            (Method::POST, &[], false),
+            (Method::GET, std::slice::from_ref(&chunked), true),
+        ] {
+            let request = request(method.clone(), fields, false);
+            assert!(refuse(&open, &request).is_none(), "{method}");
+            let answer = refuse(&closed, &request).unwrap();
+            assert_eq!(answer.status(), 403, "{method}");
+            assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
+            assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
+        }
+        closed.admit(Door { access: access(false, false), proxies: Networks::default() });
+        assert!(refuse(&closed, &request(Method::GET, &[], false)).is_none(), "who may read can change");
+    }
+
+    #[test]
+    fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
+        let value = HeaderValue::from_static("max-age=60");
+        let proxies = Networks::parse(&[OTHER]).unwrap();
+        let https = (HeaderName::from_static("x-forwarded-proto"), "https");
+        for (is_configured, is_trusted, fields, is_encrypted, expected) in [
+            (true, false, &[][..], true, true),
+            (true, false, &[], false, false),
+            (true, false, std::slice::from_ref(&https), false, false),
+            (true, true, std::slice::from_ref(&https), false, true),
+            (true, true, &[], false, false),
+            (false, true, std::slice::from_ref(&https), true, false),
+        ] {
+            let proxies = if is_trusted { proxies.clone() } else { Networks::default() };
+            let door = Door { access: Access::default(), proxies };
+            let hsts = is_configured.then(|| value.clone());
+            let site = Site::new(Settings { door, hsts, ..Settings::default() });
+            let mut headers = HeaderMap::new();
+            insist_on_tls(&site, &request(Method::GET, fields, is_encrypted), &mut headers);
+            let sent = headers.get(STRICT_TRANSPORT_SECURITY);
+            assert_eq!(sent, Some(&value).filter(|_| expected), "{is_configured} {is_trusted} {is_encrypted}");
+        }
+    }
+}

@@ -94,3 +94,32 @@ impl Drop for Waiting {
         self.alarm.0.deadline.store(NONE, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn an_alarm_goes_off_at_its_deadline_and_only_while_somebody_waits() {
+        let alarm = Alarm::new();
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(alarm.deadline().is_none() && !alarm.has_come());
+        let later = Instant::now() + Duration::from_hours(1);
+        let mut waiting = alarm.sleep_until(later);
+        assert!(alarm.deadline().is_none(), "nobody waits yet");
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        let deadline = alarm.deadline().unwrap();
+        assert!(deadline >= later && deadline <= later + Duration::from_millis(1));
+        assert!(!alarm.has_come() && waiting.as_mut().poll(&mut context).is_pending());
+        drop(waiting);
+        assert!(alarm.deadline().is_none() && !alarm.has_come(), "the head is there");
+        let mut waiting = alarm.sleep(Duration::ZERO);
+        assert!(waiting.as_mut().poll(&mut context).is_pending(), "whoever keeps the timer says when");
+        while !alarm.has_come() {
+            std::thread::yield_now();
+        }
+        assert!(waiting.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -117,3 +117,31 @@ impl Crew {
         ((at > 0).then_some(&least.handle), Load(Arc::clone(&least.load)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_given_to_who_has_the_fewest_and_weighs_until_it_is_gone() {
+        let member = || Member { handle: Handle::current(), load: Arc::default() };
+        let crew = Crew([member(), member(), member()].into());
+        let loads = || -> Vec<usize> { crew.0.iter().map(|member| member.load.load(Ordering::Relaxed)).collect() };
+        let mut all: Vec<Load> = Vec::new();
+        for (is_other, expected) in [(false, [1, 0, 0]), (true, [1, 1, 0]), (true, [1, 1, 1]), (false, [2, 1, 1])] {
+            let (to, load) = crew.next();
+            assert_eq!((to.is_some(), loads()), (is_other, expected.to_vec()));
+            all.push(load);
+        }
+        assert_eq!(crew.connections(), 4);
+        drop(all.remove(2));
+        assert_eq!((loads(), crew.connections()), (vec![2, 1, 0], 3));
+        let (to, load) = crew.next();
+        assert_eq!((to.is_some(), loads()), (true, vec![2, 1, 1]));
+        drop((load, all));
+        assert_eq!((loads(), crew.connections()), (vec![0, 0, 0], 0));
+        let here = Crew::here();
+        assert!(here.next().0.is_none(), "there is nobody else");
+        assert_eq!(crew.first(async { 7 }).await.unwrap(), 7);
+    }
+}

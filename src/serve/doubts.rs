@@ -74,4 +74,20 @@ mod tests {
         doubts.doubt(&[two], "a test");
         assert_eq!(doubts.raised().await, BTreeSet::from([two]));
     }
+
+    #[test]
+    fn what_the_disk_does_not_give_is_damage_and_what_a_peer_does_is_none() {
+        for (code, expected) in [
+            (libc::EFAULT, true),
+            (libc::EIO, true),
+            (libc::EPIPE, false),
+            (libc::ECONNRESET, false),
+            (libc::ETIMEDOUT, false),
+            (libc::EAGAIN, false),
+            (libc::EINVAL, false),
+        ] {
+            assert_eq!(is_damage(&io::Error::from_raw_os_error(code)), expected, "{code}");
+        }
+        assert!(!is_damage(&io::ErrorKind::WriteZero.into()));
+    }
 }

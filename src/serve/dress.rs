@@ -137,3 +137,82 @@ fn police<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, respon
         response.headers_mut().append(field, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use csp::{Preset, Rules};
+
+    use super::*;
+    use crate::serve::Settings;
+    use crate::serve::access::{Access, Door};
+    use crate::serve::cidr::Networks;
+
+    fn rules(preset: Preset) -> Rules {
+        Rules { preset, ancestors: Some("'self'"), most: 3072 }
+    }
+
+    #[test]
+    fn every_answer_has_what_the_operator_says_and_our_defaults_where_he_says_nothing() {
+        const NOSNIFF: &str = "x-content-type-options: nosniff";
+        const SAME: &str = "x-frame-options: SAMEORIGIN";
+        let referrer = |text: &str| Some(text.to_owned());
+        let usual = format!("referrer-policy: {REFERRER}");
+        for (protection, expected) in [
+            (Protection::default(), &[NOSNIFF, &usual, SAME][..]),
+            (Protection { referrer: referrer(""), ..Protection::default() }, &[NOSNIFF, SAME]),
+            (
+                Protection { referrer: referrer("no-referrer"), ..Protection::default() },
+                &[NOSNIFF, "referrer-policy: no-referrer", SAME],
+            ),
+            (Protection { frames: Some(Frames::Same), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
+            (
+                Protection { frames: Some(Frames::Nobody), ..Protection::default() },
+                &[NOSNIFF, &usual, "x-frame-options: DENY"],
+            ),
+            (Protection { frames: Some(Frames::Any), ..Protection::default() }, &[NOSNIFF, &usual]),
+            (Protection { csp: Some(rules(Preset::Connected)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
+            (Protection { csp: Some(rules(Preset::Report)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
+            (
+                Protection { csp: Some(rules(Preset::Airgap)), ..Protection::default() },
+                &[NOSNIFF, &usual, SAME, "x-dns-prefetch-control: off"],
+            ),
+        ] {
+            let dress = Dress::new(&protection);
+            let fields: Vec<String> =
+                dress.fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+            assert_eq!(fields, expected, "{protection:?}");
+            assert_eq!(dress.csp.is_some(), protection.csp.is_some(), "{protection:?}");
+        }
+        let ancestors = [Frames::Same, Frames::Nobody, Frames::Any].map(Frames::ancestors);
+        assert_eq!(ancestors, [Some("'self'"), Some("'none'"), None]);
+    }
+
+    #[test]
+    fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
+        let access = Access { allow: Some(Networks::default()), header: None };
+        for (preset, before) in [(Preset::Airgap, true), (Preset::Connected, false), (Preset::Report, false)] {
+            for is_closed in [false, true] {
+                let protection = Protection { csp: Some(rules(preset)), ..Protection::default() };
+                let access = if is_closed { access.clone() } else { Access::default() };
+                let door = Door { access, proxies: Networks::default() };
+                let site = Site::new(Settings { protection, door, ..Settings::default() });
+                for (status, has_policy, has_fields) in [
+                    (200, before, true),
+                    (404, before, true),
+                    (503, before, true),
+                    (403, false, true),
+                    (103, false, false),
+                ] {
+                    let what = format!("{status} {preset:?} {is_closed}");
+                    let mut answer = Response::new(Body::empty());
+                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+                    dress(&site, None, &Request::new(()), &mut answer);
+                    let fields = answer.headers();
+                    assert_eq!(fields.contains_key("content-security-policy"), has_policy, "{what}");
+                    assert_eq!(fields.contains_key(X_CONTENT_TYPE_OPTIONS), has_fields, "{what}");
+                    assert_eq!(fields.contains_key("cache-control"), is_closed && has_fields, "{what}");
+                }
+            }
+        }
+    }
+}

@@ -82,3 +82,54 @@ fn is_about_address(status: StatusCode) -> bool {
         [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NO_CONTENT];
     !REFUSED.contains(&status) && !status.is_server_error()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::Settings;
+    use crate::serve::access::{Access, Door};
+    use crate::serve::cidr::Networks;
+
+    #[test]
+    fn where_not_everybody_may_read_nothing_is_for_shared_caches_whatever_was_said_before() {
+        let access = Access { allow: Some(Networks::default()), header: None };
+        let door = Door { access, proxies: Networks::default() };
+        let closed = Site::new(Settings { door, ..Settings::default() });
+        let open = Site::new(Settings::default());
+        for (said, expected) in [
+            (&[][..], &["private"][..]),
+            (&["no-cache"], &["private, no-cache"]),
+            (&["max-age=5", "immutable"], &["private, max-age=5, immutable"]),
+            (&["public, max-age=5"], &["private, public, max-age=5"]),
+            (&["private=\"set-cookie\", max-age=5"], &["private, private=\"set-cookie\", max-age=5"]),
+            (&["x-private, no-stores"], &["private, x-private, no-stores"]),
+            (&["no-store"], &["no-store"]),
+            (&["max-age=5 ,\tPrivate"], &["max-age=5 ,\tPrivate"]),
+            (&["max-age=5", "NO-STORE"], &["max-age=5", "NO-STORE"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(CACHE_CONTROL, value.parse().unwrap());
+            }
+            let values = |headers: &HeaderMap| -> Vec<String> {
+                headers.get_all(CACHE_CONTROL).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+            };
+            keep_private(&open, &mut headers);
+            assert_eq!(values(&headers), said, "everybody may read");
+            keep_private(&closed, &mut headers);
+            assert_eq!(values(&headers), expected, "{said:?}");
+            keep_private(&closed, &mut headers);
+            assert_eq!(values(&headers), expected, "{said:?}: once is enough");
+        }
+    }
+
+    #[test]
+    fn rules_are_about_addresses_and_not_about_refusals() {
+        for status in [200, 206, 301, 304, 307, 404, 412, 416] {
+            assert!(is_about_address(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+        for status in [204, 400, 403, 405, 500, 503] {
+            assert!(!is_about_address(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+    }
+}

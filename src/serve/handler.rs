@@ -526,3 +526,80 @@ fn set(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
         headers.insert(name, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
+        for good in [
+            "x",
+            "x:80",
+            "x:",
+            "docs.example.com",
+            "docs.example.com.",
+            "a_b:8080",
+            "127.0.0.1:8080",
+            "[::1]",
+            "[::1]:80",
+            "[::1]:",
+            "[2001:db8::7]:65535",
+        ] {
+            assert!(is_host(&HeaderValue::from_static(good)), "{good}");
+        }
+        for wrong in [
+            "",
+            ":80",
+            "x:y",
+            "x:80:90",
+            "x y",
+            "x/y",
+            "x?y",
+            "x#y",
+            "user@x",
+            "user:secret@x",
+            "@x",
+            "[::1",
+            "::1",
+            "[]",
+            "[zz]",
+            "[::1]x",
+            "[::1]:x",
+            "[::1]80",
+            "[127.0.0.1]",
+            "x@[::1]",
+        ] {
+            assert!(!is_host(&HeaderValue::from_static(wrong)), "{wrong}");
+        }
+        assert!(!is_host(&HeaderValue::from_bytes("bücher".as_bytes()).unwrap()));
+    }
+
+    #[test]
+    fn a_missing_address_may_have_been_a_page_unless_it_ends_like_another_file() {
+        for page in ["/", "/guide", "/guide/", "/guide.html", "/GUIDE.HTM", "/release-1.0", "/a.js/b", "/.x", "/x."] {
+            assert!(asks_for_page(page.as_bytes()), "{page}");
+        }
+        for file in ["/a.js", "/a.css", "/a.JSON", "/a/b.txt", "/a.map", "/a.png", "/a.woff2", "/a.zip", "/a.tar.gz"] {
+            assert!(!asks_for_page(file.as_bytes()), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_client_of_next_is_known_by_the_name_in_its_query() {
+        for (query, expected) in [
+            (None, false),
+            (Some(""), false),
+            (Some("_rsc"), true),
+            (Some("_rsc=1a2b"), true),
+            (Some("a=b&_rsc=1a2b"), true),
+            (Some("_rsc=1&a=b"), true),
+            (Some("a=_rsc"), false),
+            (Some("x_rsc=1"), false),
+            (Some("_rscs=1"), false),
+            (Some("a=b;_rsc=1"), false),
+        ] {
+            assert_eq!(asks_for_payload(query), expected, "{query:?}");
+        }
+    }
+}

@@ -127,4 +127,28 @@ mod tests {
         drop(second);
         assert_eq!((COUNT.held(), COUNT.left()), (0, 30));
     }
+
+    #[test]
+    fn pages_count_unless_a_cache_keeps_them() {
+        static COUNT: HeldBytes = HeldBytes::new(100);
+        COUNT.add_page(60);
+        assert_eq!((COUNT.held(), COUNT.left()), (60, 40));
+        assert!(COUNT.try_hold(41).is_none() && COUNT.try_hold(40).is_some());
+        COUNT.exchange_kept(0, 60);
+        assert_eq!((COUNT.held(), COUNT.left()), (0, 100));
+        COUNT.add_page(50);
+        COUNT.exchange_kept(60, 30);
+        assert_eq!(COUNT.held(), 80);
+        assert!(COUNT.try_hold_below(90, 11).is_none() && COUNT.try_hold_below(90, 10).is_some());
+        // What a cache says may be a moment behind: nothing is less than nothing.
+        COUNT.exchange_kept(30, 500);
+        assert_eq!((COUNT.held(), COUNT.left()), (0, 100));
+        COUNT.exchange_kept(500, 0);
+        COUNT.remove_page(60);
+        COUNT.remove_page(50);
+        let guard = COUNT.hold(7);
+        assert_eq!(COUNT.held(), 7);
+        drop(guard);
+        assert_eq!(COUNT.held(), 0);
+    }
 }

@@ -325,4 +325,81 @@ mod tests {
         let path = kept_target(&target).path().to_owned();
         assert!(path.len() > MOST && path.len() <= KEPT && target.path().starts_with(&path), "{}", path.len());
     }
+
+    #[test]
+    fn each_value_is_where_it_belongs_or_its_absence_is() {
+        let seconds = Duration::from_millis(1500);
+        let version = VersionId(crate::model::digest::Digest::of(b"x"));
+        let full = Line {
+            user: Some(HeaderValue::from_static(" anna \\ b ")),
+            version: Some(version),
+            status: 404,
+            method: Method::HEAD,
+            ..line(b"x")
+        };
+        let short = version.short();
+        assert_eq!(
+            full.write(Format::Combined, 7, seconds),
+            format!(
+                "192.0.2.0 - anna\\x20\\x5C\\x20b [14/Nov/2023:22:13:20 +0000] \"HEAD /guide HTTP/1.1\" 404 7 \
+                 \"https://search.example/\" \"x\" 1.500000 {short}\n"
+            )
+        );
+        let json: serde_json::Value = serde_json::from_str(&full.write(Format::Json, 7, seconds)).unwrap();
+        let expected = serde_json::json!({
+            "time": "2023-11-14T22:13:20.250Z", "client": "192.0.2.0", "user": "anna \\ b", "method": "HEAD",
+            "target": "/guide", "referrer": "https://search.example/", "userAgent": "x", "protocol": "HTTP/1.1",
+            "status": 404, "bytes": 7, "seconds": 1.5, "version": short,
+        });
+        assert_eq!(json, expected);
+        let empty = Line { client: None, referrer: None, agent: None, ..line(b"x") };
+        let text = empty.write(Format::Combined, 0, seconds);
+        assert!(text.starts_with("- - - [") && text.ends_with("\" 200 0 \"-\" \"-\" 1.500000 -\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&empty.write(Format::Json, 0, seconds)).unwrap();
+        for name in ["client", "user", "referrer", "userAgent", "version"] {
+            assert!(json.get(name).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_searched_for_is_in_no_line_wherever_it_stands() {
+        for (referrer, expected) in [
+            ("https://x.example/a?q=secret", "https://x.example/a"),
+            ("https://x.example/a#secret", "https://x.example/a"),
+            ("https://x.example/a#secret?b", "https://x.example/a"),
+            ("?secret", ""),
+            ("/a", "/a"),
+        ] {
+            let line = Line { referrer: Some(HeaderValue::from_static(referrer)), ..line(b"x") };
+            let json: serde_json::Value = serde_json::from_str(&line.write(Format::Json, 0, Duration::ZERO)).unwrap();
+            assert_eq!(json["referrer"], expected, "{referrer}");
+            let combined = line.write(Format::Combined, 0, Duration::ZERO);
+            let expected = if expected.is_empty() { "-" } else { expected };
+            assert!(combined.contains(&format!(" \"{expected}\" \"x\" ")), "{combined}");
+        }
+        for (target, expected) in [("*", "*"), ("x.example:80", "x.example:80"), ("/a?secret", "/a")] {
+            let line = Line { target: target.parse().unwrap(), ..line(b"x") };
+            let combined = line.write(Format::Combined, 0, Duration::ZERO);
+            assert!(combined.contains(&format!("\"GET {expected} HTTP/1.1\"")), "{combined}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_cut_behind_its_bound_and_not_before() {
+        for (len, expected) in [(MOST - 1, false), (MOST, false), (MOST + 1, true), (KEPT + 1, true)] {
+            for format in [Format::Combined, Format::Json] {
+                let text = line(&vec![b'x'; len]).write(format, 5, Duration::ZERO);
+                let shown =
+                    if expected { format!("\"{}...\"", "x".repeat(MOST)) } else { format!("\"{}\"", "x".repeat(len)) };
+                assert!(text.contains(&shown), "{len} in {format:?}");
+            }
+        }
+        for (len, expected) in [(KEPT - 1, KEPT - 1), (KEPT, KEPT), (KEPT + 1, KEPT)] {
+            assert_eq!(kept(&HeaderValue::from_bytes(&vec![b'x'; len]).unwrap()).len(), expected);
+            let target: Uri = format!("/{}?q", "x".repeat(len - 3)).parse().unwrap();
+            let is_whole = kept_target(&target) == target;
+            assert_eq!(is_whole, len <= KEPT, "with its query it has {len} bytes");
+            assert_eq!(kept_target(&target).path(), target.path());
+        }
+    }
 }

@@ -332,4 +332,94 @@ mod tests {
         writer.put(b"three\n", 1);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
     }
+
+    /// A log without anybody who writes what it is handed, and what waits there.
+    fn unwritten(lines: usize) -> (Log, Receiver<Message>) {
+        let (queue, waiting) = sync_channel(lines);
+        let (format, address) = (Format::Json, Address::Full);
+        let (shared, writer) = (Arc::default(), Mutex::default());
+        (Log { format, address, queue, shared, file: None, writer }, waiting)
+    }
+
+    /// Takes the first line as the writer does.
+    fn take_one(log: &Log, waiting: &Receiver<Message>) -> bool {
+        let Ok(Message::Line(line)) = waiting.try_recv() else { return false };
+        log.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
+        true
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_dropped_and_takes_no_room_from_those_after_it() {
+        const QUARTER: usize = WAITING_BYTES / 4;
+        let line = |bytes: usize| "x".repeat(bytes);
+        let (log, waiting) = unwritten(WAITING);
+        for (bytes, dropped) in [(QUARTER, 0), (QUARTER, 0), (2 * QUARTER - 1, 0), (2, 1), (1, 1), (1, 2)] {
+            log.write(line(bytes));
+            assert_eq!(log.dropped(), dropped, "{bytes} bytes");
+        }
+        for _ in 0..10 {
+            log.write(line(3 * QUARTER));
+        }
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (12, WAITING_BYTES));
+        assert!(take_one(&log, &waiting));
+        log.write(line(QUARTER + 1));
+        log.write(line(QUARTER));
+        assert_eq!(log.dropped(), 13);
+        assert_eq!((0..10).filter(|_| take_one(&log, &waiting)).count(), 4, "what fitted is there");
+        assert_eq!(log.shared.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn no_more_lines_wait_than_may_however_short_they_are() {
+        let (log, waiting) = unwritten(2);
+        for _ in 0..5 {
+            log.write("one\n".to_owned());
+        }
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (3, 8));
+        assert!(take_one(&log, &waiting));
+        log.write("two\n".to_owned());
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (3, 8));
+        // Whoever asks for another file does not wait either.
+        log.reopen();
+        assert!(log.shared.reopen.load(Ordering::Relaxed));
+        assert!(log.shared.tell(None), "three were dropped");
+        assert!(!log.shared.tell(None), "that was told");
+        log.write("three\n".to_owned());
+        assert!(log.shared.tell(None), "and one more");
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_the_next_are_written_when_they_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+        let shared = Arc::new(Shared::default());
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut writer =
+            Writer { out: full, path: Some(file.clone()), torn: false, last_try: None, shared: Arc::clone(&shared) };
+        let trouble = || shared.trouble.lock().unwrap().is_some();
+        writer.put(b"", 0);
+        assert!(!trouble(), "nothing is written where there is nothing");
+        writer.put(b"one\ntwo\n", 2);
+        assert!(trouble() && shared.dropped.load(Ordering::Relaxed) == 2 && !writer.torn);
+        assert!(writer.reopen(), "there is another");
+        writer.put(b"three\n", 1);
+        assert!(!trouble() && shared.dropped.load(Ordering::Relaxed) == 2);
+        // The same one again is gone on with, in the middle of a line too.
+        writer.torn = true;
+        assert!(!writer.reopen() && writer.torn);
+        writer.put(b"four\n", 1);
+        assert!(!writer.torn);
+        std::fs::rename(&file, &other).unwrap();
+        writer.torn = true;
+        assert!(writer.reopen() && !writer.torn, "no line of the new one was cut");
+        writer.put(b"five\n", 1);
+        // What cannot be opened leaves the one before.
+        writer.path = Some(dir.path().join("absent/file"));
+        assert!(!writer.reopen());
+        writer.put(b"six\n", 1);
+        writer.path = None;
+        assert!(!writer.reopen());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "three\n\nfour\n");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "five\nsix\n");
+    }
 }

@@ -405,4 +405,97 @@ mod tests {
         assert!(!is_same(&asked, &[b"G", b"/a", b"b", b"", b"c"]));
         assert!(!is_same(&asked, &[b"G", b"/", b"b", b"", b""]));
     }
+
+    #[test]
+    fn of_two_values_of_a_field_neither_is_the_question() {
+        for (before, value, expected) in [
+            ("", "gzip", Some("gzip")),
+            ("", "", None),
+            ("gzip", "br", None),
+            ("gzip", "gzip", None),
+            ("gzip", "", None),
+        ] {
+            let mut place = before.as_bytes();
+            assert_eq!(put(&mut place, value.as_bytes()), expected.is_some(), "{before:?} {value:?}");
+            assert_eq!(place, expected.unwrap_or(before).as_bytes(), "{before:?} {value:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_for_each_question_and_head() {
+        let site = Site::new(Settings::default());
+        let state = State { site: site.number, edition: 1, version: None };
+        // Kind and target, and a line end behind each of five pieces.
+        let longest = LONGEST - 6;
+        for (target, head, expected) in [
+            (longest, LONGEST_HEAD, true),
+            (longest + 1, 1, false),
+            (longest - 1, LONGEST_HEAD + 1, false),
+            (1, LONGEST_HEAD, true),
+            (2, LONGEST_HEAD + 1, false),
+        ] {
+            let (target, head) = ("x".repeat(target), vec![b'h'; head]);
+            let ask = Question { target: &target, ..Question::default() };
+            remember(state, &ask, Shape::Lines, StatusCode::OK, &head, Again::Nothing);
+            let known = recall(&site, state, &ask, Shape::Lines, &mut Vec::new()).is_some();
+            assert_eq!(known, expected, "{} and {} bytes", target.len(), head.len());
+        }
+    }
+
+    #[test]
+    fn an_answer_comes_with_its_status_and_body_or_not_at_all() {
+        let site = Site::new(Settings::default());
+        let state = State { site: site.number, edition: 7, version: None };
+        let ask = Question { target: "/a", tags: b"\"x\"", ..Question::default() };
+        for (again, body) in [
+            (Again::Nothing, Some(&b""[..])),
+            (Again::Text(b"a text"), Some(b"a text")),
+            // Where no version is served there is no file of it.
+            (Again::File(0, crate::serve::negotiate::Form::Gzip), None),
+            (Again::Dense(0, crate::codec::dense::Dense::Brotli, 5), None),
+        ] {
+            let head = format!("{again:?}");
+            remember(state, &ask, Shape::Lines, StatusCode::NOT_FOUND, head.as_bytes(), again);
+            let mut out = b"before ".to_vec();
+            let recalled = recall(&site, state, &ask, Shape::Lines, &mut out);
+            let told = recalled.map(|(status, chunk)| (status.as_u16(), chunk.parts().concat()));
+            assert_eq!(told, body.map(|body| (404, body.to_vec())), "{head}");
+            let expected = if body.is_some() { format!("before {head}") } else { "before ".to_owned() };
+            assert_eq!(out, expected.as_bytes(), "the last that was remembered, or nothing");
+            let count = KNOWN.with_borrow(|known| known.answers.iter().flatten().flatten().count());
+            assert_eq!(count, 1, "the same question has one place");
+        }
+    }
+
+    #[test]
+    fn a_question_is_told_from_another_by_each_of_its_fields() {
+        let ask = Question { is_head: false, target: "/a", encodings: b"gzip", types: b"text/html", tags: b"\"x\"" };
+        let others = [
+            ask,
+            Question { is_head: true, ..ask },
+            Question { target: "/A", ..ask },
+            Question { encodings: b"gzi", ..ask },
+            Question { types: b"", ..ask },
+            Question { types: b"text/*", ..ask },
+            Question { tags: b"\"y\"", ..ask },
+            Question { tags: b"", ..ask },
+        ];
+        let all: Vec<_> =
+            others.iter().flat_map(|ask| [Shape::Lines, Shape::Block].map(|shape| ask.pieces(shape))).collect();
+        for (at, pieces) in all.iter().enumerate() {
+            let text = [&pieces.join(&b'\n')[..], b"\n"].concat();
+            let same: Vec<usize> = (0..all.len()).filter(|&other| is_same(&text, &all[other])).collect();
+            assert_eq!(same, [at]);
+            assert!(!is_same(&text[..text.len() - 1], pieces) && !is_same(&[&text[..], b"x"].concat(), pieces));
+        }
+        for len in 0..20 {
+            let one = vec![b'x'; len];
+            assert!(is_equal(&one, &one));
+            for at in 0..len {
+                let mut other = one.clone();
+                other[at] = b'y';
+                assert!(!is_equal(&one, &other), "byte {at} of {len}");
+            }
+        }
+    }
 }

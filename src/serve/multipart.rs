@@ -119,4 +119,46 @@ mod tests {
         assert!(multipart.occurs_in(&split));
         assert!(!multipart.occurs_in(&[Bytes::from_static(b"0123456789abcdef0123456789abcdef")]));
     }
+
+    #[test]
+    fn the_parts_are_put_together_as_the_standard_has_them() {
+        let content = Digest::of(b"0123456789");
+        let boundary = hex(&content.0[8..20]);
+        for coding in [None, Some("br")] {
+            let slices = [(2, 5), (0, 1)];
+            let multipart = || Multipart::new(&slices, 10, &content, "text/plain", coding).expect("it fits");
+            let coded = coding.map(|coding| format!("Content-Encoding: {coding}\r\n")).unwrap_or_default();
+            let expected = format!(
+                "--{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 2-4/10\r\n\r\n234\r\n\
+                 --{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 0-0/10\r\n\r\n0\r\n\
+                 --{boundary}--\r\n"
+            );
+            assert_eq!(multipart().total(), expected.len() as u64);
+            assert_eq!(multipart().content_type(), format!("multipart/byteranges; boundary={boundary}"));
+            assert_eq!(multipart().body(&["01234".into(), "56789".into()]).len(), expected.len() as u64);
+            let made = multipart().wanted().map(|wanted| match wanted {
+                Wanted::There(bytes) => bytes,
+                Wanted::Made(start, end) => Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize]),
+            });
+            assert_eq!(made.collect::<Vec<_>>().concat(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn parts_cost_no_more_than_their_bound_and_are_in_order_if_each_begins_behind_the_last() {
+        let content = Digest::of(b"x");
+        let of = |kind: usize, slices: &[(u64, u64)]| {
+            Multipart::new(slices, 9, &content, &"x".repeat(kind), None).map(|all| all.total())
+        };
+        let slices = [(0, 1), (2, 3)];
+        let most = (1..300).rev().find(|&kind| of(kind, &slices).is_some()).expect("short ones fit");
+        // Each letter is there twice.
+        assert!((399..=400).contains(&(of(most, &slices).unwrap() - 2)), "{most}");
+        for (slices, expected) in
+            [(&[(0, 1), (2, 3), (5, 9)][..], true), (&[(2, 3), (0, 1)], false), (&[(0, 1), (5, 9), (2, 3)], false)]
+        {
+            let multipart = Multipart::new(slices, 9, &content, "text/plain", None).expect("it fits");
+            assert_eq!(multipart.is_ascending(), expected, "{slices:?}");
+        }
+    }
 }

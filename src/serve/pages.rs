@@ -283,6 +283,9 @@ impl Hasher for Part {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     fn keeping(bytes: u64) -> Pages {
@@ -357,5 +360,73 @@ mod tests {
         let wrong = PageSource { digest: Digest::of(b"other"), crc: crc ^ 1, ..source };
         assert!(wrong.make(&coded).is_none());
         assert!(wrong.kept().is_none(), "what is damaged is not kept");
+    }
+
+    fn is_doubted(doubts: &Doubts) -> bool {
+        pin!(doubts.raised()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_page_is_made_whole_if_it_is_what_was_sealed_and_no_more_than_answers_may_hold() {
+        let doubts = Arc::<Doubts>::default();
+        let pages = Arc::new(Pages::new(1 << 20, Arc::clone(&doubts)));
+        let content: Vec<u8> = (0..60_000u32).map(|n| (n >> 3) as u8).collect();
+        let mut coded = Vec::new();
+        crate::codec::deflate::Deflater::new(1).all(&content, &mut coded);
+        let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
+        let version = VersionId(digest);
+        let right = PageSource { pages: Arc::clone(&pages), version, digest, len: 60_000, crc };
+        // More than the whole of `server.heldBytes`: that is no damage, it goes out piece by piece.
+        let huge = PageSource { len: (64 << 20) + 1, ..right.clone() };
+        assert!(huge.make(&coded).is_none() && !is_doubted(&doubts));
+        for (len, crc, there) in [
+            (60_000, crc ^ 1, coded.len()),
+            (60_001, crc, coded.len()),
+            (59_999, crc, coded.len()),
+            (60_000, crc, coded.len() / 2),
+            (60_000, crc, 0),
+        ] {
+            let wrong = PageSource { len, crc, ..right.clone() };
+            assert!(wrong.make(&coded[..there]).is_none(), "{len} {crc} {there}");
+            assert!(is_doubted(&doubts), "{len} {crc} {there}");
+            assert!(right.kept().is_none(), "{len} {crc} {there}");
+        }
+        assert!(right.make(&coded).is_some_and(|page| page.bytes == content) && !is_doubted(&doubts));
+        assert!(right.kept().is_some_and(|page| page.bytes == content));
+    }
+
+    #[test]
+    fn pages_are_kept_up_to_a_length_and_lie_in_the_memory_file_from_another_on() {
+        for (room, most) in [(0, WHOLE), (1 << 20, WHOLE), (64 << 20, WHOLE_AT_MOST), (1 << 30, WHOLE_AT_MOST)] {
+            let pages = keeping(room);
+            assert!(pages.takes(most) && !pages.takes(most + 1), "room for {room}");
+            assert_eq!(pages.may_keep(most), room > most, "room for {room}");
+            assert!(!pages.may_keep(most + 1), "room for {room}");
+        }
+        let pages = keeping(500_000);
+        let most = pages.cache.capacity() - BESIDE;
+        assert!(pages.may_keep(most) && !pages.may_keep(most + 1), "what does not fit is not made in vain");
+        let pages = keeping(4 << 20);
+        for (len, lies) in [(1, false), (LARGE - 1, false), (LARGE, true), (LARGE + 1, true)] {
+            assert_eq!(pages.keep(Digest::of(&len.to_le_bytes()), vec![7; len].into()).lies.is_some(), lies, "{len}");
+        }
+        let kept = pages.keep(Digest::of(b"counted"), Bytes::from_static(b"counted"));
+        let before = pages.bytes();
+        pages.keep(Digest::of(b"another"), Bytes::from_static(b"another"));
+        assert_eq!((pages.bytes() - before, kept.lies.is_none()), (7 + BESIDE, true));
+    }
+
+    #[test]
+    fn of_two_pages_in_one_place_each_makes_the_other_forgotten() {
+        let pages = keeping(1 << 20);
+        let digest = |place: u32, mark: u8| {
+            let mut digest = Digest::of(b"x");
+            digest.0[..4].copy_from_slice(&place.to_le_bytes());
+            digest.0[4..8].copy_from_slice(&[mark; 4]);
+            digest
+        };
+        let (one, two, elsewhere) = (digest(5, 1), digest(5 + ASKED as u32, 2), digest(6, 1));
+        let asked = [&one, &one, &elsewhere, &one, &two, &two, &one, &elsewhere].map(|page| pages.was_asked_for(page));
+        assert_eq!(asked, [false, true, false, true, false, true, false, true]);
     }
 }

@@ -337,4 +337,33 @@ mod tests {
         let schemes = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-proto", "http")];
         assert_eq!(asks(&schemes), (PROXY.to_owned(), false, false));
     }
+
+    #[test]
+    fn without_a_proxy_the_connection_itself_says_who_asks() {
+        let proxies = Networks::parse(&["10.0.0.0/8", "::1"]).unwrap();
+        let mut request = Request::new(());
+        request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
+        let here = Client { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
+        assert_eq!(Client::of(&proxies, &request), here, "nobody comes by the control socket");
+        for (peer, is_encrypted, proto, is_https, is_by_proxy) in [
+            ("203.0.113.9", true, None, true, false),
+            ("203.0.113.9", true, Some("http"), true, false),
+            ("203.0.113.9", false, Some("https"), false, false),
+            (PROXY, true, None, true, true),
+            (PROXY, true, Some("http"), false, true),
+            (PROXY, false, Some("https"), true, true),
+            (PROXY, false, None, false, true),
+        ] {
+            let mut request = Request::new(());
+            if let Some(proto) = proto {
+                request.headers_mut().insert(FORWARDED_PROTO, proto.parse().unwrap());
+            }
+            let address = SocketAddr::new(peer.parse().unwrap(), 4711);
+            request.extensions_mut().insert(Peer { address, is_encrypted });
+            let client = Client::of(&proxies, &request);
+            // A proxy that does not say for whom it speaks.
+            let expected = Client { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
+            assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");
+        }
+    }
 }

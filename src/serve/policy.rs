@@ -67,3 +67,25 @@ fn value(policy: String) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(policy))
         .unwrap_or_else(|_| HeaderValue::from_static("default-src 'self' 'unsafe-inline'"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_to_be_reported_goes_in_the_field_that_refuses_nothing() {
+        for (preset, name, before_site) in [
+            (Preset::Report, "content-security-policy-report-only", false),
+            (Preset::Connected, "content-security-policy", false),
+            (Preset::Airgap, "content-security-policy", true),
+        ] {
+            assert_eq!(field(preset), name);
+            assert_eq!(before(&Rules { preset, ancestors: None, most: 3072 }).is_some(), before_site, "{name}");
+        }
+        assert_eq!(value("default-src 'none'".to_owned()), "default-src 'none'");
+        assert!(
+            value("a\nb".to_owned()).to_str().unwrap().contains("default-src"),
+            "an empty one would allow everything"
+        );
+    }
+}

@@ -111,3 +111,76 @@ pub fn redirect(status: u16, location: &str, head: bool) -> Response<Body> {
     response.headers_mut().insert(LOCATION, location);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn field(headers: &HeaderMap, name: http::HeaderName) -> Option<&str> {
+        headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn answers_of_our_own_say_how_long_they_are_and_how_long_they_hold() {
+        type Make = fn(bool) -> Response<Body>;
+        for (make, status, kind, cache) in [
+            (page_not_found as Make, 404, HTML, "max-age=60"),
+            (file_not_found, 404, PLAIN, "max-age=60"),
+            (no_version, 503, HTML, "no-store"),
+            (|head| bad_request(head, false), 400, PLAIN, "no-store"),
+            (|head| bad_request(head, true), 400, PLAIN, "no-store"),
+            (forbidden, 403, PLAIN, "no-store"),
+            (fields_too_large, 431, PLAIN, "no-store"),
+            (|head| redirect(301, "/x", head), 301, PLAIN, "max-age=3600"),
+        ] {
+            let (full, head) = (make(false), make(true));
+            assert_eq!((full.status().as_u16(), head.status().as_u16()), (status, status));
+            assert_eq!(full.headers(), head.headers(), "{status}");
+            assert_eq!(field(full.headers(), CONTENT_TYPE), Some(kind), "{status}");
+            assert_eq!(field(full.headers(), CACHE_CONTROL), Some(cache), "{status}");
+            let len = full.body().len();
+            assert_eq!(field(full.headers(), CONTENT_LENGTH), Some(len.to_string().as_str()), "{status}");
+            assert!(len > 0 && head.body().is_empty(), "{status}");
+            assert!(matches!(full.body().again(), Some(Again::Text(text)) if text.len() as u64 == len), "{status}");
+            assert_eq!(head.body().again(), Some(&Again::Nothing), "{status}");
+        }
+        assert!(file_not_found(false).body().len() < 100, "one short line");
+        for closes in [false, true] {
+            let answer = bad_request(false, closes);
+            assert_eq!(field(answer.headers(), CONNECTION), Some("close").filter(|_| closes));
+        }
+        assert_eq!(field(no_version(false).headers(), RETRY_AFTER), Some("5"));
+    }
+
+    #[test]
+    fn what_may_be_asked_is_said_to_who_asks_for_it_and_to_who_asks_something_else() {
+        for (answer, status) in [(options(), 204), (method_not_allowed(), 405)] {
+            assert_eq!(answer.status(), status);
+            assert_eq!(field(answer.headers(), ALLOW), Some("GET, HEAD, OPTIONS"), "{status}");
+            assert_eq!(answer.body().is_empty(), status == 204);
+        }
+    }
+
+    #[test]
+    fn a_redirect_has_its_status_and_is_kept_no_longer_than_it_may_be_wrong() {
+        for (status, expected, cache) in [
+            (301, 301, "max-age=3600"),
+            (302, 302, "max-age=60"),
+            (303, 303, "max-age=60"),
+            (307, 307, "max-age=60"),
+            (308, 308, "max-age=3600"),
+            (300, 307, "max-age=60"),
+        ] {
+            let answer = redirect(status, "/guide?x=y", false);
+            assert_eq!(answer.status(), expected, "{status}");
+            assert_eq!(field(answer.headers(), LOCATION), Some("/guide?x=y"), "{status}");
+            assert_eq!(field(answer.headers(), CACHE_CONTROL), Some(cache), "{status}");
+        }
+        for wrong in ["/a\r\nX: y", "/\0"] {
+            let answer = redirect(301, wrong, false);
+            assert_eq!((answer.status().as_u16(), answer.headers().get(LOCATION)), (404, None), "{wrong:?}");
+        }
+    }
+}

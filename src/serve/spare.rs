@@ -84,3 +84,64 @@ pub(super) fn date(modified: i64) -> Option<HeaderValue> {
         Some(value)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_of_usual_size_are_given_out_again_without_what_was_in_them() {
+        KEPT.take();
+        for (room, is_kept) in [(0, false), (FIELDS / 2, false), (FIELDS, true), (48, true), (4 * MOST_FIELDS, false)] {
+            let mut map = HeaderMap::with_capacity(room);
+            map.insert("x-secret", HeaderValue::from_static("of somebody else"));
+            keep(map);
+            assert_eq!(KEPT.with_borrow(Vec::len), usize::from(is_kept), "room for {room}");
+            assert!(fields().is_empty(), "room for {room}");
+            assert_eq!(KEPT.with_borrow(Vec::len), 0, "room for {room}");
+        }
+        assert!(fields().capacity() >= FIELDS);
+        for _ in 0..2 * MAPS {
+            keep(HeaderMap::with_capacity(FIELDS));
+        }
+        assert_eq!(KEPT.take().len(), MAPS);
+        let answer = response(StatusCode::NOT_FOUND, ());
+        assert!(answer.status() == 404 && answer.headers().is_empty());
+    }
+
+    #[test]
+    fn a_date_is_that_of_the_file_and_never_one_to_come() {
+        // 0 and 65 have the same place among those that are kept.
+        for (modified, expected) in [
+            (0, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
+            (65, Some("Thu, 01 Jan 1970 00:01:05 GMT")),
+            (0, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
+            (784_111_777, Some("Sun, 06 Nov 1994 08:49:37 GMT")),
+            (784_111_777, Some("Sun, 06 Nov 1994 08:49:37 GMT")),
+            (-1, None),
+            (i64::MIN, None),
+        ] {
+            let said = date(modified);
+            assert_eq!(said.as_ref().map(|value| value.to_str().unwrap()), expected, "{modified}");
+        }
+        let kept = |modified| WRITTEN.with_borrow(|dates| dates.iter().flatten().any(|(known, _)| *known == modified));
+        assert!(kept(784_111_777));
+        for ahead in [1000, 4_000_000_000] {
+            let before = second();
+            let modified = i64::try_from(before).unwrap() + ahead;
+            let said = date(modified).unwrap();
+            let said = httpdate::parse_http_date(said.to_str().unwrap()).unwrap();
+            let said = said.duration_since(UNIX_EPOCH).unwrap().as_secs();
+            assert!((before..=second()).contains(&said), "{ahead} s from now: {said}");
+            assert!(!kept(modified), "it is another one soon");
+        }
+    }
+
+    #[test]
+    fn what_is_dated_now_or_before_is_over() {
+        let now = i64::try_from(second()).unwrap();
+        for (modified, expected) in [(i64::MIN, true), (-1, true), (now - 1, true), (now, true), (now + 1000, false)] {
+            assert_eq!(is_over(modified), expected, "{modified} at {now}");
+        }
+    }
+}

@@ -68,3 +68,35 @@ impl<S: AsyncWrite + Unpin> Write for Wire<S> {
         Pin::new(&mut self.io).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use hyper::rt::ReadBuf;
+
+    use super::*;
+
+    #[test]
+    fn what_has_come_before_is_read_first_and_once() {
+        for early in ["", "G", "GET / HTTP/1.1"] {
+            for room in [1, 3, 100] {
+                let mut wire = Wire::new(&b"\r\n\r\n"[..], early.as_bytes().to_vec());
+                let mut all = Vec::new();
+                loop {
+                    let mut bytes = vec![0; room];
+                    let mut buffer = ReadBuf::new(&mut bytes);
+                    let read =
+                        Pin::new(&mut wire).poll_read(&mut Context::from_waker(Waker::noop()), buffer.unfilled());
+                    assert!(matches!(read, Poll::Ready(Ok(()))));
+                    if buffer.filled().is_empty() {
+                        break;
+                    }
+                    all.extend_from_slice(buffer.filled());
+                }
+                assert_eq!(String::from_utf8(all).unwrap(), format!("{early}\r\n\r\n"), "{room} bytes at a time");
+                assert!(wire.early.is_empty() && wire.early.capacity() == 0, "nothing is kept of it");
+            }
+        }
+    }
+}

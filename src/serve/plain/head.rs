@@ -179,4 +179,62 @@ mod tests {
         let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(LONGEST));
         assert_eq!(looked(&long), Come::Other);
     }
+
+    #[test]
+    fn heads_are_plain_up_to_their_bounds() {
+        let of_length = |len: usize| {
+            let frame = "GET / HTTP/1.1\r\nHost: x\r\nA: \r\n\r\n";
+            frame.replace("A: ", &format!("A: {}", "a".repeat(len - frame.len())))
+        };
+        for (len, expected) in [(100, true), (LONGEST, true), (LONGEST + 1, false)] {
+            let text = of_length(len);
+            assert_eq!(text.len(), len);
+            assert_eq!(matches!(looked(&text), Come::Plain(head) if head.bytes.len() == len), expected, "{len}");
+            // One byte less, and it is not whole.
+            assert_eq!(looked(&text[..len - 1]), Come::Part, "{len}");
+        }
+        assert_eq!(looked(&of_length(LONGEST + 10)[..=LONGEST]), Come::Other);
+        for (count, expected) in [(FIELDS, true), (FIELDS + 1, false)] {
+            let text = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
+            assert_eq!(matches!(looked(&text), Come::Plain(_)), expected, "{count} fields");
+        }
+    }
+
+    #[test]
+    fn a_question_has_what_the_client_says_about_what_it_takes() {
+        let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
+                    if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
+        let Come::Plain(head) = looked(text) else { panic!("it is plain") };
+        let question =
+            Question { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
+        assert_eq!(head.question, Some(question));
+        assert!(!head.closes && !head.wants_body);
+        let mut fields = Vec::new();
+        each_field(head.bytes, |name, value| fields.push((name, value)));
+        assert_eq!(fields.len(), 7);
+        assert_eq!((fields[0], fields[4]), (("host", &b"x"[..]), ("Cookie", &b"c"[..])));
+    }
+
+    #[test]
+    fn nearly_every_host_is_plain() {
+        for (host, expected) in [
+            ("x", true),
+            ("x:80", true),
+            ("x:", true),
+            ("docs-1.example.com:8080", true),
+            ("127.0.0.1", true),
+            ("", false),
+            (":80", false),
+            ("x:8a", false),
+            ("x:80:", false),
+            ("x:-1", false),
+            ("a_b", false),
+            ("[::1]", false),
+            ("x/", false),
+            ("user@x", false),
+            ("b\u{fc}cher", false),
+        ] {
+            assert_eq!(is_plain_host(host.as_bytes()), expected, "{host}");
+        }
+    }
 }

@@ -356,4 +356,66 @@ mod tests {
         let most = all.len() / GATHERED * 2;
         assert!(stream.writes.len() < most, "{} writes of {} bytes", stream.writes.len(), all.len());
     }
+
+    /// What a new connection is answered that says all this and no more, and how it goes on then.
+    fn answered(site: &Arc<Site>, said: &str, finishes: bool) -> (String, Turn) {
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let mut plain = Plain::new(Arc::clone(site), peer, Arc::default());
+        if finishes {
+            plain.finish();
+        }
+        let mut stream = Pipelined { said: said.as_bytes(), writes: Vec::new() };
+        let turn = loop {
+            if let Poll::Ready(turn) = plain.poll(&mut stream, &mut Context::from_waker(Waker::noop())) {
+                break turn;
+            }
+        };
+        (String::from_utf8(stream.writes.concat()).unwrap(), turn)
+    }
+
+    #[test]
+    fn a_connection_ends_when_its_client_says_so_also_behind_an_answer_that_was_given_before() {
+        let site = Site::new(Settings::default());
+        let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+        let last = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        let missing = "HTTP/1.1 503 ";
+        for (said, answers, closes) in [
+            (plain.to_owned(), 1, false),
+            (plain.repeat(5), 5, false),
+            (format!("{last}{plain}"), 1, true),
+            (format!("{plain}{plain}{last}{plain}{plain}"), 3, true),
+        ] {
+            for turn in 0..2 {
+                let (text, end) = answered(&site, &said, false);
+                assert_eq!(text.matches(missing).count(), answers, "{said} (turn {turn})");
+                assert_eq!(text.matches("connection: close\r\n").count(), usize::from(closes), "{said} (turn {turn})");
+                assert_eq!(text.matches("\r\ndate: ").count(), answers, "{said} (turn {turn})");
+                assert!(matches!(end, Turn::Ended), "{said} (turn {turn})");
+            }
+        }
+        // What cannot be trusted ends it, too, and is not given to others.
+        let bad = "GET /a HTTP/1.1\r\n\r\n";
+        let (text, end) = answered(&site, &format!("{plain}{bad}{plain}"), false);
+        assert!(text.starts_with(missing) && text.contains("HTTP/1.1 400 ") && text.matches(missing).count() == 1);
+        assert!(text.contains("connection: close\r\n") && matches!(end, Turn::Ended));
+        let (text, end) = answered(&site, plain, true);
+        assert!(text.is_empty() && matches!(end, Turn::Ended), "nothing is read any more");
+    }
+
+    #[test]
+    fn what_is_no_whole_plain_request_goes_on_with_every_byte_of_it() {
+        let site = Site::new(Settings::default());
+        let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+        for (before, rest) in [
+            (0, "GET /a HTTP/1.1\r\nHost"),
+            (3, "G"),
+            (0, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"),
+            (3, "BREW / HTTP/1.1\r\nHost: x\r\n\r\nGET / HTTP/1.1\r\n"),
+        ] {
+            let (text, end) = answered(&site, &format!("{}{rest}", plain.repeat(before)), false);
+            assert_eq!(text.matches("HTTP/1.1 503 ").count(), before, "{rest}");
+            assert!(matches!(end, Turn::Other(bytes) if bytes == rest.as_bytes()), "{rest}");
+        }
+        assert!(matches!(answered(&site, "", false).1, Turn::Ended));
+    }
 }

@@ -190,10 +190,12 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::task::Waker;
 
+    use bytes::Bytes;
     use tokio::io::AsyncWrite;
 
     use super::*;
-    use crate::serve::body::Chunk;
+    use crate::codec::deflate::Deflater;
+    use crate::serve::body::{Body, Chunk, Wanted};
     use crate::site::room::Room;
 
     /// Sends so much from a file, and then refuses to.
@@ -265,6 +267,59 @@ mod tests {
             };
             assert!(sent.is_ok());
             assert!(stream.taken == [b"head\r\n\r\n", &content[..]].concat(), "after {willing} bytes");
+        }
+    }
+
+    fn sent(out: &mut Outgoing, willing: usize) -> (io::Result<()>, Vec<u8>) {
+        let mut stream = Moody { willing, taken: Vec::new() };
+        let mut budget = TurnBudget::new();
+        loop {
+            if let Poll::Ready(sent) = out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget) {
+                return (sent, stream.taken);
+            }
+        }
+    }
+
+    #[test]
+    fn short_answers_are_gathered_and_long_ones_are_not_copied() {
+        for (head, body, takes_more, joined) in [
+            (8, 0, true, 0),
+            (8, COPIED, true, COPIED),
+            (8, COPIED + 1, false, 0),
+            (GATHERED - 1, 0, true, 0),
+            (GATHERED, 0, false, 0),
+            (GATHERED - COPIED - 1, COPIED, true, COPIED),
+            (GATHERED - COPIED, COPIED, false, COPIED),
+        ] {
+            let mut out = Outgoing::default();
+            out.open();
+            out.head.resize(head, b'h');
+            out.put(Some(Chunk::from(Bytes::from(vec![b'b'; body])).into()), None);
+            assert_eq!((out.takes_more(), out.head.len()), (takes_more, head + joined), "{head} and {body}");
+            let expected = [vec![b'h'; head], vec![b'b'; body]].concat();
+            assert!(matches!(sent(&mut out, 0), (Ok(()), all) if all == expected), "{head} and {body}");
+            assert!(out.takes_more() && out.head.is_empty(), "nothing is left");
+        }
+    }
+
+    #[test]
+    fn a_body_that_ends_before_its_time_is_no_good_end() {
+        let content = vec![b'x'; 100_000];
+        let mut coded = Vec::new();
+        Deflater::new(1).all(&content, &mut coded);
+        for (there, is_good) in [(coded.len(), true), (coded.len() / 2, false), (0, false)] {
+            let body = Body::inflating(Bytes::copy_from_slice(&coded[..there]), [Wanted::Made(0, 100_000)]);
+            let mut out = Outgoing::default();
+            out.open();
+            out.head.extend_from_slice(b"head\r\n\r\n");
+            out.put(None, Some(body.into()));
+            assert!(!out.takes_more(), "its body comes first");
+            let (end, all) = sent(&mut out, 0);
+            assert_eq!(
+                end.map_err(|error| error.kind()),
+                if is_good { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof) }
+            );
+            assert_eq!(all.len() == 8 + content.len(), is_good, "{there} bytes");
         }
     }
 }

@@ -108,4 +108,16 @@ mod tests {
         let date = text.strip_prefix("connection: close\r\ndate: ").and_then(|rest| rest.strip_suffix("\r\n\r\n"));
         assert!(httpdate::parse_http_date(date.unwrap()).is_ok(), "{text}");
     }
+
+    #[test]
+    fn every_length_is_written_in_full() {
+        for len in [0, 9, 10, 99, 100, 1_000_000, u64::from(u32::MAX) + 1, u64::MAX] {
+            let text = rendered(StatusCode::OK, &HeaderMap::new(), len);
+            assert_eq!(text, format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n"));
+        }
+        assert_eq!(rendered(StatusCode::NO_CONTENT, &HeaderMap::new(), 0), "HTTP/1.1 204 No Content\r\n");
+        let mut out = Vec::new();
+        end(false, &mut out);
+        assert!(out.starts_with(b"date: ") && out.len() == DATE + 10, "a connection that is kept says nothing of it");
+    }
 }
