@@ -1,7 +1,7 @@
 //! The DEFLATE decoder against zlib: the same verdict and the same bytes, and the place of the last block to the bit.
 
 use docwharf::codec::deflate::Deflater;
-use docwharf::codec::inflate::{Inflate, Status, all};
+use docwharf::codec::inflate::{Inflate, SMALL_FRESH, SmallInflate, Status, all};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 /// Numbers at random, the same in every run (xorshift64*).
@@ -563,4 +563,37 @@ fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
             assert!(again == reused, "{what}: the bytes depend on what was written before");
         }
     }
+}
+
+#[test]
+fn a_small_decoder_gives_the_same_in_smaller_pieces() {
+    let (mut random, mut small) = (Random(11), SmallInflate::new());
+    for length in [0, 1, 65_535, 65_536, 65_537, 300_000] {
+        let content = random.content(length);
+        let mut coded = Vec::new();
+        Deflater::new(6).all(&content, &mut coded);
+        small.reset();
+        let (mut at, mut out) = (0, Vec::new());
+        loop {
+            let step = small.run(&coded[at..], true).unwrap();
+            at += step.consumed;
+            // The last match may go beyond by its length.
+            let most = if out.is_empty() { 2 * SMALL_FRESH } else { SMALL_FRESH } + 258;
+            assert!(small.output().len() <= most, "{length}: {} bytes at once", small.output().len());
+            out.extend_from_slice(small.output());
+            match step.status {
+                Status::Done => break,
+                Status::WindowFull => {}
+                Status::NeedInput => panic!("nothing more can come"),
+            }
+        }
+        assert!(out == content && at == coded.len(), "{length}");
+        assert!(small.run(&coded[..coded.len() - 1], true).is_ok(), "after the end nothing is read");
+        small.reset();
+        assert!(all(&coded[..coded.len() - 1], length).is_err(), "{length}: cut");
+    }
+    let mut coded = Vec::new();
+    Deflater::new(6).all(&vec![0; 600_000], &mut coded);
+    assert!(all(&coded, 600_000).is_ok_and(|content| content.len() == 600_000));
+    assert!(all(&coded, 100_000).is_err(), "it holds more than it should");
 }

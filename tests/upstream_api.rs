@@ -399,14 +399,16 @@ fn pauses(upstream: &Upstream, call: Call) -> Vec<f64> {
 #[test]
 fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
     type Make = fn() -> Reply;
-    let cases: [(Call, &str, Make, usize); 11] = [
+    let cases: [(Call, &str, Make, usize); 13] = [
         (Call::Start, "503", || answer(503), 5),
         (Call::Start, "429", || answer(429), 5),
+        (Call::Start, "503, cut", || answer(503).cut(5), 3),
         (Call::Start, "closed", close, 3),
         (Call::Start, "silence", silence, 3),
         (Call::Start, "HTML", || raw("text/html", "<html>"), 3),
         (Call::Start, "no id", || object(&json!({"status": "queued"})), 3),
         (Call::Poll, "503", || answer(503), 5),
+        (Call::Poll, "503, cut", || answer(503).cut(5), 5),
         (Call::Poll, "HTML", || raw("text/html", "<html>"), 5),
         (Call::Bundle, "409", || answer(409), 5),
         (Call::Bundle, "closed", close, 5),

@@ -814,25 +814,27 @@ fn whoever_asks_after_a_refusal_has_the_bundle_judged_anew() {
 fn a_proxy_of_the_environment_is_used_unless_the_host_is_excepted() {
     let upstream = Upstream::new(bundle("one"));
     let port = upstream.api().rsplit(':').next().unwrap().to_owned();
-    for (name, none, through) in [
-        ("HTTP_PROXY", "", true),
-        ("http_proxy", "", true),
-        ("HTTP_PROXY", "127.0.0.1", false),
-        ("HTTP_PROXY", "*", false),
-        ("HTTP_PROXY", "example.com, 127.0.0.1", false),
-        ("HTTP_PROXY", "example.com", true),
+    for (name, excepting, none, through) in [
+        ("HTTP_PROXY", "NO_PROXY", "", true),
+        ("http_proxy", "NO_PROXY", "", true),
+        ("HTTP_PROXY", "NO_PROXY", "127.0.0.1", false),
+        ("HTTP_PROXY", "NO_PROXY", "*", false),
+        ("HTTP_PROXY", "no_proxy", "*", false),
+        ("HTTP_PROXY", "no_proxy", " * ", false),
+        ("HTTP_PROXY", "NO_PROXY", "example.com, 127.0.0.1", false),
+        ("HTTP_PROXY", "NO_PROXY", "example.com", true),
     ] {
         let proxy = Proxy::new();
         let host = Host::new(&upstream);
         let mut command = host.command(&["sync"]);
         command.env(name, proxy.url());
         if !none.is_empty() {
-            command.env("NO_PROXY", none);
+            command.env(excepting, none);
         }
         let ended = finish(&mut command);
-        assert_eq!(ended.code, Some(0), "{name} {none}: {ended:?}");
+        assert_eq!(ended.code, Some(0), "{name} {excepting} {none}: {ended:?}");
         let asked = proxy.asked();
-        assert_eq!(!asked.is_empty(), through, "{name} {none:?}: {asked:?}");
+        assert_eq!(!asked.is_empty(), through, "{name} {excepting} {none:?}: {asked:?}");
         if through {
             assert!(asked[0].starts_with(&format!("POST http://127.0.0.1:{port}/v1/static-export/jobs ")), "{asked:?}");
             assert!(asked.iter().any(|line| line.contains("/exports/")), "links too: {asked:?}");

@@ -257,4 +257,67 @@ mod tests {
         assert_eq!(ended, Some(9));
         assert_eq!(Reading::all(7).take(terms(7, Some(&"x".repeat(9000)))), Err(Endless::TooLong));
     }
+
+    #[test]
+    fn only_pages_without_a_term_in_a_row_end_a_reading() {
+        let mut reading = Reading::all(7);
+        for round in 0..5 {
+            for n in 0..9 {
+                assert_eq!(reading.take(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
+            }
+            assert_eq!(reading.take(terms(1, Some(&format!("{round}")))), Ok(()));
+        }
+        assert_eq!((reading.pages(), reading.joined.searches.len()), (50, 5));
+        // A last page has no cursor, however many before it had no term.
+        for n in 0..9 {
+            assert_eq!(reading.take(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
+        }
+        assert_eq!((reading.take(terms(0, None)), reading.next()), (Ok(()), None));
+    }
+
+    #[test]
+    fn a_reading_asks_for_what_is_left_and_keeps_what_it_has_read() {
+        let mut reading = Reading::first(3);
+        assert_eq!(reading.next(), Some((3, None)));
+        reading.take(terms(2, Some("a"))).unwrap();
+        assert_eq!(reading.next(), Some((1, Some("a"))));
+        reading.take(Page { total_searches: None, ..terms(2, Some("b")) }).unwrap();
+        assert_eq!((reading.next(), reading.joined.searches.len()), (None, 4), "more than was asked for");
+        assert_eq!(reading.joined.total_searches, Some(9), "a page may leave it out");
+        reading.take(Page { total_searches: Some(10), ..terms(0, None) }).unwrap();
+        assert_eq!(reading.joined.total_searches, Some(10));
+        assert_eq!(Reading::first(0).next(), None);
+        assert_eq!(Reading::first(101).next(), Some((100, None)));
+        assert_eq!(Reading::all(7).from(Some("a".into())).next(), Some((7, Some("a"))));
+        assert_eq!(Reading::all(7).from(None).next(), Some((7, None)));
+        for (length, taken) in [(8192, Ok(())), (8193, Err(Endless::TooLong))] {
+            let mut reading = Reading::all(7);
+            assert_eq!(reading.take(terms(1, Some(&"x".repeat(length)))), taken, "{length}");
+            assert_eq!(reading.joined.searches.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_a_text_or_a_number_and_fields_are_what_can_be_made_of_them() {
+        for (cursor, next) in
+            [(r#""x""#, Some("x")), ("7", Some("7")), (r#""""#, None), ("null", None), ("[7]", None), ("true", None)]
+        {
+            let page = read(&format!(r#"{{"searches":[],"nextCursor":{cursor}}}"#)).unwrap();
+            assert_eq!((page.next_cursor.as_deref(), page.total_searches), (next, None), "{cursor}");
+        }
+        let text = r#"{"searches":[{"searchQuery":"a","hits":3,"ctr":" 0.25 ","topClickedPage":"/x","lastSearchedAt":7},
+            {"searchQuery":null,"hits":"many","ctr":[1],"topClickedPage":8,"lastSearchedAt":null}]}"#;
+        let rows = read(text).unwrap().searches;
+        let number = |text: &str| Some(serde_json::from_str::<Number>(text).unwrap());
+        assert_eq!((&rows[0].hits, &rows[0].ctr), (&number("3"), &number("0.25")));
+        assert_eq!((rows[0].top_clicked_page.as_deref(), rows[0].last_searched_at.as_deref()), (Some("/x"), Some("7")));
+        let odd = Search {
+            search_query: String::new(),
+            hits: None,
+            ctr: None,
+            top_clicked_page: Some("8".into()),
+            last_searched_at: None,
+        };
+        assert_eq!(rows[1], odd);
+    }
 }

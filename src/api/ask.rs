@@ -118,4 +118,87 @@ mod tests {
             assert_eq!(Ask::Start.hint(&Trouble::new(Cause::Status(401), said)), hint, "{said}");
         }
     }
+
+    const ALL: [Ask; 6] = [Ask::Start, Ask::Poll, Ask::Link, Ask::Preview, Ask::Deployment, Ask::Searches];
+
+    #[test]
+    fn what_begins_something_is_not_repeated_like_what_only_asks() {
+        let calls = [Call::Start, Call::Read, Call::Link, Call::Start, Call::Read, Call::Read];
+        assert_eq!(ALL.map(Ask::call), calls);
+    }
+
+    /// Hints of all calls for one trouble: a part of each, in the order of [`ALL`].
+    fn assert_hints(trouble: &Trouble, parts: [&str; 6]) {
+        for (ask, part) in ALL.into_iter().zip(parts) {
+            let hint = ask.hint(trouble);
+            let is_right =
+                if part.is_empty() { hint.is_empty() } else { hint.starts_with("; ") && hint.contains(part) };
+            assert!(is_right, "{ask:?} {trouble}: {hint:?} has no {part:?}");
+        }
+    }
+
+    #[test]
+    fn each_call_has_a_hint_for_what_may_be_wrong_with_it() {
+        let status = |status, words: &str| Trouble::new(Cause::Status(status), words);
+        for (code, parts) in [
+            (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (422, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (404, ["api.domain", "no such job", "no such job", "projectId", "no such deployment", "projectId"]),
+            (409, ["another state"; 6]),
+            (429, ["too many", "too many", "too many", "5 previews", "too many", "100 times"]),
+            (500, ["has trouble"; 6]),
+            (599, ["has trouble"; 6]),
+            (402, [""; 6]),
+            (405, [""; 6]),
+        ] {
+            assert_hints(&status(code, "x"), parts);
+        }
+        for (words, parts) in [
+            (
+                "needs the Enterprise plan",
+                ["export need", "export need", "export need", "previews need", "previews need", "analytics need"],
+            ),
+            (
+                "the key is READ-ONLY",
+                [
+                    "start exports",
+                    "start exports",
+                    "start exports",
+                    "start previews",
+                    "start previews",
+                    "read analytics",
+                ],
+            ),
+            ("your IP 127.0.0.1 is not on the allowlist", ["address is not allowed: have it added"; 6]),
+            (
+                "no",
+                [
+                    "static export, the key",
+                    "the key may not",
+                    "the key may not",
+                    "previews, the key",
+                    "the key may not",
+                    "the key may not",
+                ],
+            ),
+        ] {
+            assert_hints(&status(403, words), parts);
+        }
+        for (cause, part) in [
+            (Cause::NotSent, "proxies"),
+            (Cause::Unreadable, "does not speak"),
+            (Cause::Lost, "has trouble"),
+            (Cause::Tls, ""),
+            (Cause::Redirected, ""),
+            (Cause::TooLarge, ""),
+            (Cause::Disk, ""),
+        ] {
+            assert_hints(&Trouble::new(cause, "x"), [part; 6]);
+        }
+        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "another state")] {
+            let mut trouble = status(code, "x");
+            trouble.retry_after = Some(std::time::Duration::from_secs(wait));
+            assert_hints(&trouble, [part; 6]);
+        }
+    }
 }

@@ -99,4 +99,32 @@ mod tests {
         assert_eq!(stall.still(minutes(9)), minutes(5));
         assert_eq!(stall.see(&job("running", 6.0), minutes(6)), Some(minutes(2)));
     }
+
+    #[test]
+    fn a_failed_job_is_given_up_for_its_own_reason_if_it_has_one() {
+        let failed = |error: Option<&str>| next(&Job { error: error.map(str::to_owned), ..job("failed", 1.0) });
+        assert_eq!(failed(Some("no pages")), Step::GiveUp("no pages".to_owned()));
+        assert_eq!(failed(None), Step::GiveUp("it gives no reason".to_owned()));
+    }
+
+    #[test]
+    fn whatever_changes_in_a_job_is_movement() {
+        let seconds = Duration::from_secs;
+        let still = Job { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
+        for moved in [
+            Job { status: "packing".to_owned(), ..still.clone() },
+            Job { progress: None, ..still.clone() },
+            Job { page_count: Some(2), ..still.clone() },
+            Job { updated_at: Some("2".to_owned()), ..still.clone() },
+        ] {
+            let mut stall = Stall::default();
+            assert_eq!(stall.still(seconds(9)), Duration::ZERO);
+            assert_eq!((stall.see(&still, seconds(7)), stall.see(&still, seconds(126))), (None, None));
+            assert_eq!(stall.see(&moved, seconds(127)), None, "{moved:?}");
+            assert_eq!(stall.still(seconds(128)), seconds(1));
+            assert_eq!((stall.see(&moved, seconds(247)), stall.see(&moved, seconds(248))), (Some(seconds(120)), None));
+        }
+        let at = |first, most| pause(3, seconds(first), seconds(most)).as_millis();
+        assert_eq!((at(2, 10), at(2, 5), at(20, 10)), (6750, 5000, 10_000));
+    }
 }

@@ -317,3 +317,71 @@ async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scru
 
 /// All but the unreserved characters of RFC 3986 section 2.3.
 const RESERVED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+#[cfg(test)]
+mod tests {
+    use crate::net::Network;
+    use crate::net::client::client;
+
+    use super::*;
+
+    fn api(key: &str) -> Api {
+        let base = SafeUrl::parse("https://api.example/v1/").unwrap();
+        let http = client(&Network::default()).unwrap();
+        Api::new(http, base, Secret::new(key.to_owned()), Duration::from_secs(30), 10)
+    }
+
+    #[test]
+    fn the_key_follows_a_redirect_within_its_own_origin_alone() {
+        let (api, get, post) = (api("dwk_0123456789"), Method::GET, Method::POST);
+        let from = SafeUrl::parse("https://api.example/v1/static-export/jobs").unwrap();
+        let leads = |method: &Method, status, location: Option<&str>| {
+            let headers: HeaderMap =
+                location.map(|location| (LOCATION, HeaderValue::from_str(location).unwrap())).into_iter().collect();
+            let to = api.follow(method, status, &from, &headers);
+            to.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause)
+        };
+        let refused = Err(Cause::Redirected);
+        for (location, to) in [
+            ("/v2/jobs?x=1", "https://api.example/v2/jobs?x=1"),
+            ("queue", "https://api.example/v1/static-export/queue"),
+            ("//api.example/x", "https://api.example/x"),
+            ("HTTPS://API.example:443/x", "https://api.example/x"),
+        ] {
+            for status in [301, 302, 303, 307, 308] {
+                assert_eq!(leads(&get, status, Some(location)), Ok(to.to_owned()), "{status} {location}");
+                let expected = if status < 307 { refused.clone() } else { Ok(to.to_owned()) };
+                assert_eq!(leads(&post, status, Some(location)), expected, "POST {status} {location}");
+            }
+        }
+        for location in [
+            "http://api.example/x",
+            "https://api.example:444/x",
+            "https://example/x",
+            "https://api.example.com/x",
+            "https://api.example@other/x",
+            "https://someone@api.example/x",
+            "https://:word@api.example/x",
+            "https://someone:word@api.example/x",
+            "ftp://api.example/x",
+            "https://[",
+        ] {
+            for method in [&get, &post] {
+                assert_eq!(leads(method, 307, Some(location)), refused, "{method} {location}");
+            }
+        }
+        assert_eq!(leads(&get, 302, None), refused);
+    }
+
+    #[test]
+    fn the_key_is_sent_as_it_is_and_shown_nowhere() {
+        let api = api("dwk_0123456789");
+        let bearer = api.bearer().unwrap();
+        assert_eq!((bearer.to_str().unwrap(), bearer.is_sensitive()), ("Bearer dwk_0123456789", true));
+        assert_eq!(api.scrubber().scrub("dwk_0123456789"), "***");
+        assert!(!format!("{api:?}").contains("dwk_"), "{api:?}");
+        for key in ["a\nb", "a\0b", "a\u{7f}b"] {
+            assert_eq!(self::api(key).bearer().unwrap_err().cause, Cause::Unreadable, "{key:?}");
+        }
+    }
+}

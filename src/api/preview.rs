@@ -263,4 +263,86 @@ mod tests {
             assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn an_address_is_one_of_the_web_and_an_id_one_segment() {
+        let long = |n: usize| format!("https://p.example/{}", "x".repeat(n - "https://p.example/".len()));
+        for (address, is_shown) in [
+            ("http://p.example/", true),
+            ("https://p.example/?x", true),
+            (&long(8192), true),
+            (&long(8193), false),
+            ("ftp://p.example/", false),
+            ("data:text/html,x", false),
+            ("p.example", false),
+            ("", false),
+        ] {
+            let preview = started(&object(&format!(r#"{{"previewUrl":"{address}","statusId":"x"}}"#)));
+            assert_eq!(preview.preview_url.as_deref(), is_shown.then_some(address));
+            assert_eq!(preview.status_id.as_deref(), Some("x"));
+        }
+        for (id, known) in [
+            (r#""a/b""#, Some("a/b")),
+            ("7", Some("7")),
+            (r#""...""#, Some("...")),
+            (r#"".""#, None),
+            (r#""""#, None),
+            ("null", None),
+        ] {
+            let preview = started(&object(&format!(r#"{{"statusId":{id}}}"#)));
+            assert_eq!(preview.status_id.as_deref(), known, "{id}");
+        }
+        assert_eq!(["x", "", ".", ".."].map(is_id), [true, false, false, false]);
+    }
+
+    #[test]
+    fn whatever_a_deployment_says_is_without_secrets_and_what_is_empty_is_nothing() {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&crate::base::secret::Secret::new("dwk_0123456789".to_owned()));
+        let said = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
+            "createdAt":"1","endedAt":"2","commit":{"sha":"dwk_0123456789","ref":"R dwk_0123456789","message":"M dwk_0123456789",
+            "filesChanged":{"added":4,"modified":[],"removed":["x"]}}}"#;
+        let whole = deployment(&object(said), &scrubber).unwrap();
+        assert_eq!(whole.logs, ["L ***", "more", r#"{"x":"***"}"#, "7"]);
+        let text = |text: &str| Some(text.to_owned());
+        let files_changed = FilesChanged { added: Some(4), modified: Some(0), removed: Some(1) };
+        let commit = Commit { sha: text("***"), branch: text("R ***"), message: text("M ***"), files_changed };
+        assert_eq!((&whole.summary, &whole.commit), (&text("S ***"), &Some(commit)));
+        assert_eq!(
+            (&whole.created_at, &whole.ended_at, whole.line()),
+            (&text("1"), &text("2"), "queued, 4 lines of log".into())
+        );
+        let empty = r#"{"status":"queued","summary":"","logs":"","createdAt":"","commit":{"sha":"","filesChanged":7}}"#;
+        let empty = deployment(&object(empty), &scrubber).unwrap();
+        let commit = Commit { sha: None, branch: None, message: None, files_changed: FilesChanged::default() };
+        assert_eq!((&empty.summary, &empty.created_at, &empty.commit), (&None, &None, &Some(commit)));
+        assert_eq!((empty.logs.len(), empty.line()), (0, "queued".to_owned()));
+        let one = deployment(&object(r#"{"status":"x","logs":"a"}"#), &scrubber).unwrap();
+        assert_eq!((one.commit.is_none(), one.line()), (true, "x, 1 line of log".to_owned()));
+    }
+
+    #[test]
+    fn a_status_path_is_of_plain_names() {
+        for (text, segments) in [
+            ("/{statusId}", &["7"][..]),
+            (" /a-b_c.d~e/{statusId} ", &["a-b_c.d~e", "7"]),
+            ("/.../{statusId}/x", &["...", "7", "x"]),
+            ("/{projectId}/{projectId}/{statusId}", &["p", "p", "7"]),
+        ] {
+            assert_eq!(StatusPath::parse(text).unwrap().of("7", Some("p")).unwrap(), segments, "{text}");
+        }
+        for wrong in [
+            "/",
+            "/{statusId}/",
+            "/./{statusId}",
+            "/{statusId}/..",
+            "/x{statusId}",
+            "/%41/{statusId}",
+            "/a b/{statusId}",
+            "/ä/{statusId}",
+        ] {
+            assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(StatusPath::default().of("7", None).unwrap(), ["project", "update-status", "7"]);
+    }
 }

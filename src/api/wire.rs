@@ -235,4 +235,67 @@ mod tests {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn an_error_of_any_type_is_told_without_secrets() {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&crate::base::secret::Secret::new("dwk_0123456789".to_owned()));
+        for (error, told) in [
+            (r#""the key dwk_0123456789 is wrong""#, Some("the key *** is wrong")),
+            (r#"{"key":"dwk_0123456789"}"#, Some(r#"{"key":"***"}"#)),
+            (r#"["dwk_0123456789"]"#, Some(r#"["***"]"#)),
+            ("7", Some("7")),
+            (r#""""#, Some("")),
+            ("null", None),
+        ] {
+            let job = job(&object(&format!(r#"{{"status":"failed","error":{error}}}"#)), &scrubber).unwrap();
+            assert_eq!((job.error.as_deref(), job.meaning()), (told, Status::Failed), "{error}");
+        }
+        assert_eq!(job(&object(r#"{"status":"completed"}"#), &scrubber).unwrap().meaning(), Status::Completed);
+    }
+
+    #[test]
+    fn numbers_are_read_as_servers_write_them_and_never_below_nought() {
+        for (json, progress, pages) in [
+            ("55", Some("55"), Some(55)),
+            ("0", Some("0"), Some(0)),
+            ("12.4", Some("12.4"), Some(12)),
+            ("13.6", Some("13.6"), Some(14)),
+            (r#"" 55 % ""#, Some("55"), Some(55)),
+            (r#""55""#, Some("55"), Some(55)),
+            ("-1", None, None),
+            (r#""-1""#, None, None),
+            (r#""inf""#, None, None),
+            (r#""NaN""#, None, None),
+            ("1e30", Some("1e30"), Some(u64::MAX)),
+            ("true", None, None),
+            ("null", None, None),
+            ("[1]", None, None),
+        ] {
+            let job = object(&format!(r#"{{"status":"x","progress":{json},"pageCount":{json},"updatedAt":"now"}}"#));
+            let job = job_of(&job);
+            assert_eq!(job.progress, progress.map(|text| text.parse().unwrap()), "{json}");
+            assert_eq!((job.page_count, job.updated_at.as_deref()), (pages, Some("now")), "{json}");
+        }
+    }
+
+    fn job_of(answer: &Answer) -> Job {
+        job(answer, &Scrubber::default()).unwrap()
+    }
+
+    #[test]
+    fn a_job_is_told_in_a_few_words() {
+        for (text, line) in [
+            (r#"{"status":"running"}"#, "running"),
+            (r#"{"status":"running","progress":54.6,"pageCount":12}"#, "running, 55 %, 12 pages"),
+            (r#"{"status":"running","pageCount":1}"#, "running, 1 page"),
+        ] {
+            assert_eq!(job_of(&object(text)).line(), line);
+        }
+        let link = link(&object(r#"{"bundleUrl":"http://b/x","sizeBytes":7,"expiresAt":"soon"}"#)).unwrap();
+        assert_eq!(
+            (link.url.name().as_str(), link.size, link.expires_at.as_deref()),
+            ("http://b/x", Some(7), Some("soon"))
+        );
+    }
 }

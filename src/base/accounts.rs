@@ -100,4 +100,17 @@ mod tests {
         assert_eq!(groups_in(GROUP, "alice"), [50, 4]);
         assert_eq!(readable_name("alice"), "alice");
     }
+
+    #[test]
+    fn a_name_goes_before_a_number_and_odd_lines_lead_nowhere() {
+        let odd = ":x:7:7::/:\nshort:x\nletters:x:one:1::/:\n8:x:9:9::/:\nsecond:x:9:1::/:\n";
+        assert_eq!((name_in(odd, 7), name_in(odd, 9).as_deref()), (None, Some("8")));
+        assert_eq!((user_in(odd, "short"), user_in(odd, "letters")), (None, None));
+        assert_eq!(user_in(odd, "8"), Some(UserAccount { uid: 9, gid: 9 }));
+        assert_eq!(user_in(PASSWD, "0"), Some(UserAccount { uid: 0, gid: 0 }));
+        assert_eq!((group_in(GROUP, "50"), group_in(GROUP, "77"), group_in(GROUP, "-1")), (Some(50), Some(77), None));
+        assert_eq!((groups_in(GROUP, "bob"), groups_in(GROUP, "ali")), (vec![50, 51], vec![]));
+        assert_eq!(readable_name("uid 0"), user_name(0).unwrap_or_else(|| "uid 0".to_owned()));
+        assert_eq!(["0", "uid x", "uid"].map(readable_name), ["0", "uid x", "uid"]);
+    }
 }

@@ -45,4 +45,19 @@ mod tests {
             assert!((89.9..=110.1).contains(&wait), "{wait}");
         }
     }
+
+    #[test]
+    fn pauses_and_waits_lie_where_chance_puts_them_and_never_beyond() {
+        let millis = |n, random| step(n, random).as_millis();
+        for (n, most) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
+            assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [most / 2, most * 3 / 4, most], "{n}");
+            assert_eq!([-1.0, 2.0].map(|random| millis(n, random)), [most / 2, most], "{n}");
+        }
+        let around = |random| jitter(Duration::from_secs(100), random).as_millis();
+        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0].map(around), [90_000, 90_000, 100_000, 110_000, 110_000]);
+        assert_eq!(after(0).as_secs(), 5);
+        let first = random();
+        assert!((0..100).map(|_| random()).all(|next| (0.0..=1.0).contains(&next)));
+        assert!((0..100).any(|_| random().to_bits() != first.to_bits()), "chance is not always the same");
+    }
 }

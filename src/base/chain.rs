@@ -135,4 +135,36 @@ mod tests {
         let shown = Name(&[b'x'; 5000]).to_string();
         assert!(shown.chars().count() < 330 && shown.contains('…'));
     }
+
+    #[test]
+    fn an_error_is_told_with_all_its_causes_on_one_line() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot {0}")]
+        struct Doing(&'static str, #[source] io::Error);
+        let full = Doing("write a\nb", io::Error::from(rustix::io::Errno::NOSPC));
+        assert_eq!(Chain(&full).to_string(), "cannot write a\\nb: no space left on device (os error 28)");
+    }
+
+    #[test]
+    fn what_moves_a_cursor_or_turns_a_line_around_is_not_plain() {
+        for c in
+            "\0\n\r\t\x1b\u{7f}\u{85}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}".chars()
+        {
+            assert!(!is_plain(c), "{c:?}");
+        }
+        for c in " \"\\aä\u{a0}\u{200d}\u{2010}\u{2027}\u{202f}\u{2065}\u{206a}\u{1f600}".chars() {
+            assert!(is_plain(c), "{c:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_shown_whole_up_to_its_bound_and_by_both_ends_beyond() {
+        for (length, shown) in
+            [(320, format!("\"{}\"", "x".repeat(320))), (321, format!("\"{0}…{0}\"", "x".repeat(160)))]
+        {
+            assert_eq!(Name(&vec![b'x'; length]).to_string(), shown);
+        }
+        let line = OneLine(&format!("a{}b", "x".repeat(LONGEST - 1))).to_string();
+        assert_eq!(line, format!("a{0}…{0}b", "x".repeat(LONGEST / 2 - 1)));
+    }
 }

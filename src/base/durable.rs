@@ -97,3 +97,96 @@ impl Lock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_all_old_or_all_new_and_nothing_is_left_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let content = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        replace(dir, "record", b"old").unwrap();
+        // What a crash has left, and what another user has put there.
+        std::fs::write(dir.join(".record.new"), "half of what was to come").unwrap();
+        replace(dir, "record", b"new").unwrap();
+        symlink(dir.join("record"), dir.join(".other.new")).unwrap();
+        symlink(dir.join("record"), dir.join("other")).unwrap();
+        replace(dir, "other", b"other").unwrap();
+        assert_eq!((content("record"), content("other")), ("new".to_owned(), "other".to_owned()));
+        let failed = replace_by(dir, "record", 0o600, |mut file| {
+            file.write_all(b"half")?;
+            Err(io::Error::other("full"))
+        });
+        assert_eq!((failed.unwrap_err().to_string(), content("record")), ("full".to_owned(), "new".to_owned()));
+        std::fs::create_dir(dir.join("taken")).unwrap();
+        assert!(replace(dir, "taken", b"x").is_err());
+        assert_eq!(names(dir), ["other", "record", "taken"]);
+    }
+
+    #[test]
+    fn what_is_sealed_is_not_written_to_and_others_write_to_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        replace(dir, "open", b"x").unwrap();
+        replace_sealed(dir, "sealed", b"x").unwrap();
+        replace_by(dir, "private", 0o600, |mut file| file.write_all(b"x")).unwrap();
+        let may = |name: &str, bits: u32| mode(&dir.join(name)) & bits;
+        assert_eq!((may("open", 0o733), may("sealed", 0o737), may("private", 0o777)), (0o600, 0o400, 0o600));
+        assert!(names(dir).iter().all(|name| std::fs::read(dir.join(name)).unwrap() == b"x"));
+    }
+
+    #[test]
+    fn a_lock_has_one_holder_until_that_gives_it_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let take = || Lock::take(&path, Duration::ZERO).unwrap();
+        let first = take();
+        assert!(first.is_some() && take().is_none());
+        assert!(Lock::take(&path, Duration::from_millis(1)).unwrap().is_none());
+        drop(first);
+        let directory = Directory::open(dir.path()).unwrap();
+        let second = Lock::take_in(&directory, "lock", Duration::ZERO).unwrap();
+        assert!(second.is_some() && take().is_none());
+        symlink(&path, dir.path().join("link")).unwrap();
+        assert!(Lock::take(&dir.path().join("link"), Duration::ZERO).is_err(), "no link is followed");
+        assert!(Lock::take(dir.path(), Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn an_older_lock_is_shut_to_all_but_its_owner_and_a_group_that_may_write_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        drop(Lock::take(&path, Duration::ZERO).unwrap());
+        assert_eq!(mode(&path), 0o600);
+        for (old, new) in [
+            (0o600, 0o600),
+            (0o644, 0o600),
+            (0o640, 0o600),
+            (0o602, 0o600),
+            (0o620, 0o620),
+            (0o660, 0o660),
+            (0o664, 0o660),
+            (0o666, 0o660),
+            (0o777, 0o770),
+        ] {
+            std::fs::set_permissions(&path, Permissions::from_mode(old)).unwrap();
+            drop(Lock::take(&path, Duration::ZERO).unwrap());
+            assert_eq!(mode(&path), new, "{old:o}");
+        }
+    }
+}

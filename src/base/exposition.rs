@@ -116,4 +116,27 @@ mod tests {
         assert_eq!(MetricsFormat::Prometheus.render(open.to_owned()), plain);
         assert_eq!(MetricsFormat::OpenMetrics.render(open.to_owned()), open);
     }
+
+    #[test]
+    fn several_fields_count_together_and_a_weight_that_is_none_is_nought() {
+        for (fields, format) in [
+            (["text/plain;q=0.5", "application/openmetrics-text;q=0.7"], MetricsFormat::OpenMetrics),
+            (["text/plain;q=0.5", "application/openmetrics-text;q=0.4"], MetricsFormat::Prometheus),
+            (["text/plain;q=0.5", "application/openmetrics-text; version=1.0.0; q=0.5"], MetricsFormat::OpenMetrics),
+            (
+                ["application/openmetrics-text;q=0.9", "application/openmetrics-text;q=0.1, text/plain;q=0.5"],
+                MetricsFormat::OpenMetrics,
+            ),
+            (["text/plain;q=0.9", "text/plain;q=0.1, application/openmetrics-text;q=0.5"], MetricsFormat::Prometheus),
+            (["text/html", "application/openmetrics-text;q=x"], MetricsFormat::Prometheus),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in fields {
+                headers.append(ACCEPT, HeaderValue::from_static(field));
+            }
+            assert_eq!(MetricsFormat::accepted(&headers), format, "{fields:?}");
+        }
+        assert!(MetricsFormat::Prometheus.content_type().starts_with("text/plain; version=0.0.4"));
+        assert!(MetricsFormat::OpenMetrics.content_type().starts_with("application/openmetrics-text; version=1.0.0"));
+    }
 }

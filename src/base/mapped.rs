@@ -64,4 +64,16 @@ mod tests {
         assert!(!mappings.are_there());
         assert!(!Mappings::of(&file).are_there());
     }
+
+    #[test]
+    fn the_note_of_one_file_says_nothing_of_another() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let of = |file: &std::fs::File| Mappings::of(&file.metadata().unwrap()).are_there();
+        let note = Note::of(&one.metadata().unwrap());
+        assert_eq!((of(&one), of(&other)), (true, false));
+        let _second = Note::of(&other.metadata().unwrap());
+        assert_eq!((of(&one), of(&other)), (true, true), "a note outlives those that are taken later");
+        drop(note);
+        assert_eq!((of(&one), of(&other)), (false, true));
+    }
 }

@@ -294,4 +294,66 @@ mod tests {
         }
         assert!(!url("https://a:8443/x").same_origin(&url("http://a:8443/x")), "the port is not all");
     }
+
+    #[test]
+    fn of_a_url_host_port_scheme_and_whether_it_is_signed_are_known() {
+        for (text, host, is_encrypted, has_query, is_loopback) in [
+            ("https://bucket.example/a", "bucket.example", true, false, false),
+            ("https://u:p@bucket.example:443/a?x=1", "bucket.example", true, true, false),
+            (" http://bucket.example:443/a#b ", "bucket.example:443", false, false, false),
+            ("http://localhost/", "localhost", false, false, true),
+            ("http://docs.localhost:81/?", "docs.localhost:81", false, true, true),
+            ("http://notlocalhost/", "notlocalhost", false, false, false),
+            ("http://localhost.example/", "localhost.example", false, false, false),
+            ("http://127.0.0.1:8080/", "127.0.0.1:8080", false, false, true),
+            ("http://127.255.0.9/", "127.255.0.9", false, false, true),
+            ("http://128.0.0.1/", "128.0.0.1", false, false, false),
+            ("https://[::1]:81/", "[::1]:81", true, false, true),
+            ("https://[::2]/", "[::2]", true, false, false),
+        ] {
+            let url = SafeUrl::parse(text).unwrap();
+            assert_eq!(url.host(), host, "{text}");
+            let found = (url.is_encrypted(), url.has_query(), url.is_loopback());
+            assert_eq!(found, (is_encrypted, has_query, is_loopback), "{text}");
+        }
+        let from = SafeUrl::parse("https://bucket.example/a/b?x=1").unwrap();
+        for (location, to) in [
+            ("c?y=2", "https://bucket.example/a/c?y=2"),
+            ("/c", "https://bucket.example/c"),
+            ("//other/c", "https://other/c"),
+        ] {
+            assert_eq!(from.join(location).unwrap().expose().as_str(), to);
+        }
+        for wrong in ["ftp://b/?s=geheim", "file:///geheim", "http://[geheim"] {
+            assert!(!from.join(wrong).unwrap_err().contains("geheim"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_part_of_a_link_that_may_be_a_secret_is_hidden_and_a_long_one_whole() {
+        for (url, text, left) in [
+            ("https://b/x?sig=abcdef", "got abcdef.", "got ***."),
+            ("https://b/x?sig=abcde", "got abcde and sig=abcde", "got abcde and ***"),
+            ("https://b/x?a=1&b=secret7", "secret7", "***"),
+            ("https://b/x?secret7&b=1", "secret7", "***"),
+            ("https://b/x?t=a%2Bb%2Bc+d", "a%2Bb%2Bc+d is a+b+c d", "*** is ***"),
+            ("https://user01:x@b/", "user01", "***"),
+            ("https://u:passw0rd@b/", "passw0rd", "***"),
+            ("https://b/x?p=abcdef&q=abcdefgh", "abcdefgh abcdef", "*** ***"),
+            ("https://b/x", "https://b/x", "https://b/x"),
+            ("https://b/x", "see 'http://h/y?a=b' or <http://h/y?a=b>", "see 'http://h/y?***' or <http://h/y?***>"),
+            ("https://b/x", "what?yes a=b", "what?yes a=b"),
+        ] {
+            let mut scrubber = Scrubber::default();
+            scrubber.hide_url(&SafeUrl::parse(url).unwrap());
+            assert_eq!(scrubber.scrub(text), left, "{url}");
+        }
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&Secret::new("12345".into()));
+        scrubber.hide(&Secret::new("abcdef".into()));
+        assert_eq!(
+            (scrubber.scrub("12345 abcdef"), format!("{scrubber:?}")),
+            ("12345 ***".into(), "Scrubber(1)".into())
+        );
+    }
 }

@@ -168,4 +168,31 @@ mod tests {
         let quality = |content: u64| effort(Dense::Brotli, content).0;
         assert_eq!([0, 32 << 20, (32 << 20) + 1, 128 << 20, 511_000_000].map(quality), [11, 11, 10, 10, 5]);
     }
+
+    #[test]
+    fn codings_have_their_names_and_windows_hold_the_content() {
+        assert_eq!(Dense::ALL.map(Dense::token), ["br", "zstd"]);
+        for (token, coding) in
+            [("br", Some(Dense::Brotli)), ("zstd", Some(Dense::Zstd)), ("BR", None), ("gzip", None), ("", None)]
+        {
+            assert_eq!(Dense::named(token), coding, "{token}");
+        }
+        for (len, bits) in [
+            (0, 16),
+            ((1 << 16) - 16, 16),
+            ((1 << 16) - 15, 17),
+            ((1 << 21) - 16, 21),
+            ((1 << 21) - 15, 22),
+            (u64::MAX, 22),
+        ] {
+            assert_eq!((window(11, len), window(FAST, len)), (bits, 22), "{len}");
+        }
+        assert_eq!([0, u64::MAX].map(|content| effort(Dense::Zstd, content)), [Effort(ZSTD_LEVEL); 2]);
+        for coding in Dense::ALL {
+            let mut encoder = Encoder::new(coding, effort(coding, 0), 3).unwrap();
+            encoder.write(b"abc").unwrap();
+            let made = encoder.made();
+            assert!(made <= encoder.finish().unwrap().len(), "{coding:?}");
+        }
+    }
 }

@@ -63,3 +63,73 @@ pub fn header_len(bytes: &[u8]) -> Result<usize, HeaderFault> {
     }
     if at > bytes.len() { Err(HeaderFault::Short) } else { Ok(at) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(flags: u8, rest: &[u8]) -> Vec<u8> {
+        [&[0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 0, 3][..], rest].concat()
+    }
+
+    fn with_crc(mut bytes: Vec<u8>) -> Vec<u8> {
+        let crc = crc32fast::hash(&bytes) as u16;
+        bytes.extend_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_header_ends_behind_its_last_field_and_is_short_until_then() {
+        let long = [&[0, 1][..], &[7; 256]].concat();
+        for header in [
+            HEADER.to_vec(),
+            head(1, b""),
+            head(4, b"\0\0"),
+            head(4, b"\x03\0abc"),
+            head(4, &long),
+            head(8, b"\0"),
+            head(8, b"name\0"),
+            head(16, b"a comment\0"),
+            head(8 | 16, b"name\0a comment\0"),
+            head(4 | 8, b"\x01\0xname\0"),
+            with_crc(head(2, b"")),
+            with_crc(head(2 | 4 | 8 | 16, b"\x01\0xname\0a comment\0")),
+        ] {
+            for cut in 0..header.len() {
+                assert_eq!(header_len(&header[..cut]), Err(HeaderFault::Short), "{cut} of {header:x?}");
+            }
+            let followed = [&header[..], b"what follows\0"].concat();
+            assert_eq!(
+                (header_len(&header), header_len(&followed)),
+                (Ok(header.len()), Ok(header.len())),
+                "{header:x?}"
+            );
+        }
+        // More in it than there is, and a name behind that.
+        assert_eq!(header_len(&head(4 | 8, b"\x09\0")), Err(HeaderFault::Short));
+    }
+
+    #[test]
+    fn what_is_no_header_is_known_by_its_first_wrong_byte() {
+        for (at, byte) in [(0, 0x1e), (1, 0x8c), (2, 7), (3, 0x20), (3, 0x40), (3, 0x80)] {
+            let mut wrong = head(0, b"");
+            wrong[at] = byte;
+            assert_eq!(header_len(&wrong), Err(HeaderFault::Damaged), "{wrong:x?}");
+            // The flags are looked at once the fixed part is there.
+            let early = if at < 3 { HeaderFault::Damaged } else { HeaderFault::Short };
+            assert_eq!(header_len(&wrong[..=at]), Err(early), "{wrong:x?}");
+        }
+        let good = with_crc(head(2 | 8, b"name\0"));
+        for at in [4, 10, 15, 16] {
+            let mut wrong = good.clone();
+            wrong[at] ^= 1;
+            assert_eq!(header_len(&wrong), Err(HeaderFault::Damaged), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn a_trailer_is_checksum_and_length_from_their_lowest_bytes() {
+        assert_eq!(trailer(0x0102_0304, 5), [4, 3, 2, 1, 5, 0, 0, 0]);
+        assert_eq!(trailer(0, (1 << 32) + 0x0a0b), [0, 0, 0, 0, 0x0b, 0x0a, 0, 0]);
+    }
+}

@@ -91,4 +91,44 @@ mod tests {
         cut.truncate(cut.len() - 6);
         assert_eq!(unwrapped(&cut), None);
     }
+
+    #[test]
+    fn every_archive_that_may_be_inside_is_known_by_its_begin() {
+        for (inside, is_archive) in [
+            (&b"PK\x03\x04..."[..], true),
+            (b"PK\x05\x06...", true),
+            (b"PK\x07\x08...", false),
+            (b"PK", false),
+            (b"\x28\xb5\x2f\xfd...", true),
+            (b"\x28\xb5\x2f...", false),
+            (b"\x1f\x8b", true),
+            (b"\x1f", false),
+            (b"", false),
+        ] {
+            let expected = is_archive.then(|| inside.to_vec());
+            assert_eq!(unwrapped(&gzip(inside)), expected, "{}", inside.escape_ascii());
+        }
+        assert_eq!(unwrapped(b""), None);
+        let several = [gzip(b"PK\x03"), gzip(b"\x04 zip")].concat();
+        assert_eq!(unwrapped(&several).as_deref(), Some(&b"PK\x03\x04 zip"[..]), "several members are one layer");
+    }
+
+    #[test]
+    fn what_was_inside_another_bundle_is_gone_and_nothing_is_left_of_a_damaged_layer() {
+        let dir = tempfile::tempdir().unwrap();
+        let (part, inner) = (dir.path().join(PART), dir.path().join(INNER));
+        let directory = Directory::open(dir.path()).unwrap();
+        std::fs::write(&part, gzip(b"PK\x03\x04 new")).unwrap();
+        std::fs::write(&inner, "what was inside another one, and longer").unwrap();
+        assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
+        assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new");
+        let mut damaged = gzip(&gzip(&[7; 5000]));
+        let crc = damaged.len() - 8;
+        damaged[crc] ^= 1;
+        std::fs::write(&part, damaged).unwrap();
+        assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), None);
+        assert!(!inner.exists());
+        std::fs::hard_link(&part, dir.path().join("second")).unwrap();
+        assert!(unwrap_second_layer(&directory, 1 << 20).is_err(), "a file with a second name may be anybody's");
+    }
 }

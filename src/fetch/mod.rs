@@ -433,3 +433,305 @@ fn resumable(headers: &HeaderMap) -> Option<String> {
     let old = date(DATE)?.duration_since(date(LAST_MODIFIED)?).is_ok_and(|age| age.as_secs() >= 1);
     old.then_some(validator)
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::LazyLock;
+
+    use http::HeaderName;
+    use http::header::CONTENT_RANGE;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const NOON: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
+    const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
+
+    /// Never asked.
+    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| crate::net::client::client(&Network::default()).unwrap());
+
+    type Fields<'a> = &'a [(HeaderName, &'a str)];
+    /// What is known, what is asked with, the answer's tag, and what it speaks of.
+    type Asked<'a> = (&'a [&'a Known], Option<&'a str>, Option<&'a str>, Option<&'a Known>);
+    /// What it is, an answer's fields and how many bytes come, the limit, the result, what is left, and for which room was
+    /// asked.
+    type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, Cause>, u64, &'a [(u64, u64)]);
+
+    fn headers(fields: Fields<'_>) -> HeaderMap {
+        fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap())).collect()
+    }
+
+    fn response(status: u16, fields: Fields<'_>, body: &[u8]) -> reqwest::Response {
+        let mut response = http::Response::new(body.to_vec());
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        *response.headers_mut() = headers(fields);
+        response.into()
+    }
+
+    fn wait<T>(what: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
+    }
+
+    fn known(validator: &str, size: u64) -> Known {
+        Known { validator: validator.to_owned(), size }
+    }
+
+    /// A download of which `have` of ten bytes are here, under the tag "v".
+    fn download(limit: u64, have: usize, known: Vec<Known>) -> (TempDir, Download) {
+        let dir = tempfile::tempdir().unwrap();
+        let (http, network) = (HTTP.clone(), Network::default());
+        let progress = Arc::new(Progress::default());
+        let directory = Directory::open(dir.path()).unwrap();
+        let mut download = Download::new(http, network, progress, &directory, "source", limit, known);
+        if have > 0 {
+            download.partial.begin("source", Some("\"v\"".to_owned()), Some(10), false).unwrap();
+            download.partial.append().unwrap().write_all(&vec![b'x'; have]).unwrap();
+            download.partial.grow(have as u64);
+        }
+        (dir, download)
+    }
+
+    fn judged(download: &mut Download, answer: reqwest::Response) -> Result<Option<Known>, Cause> {
+        match wait(download.judge(answer, &Scrubber::default())) {
+            Ok(Answer::Unchanged(known)) => Ok(Some(known)),
+            Ok(Answer::Body(_)) => Ok(None),
+            Err(trouble) => Err(trouble.cause),
+        }
+    }
+
+    #[test]
+    fn a_redirect_leads_to_http_and_never_out_of_https() {
+        for (from, location, to) in [
+            ("https://a/x/y", Some("https://b/z?s=1"), Some("https://b/z?s=1")),
+            ("https://a/x/y", Some("/z"), Some("https://a/z")),
+            ("https://a/x/y", Some("z"), Some("https://a/x/z")),
+            ("https://a/x", Some("http://a/x"), None),
+            ("https://a/x", Some("//b/x"), Some("https://b/x")),
+            ("http://a/x", Some("https://b/"), Some("https://b/")),
+            ("http://a/x", Some("http://b/"), Some("http://b/")),
+            ("http://a/x", Some("ftp://b/"), None),
+            ("http://a/x", Some("http://["), None),
+            ("http://a/x", Some("http://ü/"), None),
+            ("http://a/x", None, None),
+        ] {
+            let fields: Vec<_> = location.map(|location| (LOCATION, location)).into_iter().collect();
+            let found = follow(&SafeUrl::parse(from).unwrap(), &headers(&fields));
+            let found = found.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause);
+            assert_eq!(found.as_deref(), to.ok_or(&Cause::Redirected), "{from} to {location:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_continued_under_what_names_its_content_strongly() {
+        let tag = Some("\"t\"");
+        let cases: [(Fields<'_>, Option<&str>, Option<&str>); 11] = [
+            (&[(ETAG, "\"t\"")], tag, tag),
+            (&[(ETAG, " \"t\" "), (LAST_MODIFIED, NOON)], tag, tag),
+            (&[(ETAG, "W/\"t\"")], None, None),
+            (&[(ETAG, "t")], None, None),
+            (&[(ETAG, "W/\"t\""), (LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER)], Some(NOON), Some(NOON)),
+            (&[(LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER)], Some(NOON), Some(NOON)),
+            (&[(LAST_MODIFIED, NOON), (DATE, NOON)], Some(NOON), None),
+            (&[(LAST_MODIFIED, A_SECOND_LATER), (DATE, NOON)], Some(A_SECOND_LATER), None),
+            (&[(LAST_MODIFIED, NOON)], Some(NOON), None),
+            (&[(LAST_MODIFIED, "noon"), (DATE, NOON)], Some("noon"), None),
+            (&[], None, None),
+        ];
+        for (fields, names, continues) in cases {
+            let headers = headers(fields);
+            assert_eq!(validator(&headers).as_deref(), names, "{fields:?}");
+            assert_eq!(resumable(&headers).as_deref(), continues, "{fields:?}");
+        }
+        for (text, bytes) in [("10", Some(10)), (" 10 ", Some(10)), ("-1", None), ("x", None), ("", None)] {
+            assert_eq!(length(&headers(&[(CONTENT_LENGTH, text)])), bytes, "{text}");
+        }
+        assert_eq!(length(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
+        let (a, b, dated) = (known("\"a\"", 1), known("\"b\"", 2), known(NOON, 3));
+        let cases: [Asked<'_>; 9] = [
+            (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"b\""), Some(&b)),
+            (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("W/\"a\""), Some(&a)),
+            (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"c\""), None),
+            (&[&a, &dated, &b], Some("\"a\", \"b\""), None, None),
+            (&[&a, &dated], Some("\"a\""), None, Some(&a)),
+            (&[&a, &dated], Some("\"a\""), Some("\"b\""), None),
+            (&[&a, &dated], Some("\"a\""), Some(NOON), None),
+            (&[&dated], None, None, None),
+            (&[], None, None, None),
+        ];
+        for (all, asked, tag, same) in cases {
+            let (_dir, mut download) = download(9, 0, all.iter().map(|known| (*known).clone()).collect());
+            assert_eq!(download.if_none_match().as_deref(), asked);
+            let fields: Vec<_> = tag.map(|tag| (ETAG, tag)).into_iter().collect();
+            assert_eq!(download.same_as(&headers(&fields)), same, "{tag:?} of {all:?}");
+            download.is_unclear = true;
+            assert_eq!(download.if_none_match(), None);
+        }
+    }
+
+    #[test]
+    fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
+        let rest = (CONTENT_RANGE, "bytes 5-9/10");
+        let lost = Err(Cause::Lost);
+        // With five of ten bytes here: what comes of it, and how many are left.
+        let cases: [(u16, Fields<'_>, Result<(), Cause>, u64); 19] = [
+            (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
+            (206, std::slice::from_ref(&rest), Ok(()), 5),
+            (206, &[rest.clone(), (ETAG, "\"w\"")], lost, 0),
+            (206, &[rest.clone(), (LAST_MODIFIED, NOON)], lost, 0),
+            (206, &[(CONTENT_RANGE, "bytes 4-9/10")], lost, 0),
+            (206, &[(CONTENT_RANGE, "bytes 5-10/11")], lost, 0),
+            (206, &[], lost, 0),
+            (416, &[], lost, 0),
+            (304, &[], Err(Cause::Unreadable), 5),
+            (200, &[(ETAG, "\"v\""), (CONTENT_LENGTH, "10")], Ok(()), 0),
+            (200, &[], Ok(()), 0),
+            (203, &[], Ok(()), 0),
+            (299, &[], Ok(()), 0),
+            (200, &[(CONTENT_LENGTH, "20")], Ok(()), 0),
+            (200, &[(CONTENT_LENGTH, "21")], Err(Cause::TooLarge), 5),
+            (300, &[], Err(Cause::Status(300)), 5),
+            (403, &[], Err(Cause::Status(403)), 5),
+            (404, &[(CONTENT_LENGTH, "21")], Err(Cause::Status(404)), 5),
+            (503, &[], Err(Cause::Status(503)), 5),
+        ];
+        for (status, fields, result, left) in cases {
+            let (_dir, mut download) = download(20, 5, Vec::new());
+            let found = judged(&mut download, response(status, fields, b""));
+            assert_eq!((found, download.received()), (result.map(|()| None), left), "{status} {fields:?}");
+        }
+        // With nothing here.
+        for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
+            let (_dir, mut download) = download(20, 0, Vec::new());
+            let expected = if status == 206 { Cause::Lost } else { Cause::Status(416) };
+            assert_eq!(judged(&mut download, response(status, fields, b"")), Err(expected));
+        }
+    }
+
+    #[test]
+    fn a_bundle_is_known_by_its_validator_and_its_length() {
+        let (tagged, dated) = (known("\"a\"", 7), known(NOON, 8));
+        let cases: [(Fields<'_>, Option<&Known>); 8] = [
+            (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], Some(&tagged)),
+            (&[(ETAG, "\"a\"")], Some(&tagged)),
+            (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "8")], None),
+            (&[(ETAG, "W/\"a\""), (CONTENT_LENGTH, "7")], None),
+            (&[(LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER), (CONTENT_LENGTH, "8")], Some(&dated)),
+            (&[(LAST_MODIFIED, NOON), (DATE, NOON), (CONTENT_LENGTH, "8")], None),
+            (&[(ETAG, "\"b\""), (CONTENT_LENGTH, "7")], None),
+            (&[(CONTENT_LENGTH, "7")], None),
+        ];
+        for (fields, same) in cases {
+            let (_dir, mut download) = download(20, 0, vec![dated.clone(), tagged.clone()]);
+            assert_eq!(judged(&mut download, response(200, fields, b"")), Ok(same.cloned()), "{fields:?}");
+        }
+        let (_dir, mut download) = download(6, 0, vec![tagged.clone()]);
+        let answer = response(200, &[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], b"");
+        assert_eq!(judged(&mut download, answer), Ok(Some(tagged)), "what is known is not taken, however large");
+        for (coding, encoded) in [("gzip", true), ("identity", false)] {
+            let (_dir, mut download) = self::download(20, 0, Vec::new());
+            judged(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
+            assert_eq!(download.partial.finish().encoded, encoded, "{coding}");
+        }
+    }
+
+    /// What comes of a body, how many bytes are here then, and what room was asked for: the whole, and what is to come.
+    type Took = (Result<u64, Cause>, u64, Vec<(u64, u64)>);
+
+    fn took(download: &mut Download, answer: reqwest::Response, has_room: bool) -> Took {
+        let asked = RefCell::new(Vec::new());
+        let room = |coming: &Coming<'_>| {
+            asked.borrow_mut().push((coming.whole, coming.more));
+            if has_room { Ok(()) } else { Err(Trouble::new(Cause::Disk, "full")) }
+        };
+        let url = SafeUrl::parse("https://bucket.example/").unwrap();
+        let result = wait(async {
+            match download.judge(answer, &Scrubber::default()).await? {
+                Answer::Body(response) => download.take(response, &url, &room).await,
+                Answer::Unchanged(known) => Ok(Fetched::Unchanged(known)),
+            }
+        });
+        let result = match result {
+            Ok(Fetched::Whole(arrived)) => Ok(std::fs::metadata(arrived.path).unwrap().len()),
+            Ok(Fetched::Unchanged(known)) => panic!("{known:?}"),
+            Err(trouble) => Err(trouble.cause),
+        };
+        (result, download.received(), asked.into_inner())
+    }
+
+    #[test]
+    fn a_body_is_taken_to_its_announced_end_and_not_beyond_the_limit() {
+        let (ten, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
+        let cases: [Taken<'_>; 9] = [
+            ("whole", &[ten.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
+            ("over the limit", std::slice::from_ref(&ten), 10, 9, Err(Cause::TooLarge), 0, &[]),
+            ("cut", &[ten.clone(), tag], 6, 20, Err(Cause::Lost), 6, &[(10, 10)]),
+            ("cut before the begin", std::slice::from_ref(&ten), 0, 20, Err(Cause::Lost), 0, &[(10, 10)]),
+            ("longer than it says", std::slice::from_ref(&ten), 11, 20, Err(Cause::Lost), 0, &[(10, 10)]),
+            ("of no length", &[], 10, 11, Ok(10), 10, &[]),
+            ("of no length, at the limit", &[], 10, 10, Ok(10), 10, &[]),
+            ("of no length, over the limit", &[], 10, 9, Err(Cause::TooLarge), 0, &[]),
+            ("of no length, empty", &[], 0, 9, Ok(0), 0, &[]),
+        ];
+        for (what, fields, bytes, limit, result, left, asked) in cases {
+            let (_dir, mut download) = download(limit, 0, Vec::new());
+            let found = took(&mut download, response(200, fields, &vec![b'x'; bytes]), true);
+            assert_eq!(found, (result, left, asked.to_vec()), "{what}");
+        }
+        let (_dir, mut download) = download(10, 5, Vec::new());
+        let rest = response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
+        assert_eq!(took(&mut download, rest, true), (Ok(10), 10, vec![(10, 5)]));
+        assert_eq!((download.progress.received(), download.progress.total()), (10, 10));
+        assert_eq!(std::fs::read(download.partial.path()).unwrap(), b"xxxxxyyyyy");
+        download.restart();
+        assert_eq!((download.received(), download.partial.path().exists()), (0, false));
+    }
+
+    #[test]
+    fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
+        let disk = Err(Cause::Disk);
+        let (_dir, mut download) = download(20, 5, Vec::new());
+        let rest = || response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
+        assert_eq!(took(&mut download, rest(), false), (disk, 5, vec![(10, 5)]));
+        assert_eq!(took(&mut download, rest(), true), (Ok(10), 10, vec![(10, 5)]));
+        let (dir, mut download) = self::download(20, 0, Vec::new());
+        let whole = response(200, &[(CONTENT_LENGTH, "5"), (ETAG, "\"w\"")], b"yyyyy");
+        assert_eq!(took(&mut download, whole, false), (disk, 0, vec![(5, 5)]));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // Where nobody says how long it is, its room is looked at as it grows.
+        let bytes = vec![b'x'; UNANNOUNCED as usize];
+        for (body, has_room, result, asked) in [
+            (&bytes[1..], false, Ok(UNANNOUNCED - 1), vec![]),
+            (&bytes[..], true, Ok(UNANNOUNCED), vec![(UNANNOUNCED, 0)]),
+            (&bytes[..], false, disk, vec![(UNANNOUNCED, 0)]),
+        ] {
+            let (_dir, mut download) = self::download(u64::MAX, 0, Vec::new());
+            assert_eq!(took(&mut download, response(200, &[], body), has_room), (result, body.len() as u64, asked));
+        }
+    }
+
+    #[test]
+    fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
+        let (_dir, mut download) = download(u64::MAX, 0, Vec::new());
+        let bytes = vec![b'x'; PROGRESS as usize];
+        for (body, has_moved) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {
+            took(&mut download, response(200, &[], body), true).0.unwrap();
+            assert_eq!((download.has_moved(), download.has_moved()), (has_moved, false), "{}", body.len());
+        }
+        // What an earlier process has received is no progress.
+        let (dir, mut earlier) = self::download(u64::MAX, 5, Vec::new());
+        let directory = Directory::open(dir.path()).unwrap();
+        earlier.known.push(known("\"a\"", 1));
+        let Download { http, network, progress, known, .. } = earlier;
+        let resumed = Download::new(http, network, progress, &directory, "source", 10, known);
+        assert_eq!((resumed.received(), resumed.furthest, resumed.counted, resumed.known.len()), (5, 5, 5, 1));
+        let other = resumed.http.clone();
+        let other = Download::new(other, Network::default(), Arc::default(), &directory, "other", 10, Vec::new());
+        assert_eq!(other.received(), 0);
+    }
+}

@@ -174,3 +174,147 @@ impl Partial {
         Arrived { path: self.path(), known, resumed: self.resumed, encoded: self.note.encoded }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::path::Path;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const SOURCE: &str = "https://bucket.example/a";
+
+    fn folder() -> (TempDir, Directory) {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = Directory::open(dir.path()).unwrap();
+        (dir, directory)
+    }
+
+    /// What a process has left: a note, and so many bytes.
+    fn leave(dir: &TempDir, note: &str, bytes: usize) {
+        std::fs::write(dir.path().join(NOTE), note).unwrap();
+        std::fs::write(dir.path().join(PART), vec![b'x'; bytes]).unwrap();
+        std::fs::write(dir.path().join(INNER), "made from another part").unwrap();
+    }
+
+    fn note(source: &str, validator: &str, total: &str) -> String {
+        format!(r#"{{"source":"{source}","validator":{validator},"total":{total},"encoded":true}}"#)
+    }
+
+    fn names(dir: &TempDir) -> usize {
+        std::fs::read_dir(dir.path()).unwrap().count()
+    }
+
+    #[test]
+    fn a_part_is_taken_up_for_its_own_source_and_under_its_validator_alone() {
+        let v = r#""v""#;
+        for (what, note, bytes, taken) in [
+            ("some of it", note(SOURCE, v, "10"), 4, 4),
+            ("all but a byte", note(SOURCE, v, "10"), 9, 9),
+            ("all of it", note(SOURCE, v, "10"), 10, 9),
+            ("more than all", note(SOURCE, v, "10"), 12, 9),
+            ("all of one byte", note(SOURCE, v, "1"), 1, 0),
+            ("of a length that nobody said", note(SOURCE, v, "null"), 4, 4),
+            ("nothing", note(SOURCE, v, "10"), 0, 0),
+            ("of another source", note("https://bucket.example/b", v, "10"), 4, 0),
+            ("without a validator", note(SOURCE, "null", "10"), 4, 0),
+            ("half a note", note(SOURCE, v, "10")[..20].to_owned(), 4, 0),
+            ("an endless note", note(SOURCE, v, "10") + &" ".repeat(1 << 20), 4, 0),
+        ] {
+            let (dir, directory) = folder();
+            leave(&dir, &note, bytes);
+            let mut partial = Partial::open(&directory, SOURCE);
+            assert_eq!((partial.len(), partial.resumable()), (taken, (taken > 0).then_some("v")), "{what}");
+            assert_eq!(partial.growth().wait_for(taken), Some(taken), "{what}");
+            if taken == 0 {
+                assert_eq!((names(&dir), partial.total(), partial.validator()), (0, None, None), "{what}");
+                continue;
+            }
+            assert_eq!(std::fs::metadata(dir.path().join(PART)).unwrap().len(), taken, "{what}");
+            assert_eq!(names(&dir), 2, "{what}: what was made from it is made again");
+            let known = Some(Known { validator: "v".to_owned(), size: taken });
+            let path = directory.path().join(PART);
+            assert_eq!(partial.finish(), Arrived { path, known, resumed: true, encoded: true }, "{what}");
+        }
+        let (dir, directory) = folder();
+        std::fs::write(dir.path().join(NOTE), note(SOURCE, v, "10")).unwrap();
+        assert_eq!(Partial::open(&directory, SOURCE).resumable(), None);
+        assert_eq!(names(&dir), 0, "a note without a part");
+        std::fs::write(dir.path().join(PART), "part").unwrap();
+        assert_eq!(Partial::open(&directory, SOURCE).resumable(), None);
+        assert_eq!(names(&dir), 0, "a part without a note");
+    }
+
+    #[test]
+    fn a_part_that_may_be_anybodys_is_neither_cut_nor_continued() {
+        let ways: [fn(&Path, &Path); 2] =
+            [|from, to| std::fs::hard_link(from, to).unwrap(), |from, to| symlink(from, to).unwrap()];
+        for way in ways {
+            let (dir, directory) = folder();
+            let theirs = tempfile::tempdir().unwrap();
+            let file = theirs.path().join("file");
+            std::fs::write(&file, "0123456789").unwrap();
+            leave(&dir, &note(SOURCE, r#""v""#, "10"), 0);
+            std::fs::remove_file(dir.path().join(PART)).unwrap();
+            way(&file, &dir.path().join(PART));
+            let mut partial = Partial::open(&directory, SOURCE);
+            assert_eq!((partial.len(), names(&dir)), (0, 0));
+            way(&file, &dir.path().join(PART));
+            assert!(partial.append().is_err());
+            partial.begin(SOURCE, None, None, false).unwrap();
+            partial.append().unwrap().write_all(b"ours").unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "0123456789");
+        }
+    }
+
+    #[test]
+    fn what_is_received_is_noted_first_and_begins_anew_with_each_answer() {
+        let (dir, directory) = folder();
+        let mut partial = Partial::open(&directory, SOURCE);
+        partial.begin(SOURCE, Some("v".to_owned()), Some(6), false).unwrap();
+        assert_eq!((names(&dir), partial.resumable()), (1, None), "there is nothing to continue");
+        for (piece, len) in [("123", 3), ("45", 5)] {
+            partial.append().unwrap().write_all(piece.as_bytes()).unwrap();
+            partial.grow(piece.len() as u64);
+            assert_eq!((partial.len(), partial.growth().wait_for(len)), (len, Some(len)));
+        }
+        assert_eq!((partial.total(), partial.validator().as_deref()), (Some(6), Some("v")));
+        assert_eq!(partial.path(), dir.path().join(PART));
+        assert_eq!((partial.place().0.path(), partial.place().1), (dir.path(), PART));
+        for name in [NOTE, PART] {
+            assert_eq!(std::fs::metadata(dir.path().join(name)).unwrap().mode() & 0o777, FILE_MODE, "{name}");
+        }
+        let growth = Arc::clone(partial.growth());
+        drop(partial);
+        assert_eq!(growth.wait_for(6), None, "nobody brings any more of it");
+        let mut partial = Partial::open(&directory, SOURCE);
+        assert_eq!((partial.len(), partial.resumable()), (5, Some("v")));
+        assert_eq!(std::fs::read(dir.path().join(PART)).unwrap(), b"12345");
+        let growth = Arc::clone(partial.growth());
+        partial.begin(SOURCE, None, None, true).unwrap();
+        assert_eq!((growth.wait_for(6), partial.growth().wait_for(0)), (None, Some(0)));
+        assert_eq!((partial.len(), partial.total(), names(&dir)), (0, None, 1));
+        partial.append().unwrap().write_all(b"ab").unwrap();
+        partial.grow(2);
+        assert_eq!(partial.resumable(), None, "without a validator");
+        let arrived = Arrived { path: partial.path(), known: None, resumed: false, encoded: true };
+        assert_eq!(partial.finish(), arrived);
+        assert!(partial.growth().is_whole());
+        assert_eq!(std::fs::read(partial.path()).unwrap(), b"ab");
+        partial.discard();
+        assert_eq!((names(&dir), partial.len(), partial.growth().is_whole()), (0, 0, false));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_said_so() {
+        let (dir, directory) = folder();
+        let mut partial = Partial::open(&directory, SOURCE);
+        std::fs::create_dir(dir.path().join(NOTE)).unwrap();
+        assert!(partial.begin(SOURCE, None, None, false).is_err());
+        std::fs::create_dir(dir.path().join(PART)).unwrap();
+        assert!(partial.append().is_err());
+    }
+}

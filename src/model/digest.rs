@@ -78,3 +78,35 @@ impl Hasher {
         Digest(self.0.finalize_reset().into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn a_digest_is_read_as_it_is_written_and_in_either_case() {
+        let nothing = Digest::of(b"");
+        assert_eq!(
+            (nothing.hex(), nothing.to_string(), format!("{nothing:?}")),
+            [NOTHING; 3].map(str::to_owned).into()
+        );
+        assert_eq!(Digest::parse(NOTHING), Some(nothing));
+        assert_eq!(Digest::parse(&NOTHING.to_ascii_uppercase()), Some(nothing));
+        let other = |digit: &str| format!("{}{digit}", &NOTHING[digit.len()..]);
+        for wrong in ["", &NOTHING[1..], &format!("{NOTHING}0"), &other("g"), &other("+"), &other(" "), &other("ä")] {
+            assert_eq!(Digest::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(hex(&[0x00, 0x0f, 0xa5, 0xff]), "000fa5ff");
+    }
+
+    #[test]
+    fn a_digest_in_pieces_is_that_of_the_whole_and_then_begins_again() {
+        let mut hasher = Hasher::new();
+        hasher.update(b"hel");
+        hasher.update(b"lo");
+        assert_eq!(hasher.take(), Digest::of(b"hello"));
+        assert_eq!(hasher.take(), Digest::of(b""));
+    }
+}

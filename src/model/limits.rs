@@ -30,3 +30,29 @@ pub const PATH_BYTES: u64 = 64 << 20;
 pub fn is_bomb(output: u64, input: u64) -> bool {
     output > BOMB_FLOOR && output > input.saturating_mul(BOMB_RATIO)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bomb_is_over_the_floor_and_over_the_ratio() {
+        for (output, input, is_a_bomb) in [
+            (64 << 20, 0, false),
+            ((64 << 20) + 1, 0, true),
+            (20 << 20, 20 << 10, false),
+            (200 << 20, 1 << 20, false),
+            ((200 << 20) + 1, 1 << 20, true),
+            (96 << 20, (96 << 20) / 50, false),
+            (u64::MAX, u64::MAX / 2, false),
+        ] {
+            assert_eq!(is_bomb(output, input), is_a_bomb, "{output} of {input}");
+        }
+    }
+
+    #[test]
+    fn without_limits_of_its_own_a_bundle_has_those_of_the_manual() {
+        let limits = Limits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 };
+        assert_eq!(Limits::default(), limits);
+    }
+}

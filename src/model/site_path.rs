@@ -246,4 +246,85 @@ mod tests {
             assert!(!is_hidden(path.as_bytes()), "{path}");
         }
     }
+
+    #[test]
+    fn the_bounds_of_a_path_and_of_a_component_are_exact() {
+        let x = |n| "x".repeat(n);
+        let deep = |n: usize| format!("{}{}", "y/".repeat(2000), x(n));
+        for (name, fault) in [
+            (deep(96), None),
+            (deep(97), Some(NameFault::LongPath)),
+            (format!("a/{}/b", x(255)), None),
+            (format!("a/{}/b", x(256)), Some(NameFault::LongComponent)),
+            ("C".to_owned(), None),
+            ("1:x".to_owned(), None),
+            ("a/C:".to_owned(), None),
+            ("C:".to_owned(), Some(NameFault::Drive)),
+            (".//./z:x".to_owned(), Some(NameFault::Drive)),
+        ] {
+            assert_eq!(judged(&name).err(), fault, "{} bytes: {name:.20}", name.len());
+        }
+        // In ZIP what a backslash separates is short, and the component that is made of it may still be too long.
+        for (name, fault) in [
+            (format!(r"{}\{}", x(127), x(127)), None),
+            (format!(r"{}\{}", x(128), x(127)), Some(NameFault::LongComponent)),
+            (format!(r"{}\a", x(256)), Some(NameFault::LongComponent)),
+            (r"a\C:".to_owned(), None),
+        ] {
+            assert_eq!(SitePath::judge(name.as_bytes(), true).err(), fault, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_lies_below_a_folder_is_known_by_all_of_its_name() {
+        let path = SitePath::judge(b"docs/a/b", false).unwrap().unwrap();
+        for (folder, below) in
+            [("docs", Some("a/b")), ("docs/a", Some("b")), ("docs/a/b", None), ("doc", None), ("a", None)]
+        {
+            let found = path.below(folder.as_bytes());
+            assert_eq!(found.as_ref().map(SitePath::as_bytes), below.map(str::as_bytes), "{folder}");
+        }
+        assert_eq!(format!("{path:?}"), "\"docs/a/b\"");
+        assert_eq!(components(b"docs/a/b").collect::<Vec<_>>(), [&b"docs"[..], b"a", b"b"]);
+        for (path, name) in [("docs/a/b.c", "b.c"), ("b", "b"), ("docs/", "")] {
+            assert_eq!(file_name(path.as_bytes()), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn extensions_and_pages_are_told_by_the_last_name_alone() {
+        let (long, longer) = (format!("x.{}", "e".repeat(16)), format!("x.{}", "e".repeat(17)));
+        for (path, known, page) in [
+            ("a/b.HTML", Some("html"), true),
+            ("b.htm", Some("htm"), true),
+            ("a/B.Html", Some("html"), true),
+            (".html", None, false),
+            ("a/.htm", None, false),
+            ("a.html/b", None, false),
+            ("a.xhtml", Some("xhtml"), false),
+            ("a.html5", Some("html5"), false),
+            ("html", None, false),
+            (".env", None, false),
+            (".env.local", Some("local"), false),
+            ("x.tar.GZ", Some("gz"), false),
+            ("x.", Some(""), false),
+            (&long, Some(&long[2..]), false),
+            (&longer, Some(&longer[2..]), false),
+        ] {
+            assert_eq!(extension(path.as_bytes()).as_deref(), known, "{path}");
+            let short = short_extension(path.as_bytes());
+            assert_eq!(short.as_ref().map(Extension::as_str), known.filter(|known| known.len() <= 16), "{path}");
+            assert_eq!(is_page(path.as_bytes()), page, "{path}");
+        }
+        assert_eq!(extension(b"x.\xff"), None);
+        assert_eq!(short_extension(b"x.\xff").unwrap().as_str(), "");
+    }
+
+    #[test]
+    fn whatever_is_below_a_folder_follows_it_at_once() {
+        let mut paths = ["b", "a.html", "ab", "a/b/c", "a-b", "a", "a/b", "a/a", "a\u{1}"];
+        paths.sort_by(|a, b| tree_order(a.as_bytes(), b.as_bytes()));
+        assert_eq!(paths, ["a", "a/a", "a/b", "a/b/c", "a\u{1}", "a-b", "a.html", "ab", "b"]);
+        assert_eq!(tree_order(b"a/b", b"a/b"), std::cmp::Ordering::Equal);
+    }
 }

@@ -152,4 +152,102 @@ mod tests {
             assert!(parse_size(wrong).is_err(), "{wrong:?}");
         }
     }
+
+    #[test]
+    fn each_unit_of_time_counts_what_it_says_and_is_written_as_it_is_read() {
+        for (text, millis) in [
+            ("0s", 0),
+            ("1ms", 1),
+            ("999ms", 999),
+            ("1s", 1000),
+            ("1s500ms", 1500),
+            ("1m30s", 90_000),
+            ("1h", 3_600_000),
+            ("2h30m", 9_000_000),
+            ("23h59m59s999ms", 86_399_999),
+            ("1d", 86_400_000),
+            ("7d1ms", 604_800_001),
+        ] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!((parse_duration(text), show_duration(duration).as_str()), (Ok(duration), text));
+        }
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("4294967295s"), Ok(Duration::from_secs(u32::MAX.into())));
+        for wrong in ["4294967296s", "1S", "1.5s", "1s ", " 1s", "s1", "1s2", "1w"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn each_unit_of_size_counts_what_it_says() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1B", 1),
+            ("1KiB", 1 << 10),
+            ("1 MiB", 1 << 20),
+            ("1GiB", 1 << 30),
+            ("1TiB", 1 << 40),
+            ("1kB", 1_000),
+            ("1MB", 1_000_000),
+            ("1GB", 1_000_000_000),
+            ("16777215TiB", 16_777_215 << 40),
+        ] {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["16777216TiB", "1KB", "1kib", "1TB", "B", "1 2"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sizes_ages_and_counts_are_shown_in_the_unit_that_fits() {
+        for (bytes, shown) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1000, "1.0 kB"),
+            (1540, "1.5 kB"),
+            (9900, "9.9 kB"),
+            (10_000, "10 kB"),
+            (999_000, "999 kB"),
+            (1_000_000, "1.0 MB"),
+            (90_000_000, "90 MB"),
+            (2_000_000_000, "2.0 GB"),
+            (3_000_000_000_000, "3.0 TB"),
+            (5_000_000_000_000_000, "5000 TB"),
+        ] {
+            assert_eq!(show_size(bytes), shown);
+        }
+        for (seconds, shown) in [
+            (i64::MIN, "now"),
+            (0, "now"),
+            (1, "1 s ago"),
+            (59, "59 s ago"),
+            (60, "1 min ago"),
+            (3599, "59 min ago"),
+            (3600, "1 h ago"),
+            (86_399, "23 h ago"),
+            (86_400, "1 day ago"),
+            (172_800, "2 days ago"),
+        ] {
+            assert_eq!(show_age(seconds), shown, "{seconds}");
+        }
+        assert_eq!([0, 1, 2].map(|n| count(n, "page")), ["0 pages", "1 page", "2 pages"]);
+    }
+
+    #[test]
+    fn times_are_in_utc_to_the_second_and_may_lie_before_1970() {
+        for (seconds, text) in
+            [(0, "1970-01-01T00:00:00Z"), (1_577_836_800, "2020-01-01T00:00:00Z"), (-5, "1969-12-31T23:59:55Z")]
+        {
+            assert_eq!((show_unix(seconds).as_str(), parse_time(text)), (text, Some(seconds)));
+        }
+        assert_eq!(show_unix(i64::MAX), show_unix(0), "what no time is");
+        assert_eq!(parse_time("2020-01-01T01:00:00+01:00"), Some(1_577_836_800));
+        assert_eq!((parse_time("yesterday"), parse_time("")), (None, None));
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(unix_seconds(epoch + Duration::from_millis(7999)), 7);
+        assert_eq!(unix_seconds(epoch - Duration::from_secs(7)), -7);
+        assert_eq!(show_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
+        assert!(parse_time(&now()).is_some_and(|now| now > 1_577_836_800));
+    }
 }

@@ -138,4 +138,71 @@ mod tests {
         let line = format!("{} 5 a\\\\b\\n.html\n", Digest::of(b"hello"));
         assert_eq!(manifest.id().0, Digest::of(line.as_bytes()));
     }
+
+    #[test]
+    fn files_are_added_one_line_each_in_the_order_in_which_they_come() {
+        let mut manifest = Manifest::default();
+        manifest.add(&Digest::of(b"a"), 1, b"a\r.html");
+        manifest.add(&Digest::of(b""), 0, b"b c");
+        let lines = format!("{} 1 a\\r.html\n{} 0 b c\n", Digest::of(b"a"), Digest::of(b""));
+        assert_eq!(manifest.id().0, Digest::of(lines.as_bytes()));
+        assert_eq!(Manifest::default().id().0, Digest::of(b""));
+    }
+
+    #[test]
+    fn an_id_is_known_by_eight_or_more_of_its_first_digits_and_spelled_in_one_way() {
+        let id = VersionId(Digest::of(b""));
+        let whole = id.0.hex();
+        assert!(whole.starts_with("e3b0c44298fc1c14"));
+        for (prefix, known) in [
+            ("e3b0c442", true),
+            ("E3B0C442", true),
+            ("e3b0c4429", true),
+            (&whole, true),
+            ("e3b0c44", false),
+            ("", false),
+            ("e3b0c443", false),
+            ("3b0c44298", false),
+            (&format!("{whole}0"), false),
+        ] {
+            assert_eq!(id.has_prefix(prefix), known, "{prefix}");
+        }
+        assert_eq!(
+            (id.short().as_str(), id.to_string(), format!("{id:?}")),
+            ("e3b0c44298fc", whole.clone(), whole.clone())
+        );
+        assert_eq!(whole.parse::<VersionId>(), Ok(id));
+        for wrong in ["", &whole[1..], &whole.to_ascii_uppercase(), &whole.replace('e', "x"), &format!("{whole}0")] {
+            assert!(wrong.parse::<VersionId>().is_err(), "{wrong}");
+        }
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!(json, format!("\"{whole}\""));
+        assert_eq!(serde_json::from_str::<VersionId>(&json).unwrap(), id);
+        assert!(serde_json::from_str::<VersionId>("\"e3b0\"").is_err());
+    }
+
+    #[test]
+    fn a_label_is_a_line_of_up_to_two_hundred_characters_that_says_nothing_else() {
+        for (text, good) in [
+            ("x", true),
+            ("v 2", true),
+            ("Active", true),
+            (&"ä".repeat(200), true),
+            (&"ä".repeat(201), false),
+            ("", false),
+            (" x", false),
+            ("x\u{a0}", false),
+            ("x\ty", false),
+            ("x\u{7f}y", false),
+            ("active", false),
+            ("previous", false),
+            ("newest", false),
+        ] {
+            assert_eq!(
+                Label::new(text).map(|label| label.to_string() + label.as_str()).ok(),
+                good.then(|| text.repeat(2)),
+                "{text}"
+            );
+        }
+    }
 }

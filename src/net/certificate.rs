@@ -136,4 +136,46 @@ mod tests {
         }
         assert_eq!(end(&certificate(true, &der(UTC_TIME, b"300203"))), None);
     }
+
+    #[test]
+    fn two_digits_of_a_year_are_of_the_century_that_the_standard_says() {
+        for (tag, text, end) in [
+            (UTC_TIME, &b"491231235959Z"[..], Some(2_524_607_999)),
+            (UTC_TIME, b"500101000000Z", Some(0)),
+            (UTC_TIME, b"700101000001Z", Some(1)),
+            (GENERALIZED_TIME, b"20500101000000Z", Some(2_524_608_000)),
+            (GENERALIZED_TIME, b"19691231235959Z", Some(0)),
+            (GENERALIZED_TIME, b"300203040506Z", None),
+            (UTC_TIME, b"300230040506Z", None),
+            (UTC_TIME, b"300203040506", None),
+            (UTC_TIME, b"\xff\xff0203040506Z", None),
+            (UTC_TIME, b"", None),
+            (0x16, b"300203040506Z", None),
+        ] {
+            assert_eq!(time(&der(tag, text)).map(seconds), end, "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_length_has_up_to_four_bytes_and_what_is_cut_is_no_value() {
+        for (head, length) in [
+            (&[4, 0][..], 0),
+            (&[4, 0x7f], 127),
+            (&[4, 0x81, 0x80], 128),
+            (&[4, 0x82, 1, 2], 258),
+            (&[4, 0x83, 0, 1, 0], 256),
+            (&[4, 0x84, 0, 0, 1, 1], 257),
+        ] {
+            let whole = [head, &vec![7; length], b"rest"].concat();
+            assert_eq!(value(&whole), Some((4, &vec![7; length][..], &b"rest"[..])));
+            assert_eq!(value(&whole[..head.len() + length]), Some((4, &vec![7; length][..], &b""[..])));
+            for cut in [0, 1, head.len() - 1, (head.len() + length).saturating_sub(1)] {
+                assert_eq!(value(&whole[..cut]), None, "{cut} of {head:x?}");
+            }
+        }
+        for wrong in [&[4, 0x80, 0, 0][..], &[4, 0x85, 0, 0, 0, 0, 1, 7], &[4, 0xff, 1]] {
+            assert_eq!(value(wrong), None, "{wrong:x?}");
+        }
+        assert_eq!((take(&[4, 1, 7, 8], 4), take(&[4, 1, 7, 8], 5)), (Some((&[7][..], &[8][..])), None));
+    }
 }

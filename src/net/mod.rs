@@ -51,3 +51,33 @@ impl Default for Network {
 pub fn seconds(duration: Duration) -> String {
     format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_settings_patience_is_what_the_manual_says() {
+        let seconds = Duration::from_secs;
+        let network = Network {
+            connect: seconds(10),
+            call: seconds(30),
+            idle: seconds(30),
+            poll_first: seconds(1),
+            poll_most: seconds(10),
+            redirects: 10,
+            direct: false,
+            ca_file: None,
+        };
+        assert_eq!(Network::default(), network);
+    }
+
+    #[test]
+    fn durations_are_told_to_a_tenth_of_a_second() {
+        for (millis, said) in
+            [(0, "0 s"), (40, "0 s"), (50, "0.1 s"), (500, "0.5 s"), (1260, "1.3 s"), (30_000, "30 s")]
+        {
+            assert_eq!(seconds(Duration::from_millis(millis)), said);
+        }
+    }
+}

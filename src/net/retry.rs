@@ -107,4 +107,59 @@ mod tests {
         busy.retry_after = Some(Duration::from_secs(61));
         assert_eq!(Attempts::default().next(Call::Read, &busy, 0.0), None);
     }
+
+    #[test]
+    fn what_may_pass_is_asked_for_again_and_what_will_not_is_final() {
+        for status in [200, 302, 400, 405, 407, 410, 418, 428, 430, 451, 499, 600] {
+            for call in [Call::Start, Call::Read, Call::Link] {
+                assert!(pauses(call, Cause::Status(status), 1.0).is_empty(), "{call:?} {status}");
+            }
+        }
+        for status in [408, 429, 500, 502, 503, 504, 599] {
+            for call in [Call::Start, Call::Read, Call::Link] {
+                assert_eq!(pauses(call, Cause::Status(status), 1.0).len(), 4, "{call:?} {status}");
+            }
+        }
+        for (cause, start, others) in [
+            (Cause::NotSent, 4, 4),
+            (Cause::Lost, 2, 4),
+            (Cause::Unreadable, 2, 4),
+            (Cause::Redirected, 0, 0),
+            (Cause::Tls, 0, 0),
+            (Cause::TooLarge, 0, 0),
+            (Cause::Disk, 0, 0),
+        ] {
+            let found = [Call::Start, Call::Read, Call::Link].map(|call| pauses(call, cause, 0.5).len());
+            assert_eq!(found, [start, others, others], "{cause:?}");
+        }
+        assert!(pauses(Call::Read, Cause::Status(409), 1.0).is_empty());
+    }
+
+    #[test]
+    fn lost_answers_are_counted_among_others_until_a_good_one() {
+        let mut attempts = Attempts::default();
+        let mut next = |cause| (attempts.next(Call::Start, &trouble(cause), 1.0).is_some(), attempts.was_blind());
+        assert_eq!(next(Cause::Status(503)), (true, false));
+        assert_eq!(next(Cause::Lost), (true, true));
+        assert_eq!(next(Cause::Status(503)), (true, true));
+        assert_eq!(next(Cause::Unreadable), (true, true));
+        assert_eq!(next(Cause::NotSent), (false, true), "that was the fifth");
+        attempts.reset();
+        assert!(!attempts.was_blind());
+        let next = |cause| attempts.next(Call::Start, &trouble(cause), 1.0).map(|wait| wait.as_secs());
+        let lost = [Cause::Lost, Cause::Unreadable, Cause::Lost].map(next);
+        assert_eq!(lost, [Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn a_short_retry_after_shortens_no_pause() {
+        let mut busy = trouble(Cause::Status(503));
+        for (wait, pause) in
+            [(0, Some(1000)), (999, Some(1000)), (1001, Some(1001)), (60_000, Some(60_000)), (60_001, None)]
+        {
+            busy.retry_after = Some(Duration::from_millis(wait));
+            let next = Attempts::default().next(Call::Read, &busy, 1.0);
+            assert_eq!(next.map(|next| next.as_millis()), pause, "{wait}");
+        }
+    }
 }

@@ -286,4 +286,95 @@ mod tests {
         assert_eq!(at(now + Duration::from_mins(17)).unwrap(), "this machine's clock is 17 min behind the server's");
         assert!(at(now - Duration::from_mins(17)).unwrap().contains("ahead of"));
     }
+
+    #[test]
+    fn a_wrong_clock_is_told_only_where_it_may_be_why() {
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, httpdate::fmt_http_date(SystemTime::UNIX_EPOCH).parse().unwrap());
+        headers.insert(RETRY_AFTER, "9".parse().unwrap());
+        for (status, told) in
+            [(400, true), (401, true), (403, true), (402, false), (404, false), (429, false), (503, false)]
+        {
+            let trouble = Trouble::from_answer(status, &headers, b"", &Scrubber::default());
+            assert_eq!((trouble.cause, trouble.retry_after), (Cause::Status(status), Some(Duration::from_secs(9))));
+            let said = trouble.to_string();
+            assert_eq!(said.contains("this machine's clock is"), told, "{said}");
+            assert!(said.ends_with("; it asks to be left alone for 9 s"), "{said}");
+        }
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let off = |date| {
+            let headers = HeaderMap::from_iter([(DATE, httpdate::fmt_http_date(date).parse().unwrap())]);
+            skew(&headers, now).map(|said| said["this machine's clock is ".len()..].to_owned())
+        };
+        for (seconds, told) in [(0, None), (60, None), (61, Some(2)), (120, Some(2)), (121, Some(3))] {
+            let off = [now - Duration::from_secs(seconds), now + Duration::from_secs(seconds)].map(off);
+            let expected = ["ahead of", "behind"].map(|way| told.map(|n| format!("{n} min {way} the server's")));
+            assert_eq!(off, expected, "{seconds}");
+        }
+        assert_eq!((skew(&HeaderMap::new(), now), retry_after(&HeaderMap::new(), now)), (None, None));
+    }
+
+    #[test]
+    fn retry_after_is_taken_by_its_bounds() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let late = httpdate::fmt_http_date(now + Duration::from_secs(86_401));
+        for (text, wait) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("86400", Some(86_400)),
+            ("86401", Some(86_400)),
+            (&late, Some(86_400)),
+            ("", None),
+            ("-5", None),
+            ("7.5", None),
+            ("7s", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_str(text).unwrap())]);
+            assert_eq!(retry_after(&headers, now), wait.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_quoted_up_to_its_bound_and_a_code_is_kept() {
+        let x = |n| "x".repeat(n);
+        for (body, said) in [
+            (x(QUOTED), x(QUOTED)),
+            (x(QUOTED + 1), x(QUOTED) + "…"),
+            (format!("  {}\n", x(QUOTED)), x(QUOTED)),
+            ("<Code>A</Code>".to_owned(), "A".to_owned()),
+            ("<Code> A </Code><Message> b </Message>".to_owned(), "A (b)".to_owned()),
+            ("<Code>A<Message>b</Message>".to_owned(), "<Code>A<Message>b</Message>".to_owned()),
+            (format!(r#"{{"error":" {} "}}"#, x(999)), x(999)),
+            (r#"{"error":"a","details":[]}"#.to_owned(), "a".to_owned()),
+            (r#"{"error":7}"#.to_owned(), r#"{"error":7}"#.to_owned()),
+        ] {
+            assert_eq!(answer(404, &body), format!("404 Not Found: {said}"));
+            let unreadable = Trouble::unreadable(200, "it is odd", body.as_bytes(), &Scrubber::default());
+            assert_eq!(
+                (unreadable.cause, unreadable.to_string()),
+                (Cause::Unreadable, format!("200, but it is odd: {said}"))
+            );
+        }
+        let empty = Trouble::unreadable(200, "it is odd", b" ", &Scrubber::default());
+        assert_eq!(empty.to_string(), "200, but it is odd: the body is empty");
+        assert_eq!(answer(799, "x"), "799: x");
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&Secret::new("dwk_0123456789".to_owned()));
+        for (body, code) in
+            [("<Code> A </Code>", Some("A")), ("<Code>dwk_0123456789</Code>", Some("***")), (r#"{"error":"A"}"#, None)]
+        {
+            let trouble = Trouble::from_answer(403, &HeaderMap::new(), body.as_bytes(), &scrubber);
+            assert_eq!(trouble.code(), code, "{body}");
+        }
+        let json = br#"{"error":"no dwk_0123456789","details":[{"message":"a dwk_0123456789"}]}"#;
+        assert_eq!(said(json, &scrubber), "no *** (a ***)");
+    }
+
+    #[test]
+    fn tls_is_found_however_deep_it_lies() {
+        let io = |error: Box<dyn Error + Send + Sync>| std::io::Error::other(error);
+        let tls = || rustls::Error::General("x".to_owned());
+        assert!(is_tls(&tls()) && is_tls(&io(tls().into())) && is_tls(&io(io(tls().into()).into())));
+        assert!(!is_tls(&io("x".into())) && !is_tls(&std::io::Error::from(std::io::ErrorKind::TimedOut)));
+    }
 }

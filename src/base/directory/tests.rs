@@ -229,3 +229,124 @@ fn links_that_stay_inside_are_resolved_and_others_are_told_apart() {
         assert!(matches!(directory.resolve("loop"), Err(LinkError::Loop)));
     }
 }
+
+#[test]
+fn a_name_is_one_component_and_anything_else_is_refused_before_anything_is_done() {
+    for way in WAYS {
+        let (_dir, directory) = tree(way);
+        for name in ["", ".", "..", "a/b", "b/", "/"] {
+            for done in [
+                directory.create_file(name, 0o600).map(drop),
+                directory.create_directory(name, 0o700).map(drop),
+                directory.ensure_directory(name, 0o700).map(drop),
+                directory.create_link("a", name),
+                directory.replace(name, 0o600, b"x"),
+                directory.remove_file(name),
+                directory.remove_directory(name),
+                directory.remove_all(name),
+                directory.rename(name, &directory, "x"),
+                directory.rename("a", &directory, name),
+                directory.rename_to_free(name, &directory, "x"),
+                directory.rename_to_free("a", &directory, name),
+                directory.exchange(name, &directory, "a"),
+                directory.exchange("a", &directory, name),
+            ] {
+                assert_eq!(done.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name:?}");
+            }
+        }
+        assert_eq!(directory.read("a/b/file", 7).unwrap(), b"content");
+        for (path, is_there) in [("", true), ("a/b/file", true), ("a", true), ("none", false), ("../secret", false)] {
+            assert_eq!(directory.has(path), is_there, "{path:?}");
+        }
+        let id = |path: &str| FileId::of(&directory.metadata_of(path).unwrap());
+        assert_eq!(id(""), FileId::of(&directory.directory("").unwrap().metadata().unwrap()));
+        assert!(id("") != id("a") && id("a") == FileId::of(&directory.directory("a").unwrap().metadata().unwrap()));
+        let below = directory.directory("a/b").unwrap();
+        assert_eq!(below.path(), directory.path().join("a/b"));
+        assert_eq!(fs::read(below.path_of_descriptor().join("file")).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own() {
+    for way in WAYS {
+        let (_dir, directory) = tree(way);
+        let mode = |name: &str| directory.metadata_of(name).unwrap().permissions().mode() & 0o777;
+        let open = |name: &str, access| directory.open_file(name, access, Demands::default());
+        directory.create_directory("new", 0o700).unwrap().create_file("file", 0o600).unwrap();
+        assert_eq!(directory.create_directory("new", 0o700).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(directory.ensure_directory("new", 0o755).unwrap().has("file"));
+        directory.ensure_directory("newer", 0o700).unwrap();
+        assert_eq!((mode("new"), mode("newer")), (0o700, 0o700));
+        directory.directory("new").unwrap().set_mode(0o755).unwrap();
+        assert_eq!(mode("new"), 0o755);
+        for access in [Access::Read, Access::ReadWrite] {
+            assert_eq!(open("none", access).unwrap_err().kind(), io::ErrorKind::NotFound);
+        }
+        for piece in ["12", "3"] {
+            open("begin", Access::ReadWriteOrCreate(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
+            open("end", Access::Append(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
+        }
+        open("end", Access::ReadWrite).unwrap().write_all(b"x").unwrap();
+        assert!(open("end", Access::Read).unwrap().write_all(b"y").is_err());
+        assert_eq!(
+            (directory.read("begin", 9).unwrap(), directory.read("end", 9).unwrap()),
+            (b"32".into(), b"x23".into())
+        );
+        assert_eq!((mode("begin"), mode("end")), (0o600, 0o600));
+        assert_eq!(directory.create_file("end", 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(directory.ensure_directory("end", 0o700).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!(directory.directory("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}
+
+#[test]
+fn what_is_not_there_is_told_apart_from_what_cannot_be_removed() {
+    let (_dir, directory) = tree(Resolution::Kernel);
+    directory.create_file("file", 0o600).unwrap();
+    directory.create_link("a", "link").unwrap();
+    assert_eq!(directory.read_link("link").unwrap(), Path::new("a"));
+    assert_eq!(directory.read_link("file").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    assert_eq!(directory.read_link("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+    let mut entries: Vec<Entry> = directory.entries().unwrap().map(Result::unwrap).collect();
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    let kinds = [("a", EntryKind::Directory), ("file", EntryKind::File), ("link", EntryKind::Link)];
+    assert_eq!(entries, kinds.map(|(name, kind)| Entry { name: name.into(), kind }));
+    for (name, kind) in kinds {
+        assert_eq!(EntryKind::of(&directory.metadata_of(name).unwrap()), kind);
+    }
+    assert!(directory.remove_file("a").is_err() && directory.remove_file_if_there("a").is_err());
+    assert!(directory.remove_directory("a").is_err() && directory.remove_directory("file").is_err());
+    assert!(directory.remove_file_if_there("file").unwrap() && !directory.remove_file_if_there("file").unwrap());
+    directory.directory("a").unwrap().remove_contents().unwrap();
+    assert_eq!(directory.directory("a").unwrap().entries().unwrap().count(), 0);
+    assert!(directory.remove_all_if_there("a").unwrap() && !directory.remove_all_if_there("a").unwrap());
+    assert!(directory.remove_all_if_there("../inside").is_err());
+    for (errno, unsupported) in [
+        (Errno::INVAL, true),
+        (Errno::NOSYS, true),
+        (Errno::OPNOTSUPP, true),
+        (Errno::NOENT, false),
+        (Errno::EXIST, false),
+        (Errno::PERM, false),
+    ] {
+        assert_eq!(is_unsupported(&errno.into()), unsupported, "{errno}");
+    }
+}
+
+#[test]
+fn forty_links_in_a_row_are_followed_and_one_more_is_a_loop() {
+    for way in WAYS {
+        let (_dir, directory) = tree(way);
+        directory.create_link("a", "1").unwrap();
+        for n in 2..=41 {
+            directory.create_link((n - 1).to_string(), n.to_string()).unwrap();
+        }
+        assert_eq!(directory.resolve("40/b").unwrap(), Path::new("a/b"));
+        assert!(matches!(directory.resolve("41"), Err(LinkError::Loop)));
+        for (path, leads) in [("a/../a/b", "a/b"), ("a/b/../..", ""), ("", ""), ("./a/./b", "a/b")] {
+            assert_eq!(directory.resolve(path).unwrap(), Path::new(leads), "{path:?}");
+        }
+        assert!(matches!(directory.resolve("a/none/file"), Err(LinkError::Nowhere(_))));
+    }
+}
