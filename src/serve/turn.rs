@@ -192,12 +192,12 @@ mod tests {
     fn a_turn_is_over_when_its_time_is_and_not_before_some_work_was_done() {
         let mut budget = TurnBudget::new();
         assert!(!budget.spend(UNCHECKED - 1) && budget.begun.is_none(), "the clock is not read");
-        assert!(!budget.spend(1) && budget.begun.is_some());
-        let begun = Instant::now();
+        assert!(!budget.spend(1));
+        let begun = budget.begun.expect("the clock was read");
         while !budget.spend(NEW_ANSWER) {
             assert!(begun.elapsed() < Duration::from_secs(10), "no turn lasts that long");
         }
-        assert!(begun.elapsed() + Duration::from_micros(100) >= TURN);
+        assert!(begun.elapsed() >= TURN);
     }
 
     /// Runs `test` on a thread like those that serve.
