@@ -15,11 +15,13 @@ use docwharf::seal::{Effort, Meter};
 use docwharf::site::lookup::Files;
 use docwharf::store::StoreError;
 use docwharf::store::keeper::Keeper;
+use docwharf::store::record::Record;
 use docwharf::store::space::{Allowance, Wanted};
 use docwharf::store::writer::{Committed, Writer};
-use docwharf::sync::Intent;
 use docwharf::sync::bring::{Arrival, Brought, Occasion, bring};
 use docwharf::sync::open::open;
+use docwharf::sync::scrub::{Verdict, scrub};
+use docwharf::sync::{Intent, SyncError};
 
 use rustix::fs::{FlockOperation, flock};
 use support::client::{Host, bundle, front};
@@ -36,6 +38,10 @@ fn writer(root: &Path) -> Writer {
 
 /// Brings a site that consists of one text.
 fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
+    try_to_put(writer, dir, text).unwrap()
+}
+
+fn try_to_put(writer: &Writer, dir: &Path, text: &str) -> Result<Brought, SyncError> {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
     let arrival = Arrival {
@@ -52,7 +58,7 @@ fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
     };
     let mut record = writer.store().record().unwrap();
     let intent = Intent { effort: effort(), ..Intent::default() };
-    bring(writer, &mut record, &intent, &arrival, false, "test", &Meter::default()).unwrap()
+    bring(writer, &mut record, &intent, &arrival, false, "test", &Meter::default())
 }
 
 fn ids(writer: &Writer) -> Vec<VersionId> {
@@ -326,5 +332,82 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
         assert!(image.exists(), "damaged: {is_damaged}: what a label names is gone");
         host.ok(&["activate", "first"]);
         assert_eq!(front(&host.run()), "first", "damaged: {is_damaged}");
+    }
+}
+
+/// What a person does with a version.
+type Choice = fn(&mut Record, VersionId);
+
+#[test]
+fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_it_meanwhile() {
+    let dir = folder();
+    let id = put(&writer(&dir.path().join("other")), dir.path(), "text").id;
+    let cases: [(&str, Choice, bool); 4] = [
+        ("nothing", |_, _| (), false),
+        ("newest", |record, id| record.newest = Some(id), false),
+        ("active", |record, id| record.active = Some(id), true),
+        ("previous", |record, id| record.previous = Some(id), true),
+    ];
+    for (name, choose, stays) in cases {
+        let root = dir.path().join(name);
+        let writer = writer(&root);
+        // A receipt has no place to be written to.
+        std::fs::write(root.join("receipts").join(id.to_string()), "").unwrap();
+        writer.change(|record| choose(record, id)).unwrap();
+        let before = writer.record().unwrap();
+        assert!(try_to_put(&writer, dir.path(), "text").is_err(), "{name}");
+        assert_eq!(writer.store().has(id), stays, "{name}");
+        assert_eq!(writer.record().unwrap(), before, "{name}");
+        assert!(writer.history().unwrap().is_empty(), "{name}");
+        assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0, "{name}");
+    }
+}
+
+/// What is done to a version, beside another one.
+type Harm<'a> = &'a dyn Fn(&Path, &Path);
+
+#[test]
+fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
+    let dir = folder();
+    let replace = |path: &Path, bytes: &[u8]| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let cases: [(&str, Harm<'_>); 7] = [
+        ("whole", &|_, _| ()),
+        ("mended", &|version, _| replace(&version.join("index"), b"no index")),
+        ("mended", &|version, _| std::fs::remove_file(version.join("index")).unwrap()),
+        ("damaged", &|version, _| replace(&version.join("site.zip"), b"no image")),
+        // Every byte of it is good, but it is that of another version.
+        ("damaged", &|version, other| {
+            replace(&version.join("site.zip"), &std::fs::read(other.join("site.zip")).unwrap());
+        }),
+        ("damaged", &|version, other| {
+            for name in ["site.zip", "index"] {
+                replace(&version.join(name), &std::fs::read(other.join(name)).unwrap());
+            }
+        }),
+        ("gone", &|version, _| std::fs::remove_dir_all(version).unwrap()),
+    ];
+    for (n, (expected, harm)) in cases.into_iter().enumerate() {
+        let root = dir.path().join(n.to_string());
+        let writer = writer(&root);
+        let (id, other) = (put(&writer, dir.path(), "text").id, put(&writer, dir.path(), "other").id);
+        // What was doubted before is so no more when it is whole.
+        writer.mark_suspect(id).unwrap();
+        harm(&writer.store().version_dir(id), &writer.store().version_dir(other));
+        let verdict = match scrub(&writer, id).unwrap() {
+            Verdict::Whole => "whole",
+            Verdict::Mended => "mended",
+            Verdict::Damaged(_) => "damaged",
+            Verdict::Gone => "gone",
+        };
+        assert_eq!(verdict, expected, "case {n}");
+        assert_eq!(writer.store().is_suspect(id), expected == "damaged", "case {n}");
+        let proved = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
+        let is_good = matches!(expected, "whole" | "mended");
+        assert_eq!(proved.contains(&id.to_string()), is_good, "case {n}");
+        assert_eq!(open(&writer, id, &effort(), true).is_ok(), is_good, "case {n}");
+        assert_eq!(scrub(&writer, other).unwrap(), Verdict::Whole, "case {n}");
     }
 }

@@ -395,4 +395,66 @@ mod tests {
         Asked::open(dir.path()).unwrap();
         assert!(!file.exists(), "what nobody goes on with is not kept");
     }
+
+    #[test]
+    fn a_budget_as_it_was_kept_last_is_told_under_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Asked::open(dir.path()).unwrap();
+        assert_eq!(asked.last("x"), Ledger::default());
+        asked.with("x", |ledger| ledger.take(FIVE, 1_000)).unwrap().unwrap();
+        asked.with("y", |ledger| ledger.close(2_000)).unwrap();
+        assert_eq!(asked.last("x"), Ledger { sent: vec![1_000], closed_until: None });
+        assert_eq!(asked.last("y"), Ledger { sent: Vec::new(), closed_until: Some(2_000) });
+        assert_eq!(asked.last("z"), Ledger::default());
+        std::fs::write(dir.path().join("api/budget.json"), "{").unwrap();
+        assert_eq!(asked.last("x"), Ledger::default());
+    }
+
+    #[test]
+    fn whichever_ends_later_is_told_and_what_is_given_back_is_one_request() {
+        let minute = Duration::from_millis(MINUTE as u64);
+        let ledger = |closed_until| Ledger { sent: vec![0; 5], closed_until };
+        assert_eq!(ledger(Some(MINUTE)).take(FIVE, 0), Err(Wait::Closed(minute)));
+        assert_eq!(ledger(Some(MINUTE - 1)).take(FIVE, 0), Err(Wait::UsedUp(minute)));
+        assert_eq!(ledger(None).take(FIVE, MINUTE - 1), Err(Wait::UsedUp(Duration::from_millis(1))));
+        let mut given = Ledger { sent: vec![1, 2, 2, 3], closed_until: None };
+        given.give_back(2);
+        given.give_back(7);
+        assert_eq!(given.sent, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_reading_is_begun_anew_when_it_is_stale_or_damaged_and_a_file_that_is_none_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let asked = Asked::open(dir.path()).unwrap();
+        let question = json!({"from": null});
+        let open = || asked.reading("searches", &question, &json!({"to": 7})).unwrap().unwrap();
+        let file = dir.path().join("api/searches.jsonl");
+        let set_age = |path: &Path, age: Duration| {
+            File::options().append(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+        };
+        let minute = Duration::from_mins(1);
+        let young = STALE.checked_sub(minute).unwrap();
+        for (age, pages) in [(young, 1), (STALE + minute, 0)] {
+            let mut spool = open();
+            spool.begin(&question, &json!({})).unwrap();
+            assert!(spool.pages().is_empty());
+            spool.push(&json!({"page": 1})).unwrap();
+            drop(spool);
+            set_age(&file, age);
+            assert_eq!(open().pages().len(), pages, "{age:?}");
+        }
+        open().push(&json!({"page": 1})).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, format!("{text}torn in the middle\n{{}}\n")).unwrap();
+        assert!(open().pages().is_empty());
+        open().done().unwrap();
+        assert!(!file.exists());
+        asked.with("x", |ledger| ledger.take(FIVE, 1_000)).unwrap().unwrap();
+        drop(open());
+        set_age(&file, young);
+        set_age(&dir.path().join("api/budget.json"), STALE * 2);
+        Asked::open(dir.path()).unwrap();
+        assert!(file.exists() && dir.path().join("api/budget.json").exists());
+    }
 }

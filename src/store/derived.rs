@@ -162,6 +162,8 @@ impl Writer {
 mod tests {
     use std::fs;
     use std::os::unix::fs::{chown, symlink};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
     use super::*;
@@ -191,5 +193,79 @@ mod tests {
         fs::remove_file(&derived).unwrap();
         writer.derive(id, CSP, b"x").unwrap();
         assert!(derived.is_dir() && !derived.join(id.to_string()).exists(), "there is no such version");
+    }
+
+    /// A store with versions whose content nobody reads.
+    fn with_versions(root: &Path, ids: &[VersionId]) -> Writer {
+        let writer = Writer::open(root, Duration::ZERO).unwrap();
+        for &id in ids {
+            fs::create_dir(writer.store().version_dir(id)).unwrap();
+            fs::write(writer.store().version_dir(id).join("site.zip"), "image").unwrap();
+        }
+        writer
+    }
+
+    #[test]
+    fn what_is_large_is_given_up_finished_or_not_and_nothing_else_is() {
+        let names = [
+            (BROTLI, true),
+            (ZSTD, true),
+            (".brotli.new", true),
+            (".zstd.new", true),
+            (CSP, false),
+            (".csp.new", false),
+        ];
+        let id = VersionId(Digest::of(b"x"));
+        for (name, is_large) in names {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = with_versions(dir.path(), &[id]);
+            let asked = Arc::new(AtomicU32::new(0));
+            let count = Arc::clone(&asked);
+            writer.before_giving_up(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(!writer.store().has_large() && !writer.give_up_large(), "nothing is there yet");
+            fs::create_dir_all(writer.store().derived_dir(id)).unwrap();
+            fs::write(writer.store().derived_dir(id).join(name), "x").unwrap();
+            assert_eq!((writer.store().has_large(), writer.give_up_large()), (is_large, is_large), "{name}");
+            assert_eq!(writer.store().derived_dir(id).join(name).exists(), !is_large, "{name}");
+            assert_eq!(asked.load(Ordering::Relaxed), u32::from(is_large), "{name}: who uses it lets go first");
+        }
+    }
+
+    #[test]
+    fn what_was_derived_is_read_within_its_bound_discarded_alone_and_gone_without_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let (id, gone) = (VersionId(Digest::of(b"x")), VersionId(Digest::of(b"gone")));
+        let writer = with_versions(dir.path(), &[id]);
+        let store = writer.store();
+        writer.derive(id, CSP, b"four").unwrap();
+        writer.derive_large(id, ZSTD, |mut file| file.write_all(b"large")).unwrap();
+        assert_eq!(store.derived(id, CSP, 4).as_deref(), Some(&b"four"[..]));
+        assert_eq!(store.derived(id, CSP, 3), None);
+        assert!(store.derived_file(id, ZSTD).is_some() && store.derived_file(id, BROTLI).is_none());
+        // A failure leaves what there was, and no folder of its own.
+        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert_eq!(store.derived(id, ZSTD, 5).as_deref(), Some(&b"large"[..]));
+        writer.discard(id, ZSTD).unwrap();
+        assert!(store.derived_file(id, ZSTD).is_none() && store.derived_file(id, CSP).is_some());
+        writer.discard(id, ZSTD).unwrap();
+        writer.discard(gone, ZSTD).unwrap();
+        writer.derive(gone, CSP, b"x").unwrap();
+        assert!(!store.derived_dir(gone).exists(), "there is no such version");
+        writer.discard(id, CSP).unwrap();
+        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(!store.derived_dir(id).exists());
+        // A start sweeps what a crash has left.
+        writer.derive(id, CSP, b"kept").unwrap();
+        fs::write(store.derived_dir(id).join(".zstd.new"), "half").unwrap();
+        fs::create_dir(store.derived_dir(gone)).unwrap();
+        fs::write(dir.path().join(DERIVED).join("file"), "x").unwrap();
+        drop(writer);
+        drop(Writer::open(dir.path(), Duration::ZERO).unwrap());
+        let left =
+            |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!(left(&dir.path().join(DERIVED)), [id.to_string().as_str()]);
+        assert_eq!(left(&dir.path().join(DERIVED).join(id.to_string())), [CSP]);
     }
 }

@@ -158,4 +158,42 @@ mod tests {
         expected.push(b"");
         assert_eq!(after, expected);
     }
+
+    #[test]
+    fn a_word_is_what_a_person_said_of_what_stays_and_an_activation_whatever_became_active() {
+        let cases = [
+            ("held", None, true, false),
+            ("released", None, true, false),
+            ("rolled back", None, true, true),
+            ("activated", Some("activated 0ab12cd3 by hand"), true, true),
+            ("activated", Some("by hand it was not"), false, true),
+            ("activated", None, false, true),
+            ("imported", Some("x by hand"), false, false),
+            ("kept back", None, false, false),
+            ("pruned", None, false, false),
+        ];
+        for (what, note, is_word, is_activation) in cases {
+            let event: Event = serde_json::from_slice(&line(what, 1, note)).unwrap();
+            assert_eq!((event.is_word(), event.is_activation()), (is_word, is_activation), "{what} {note:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_words_and_two_activations_the_last_is_kept_and_only_of_what_is_here() {
+        let lines = [
+            line("held", 1, None),
+            line("activated", 1, None),
+            line("released", 1, None),
+            line("activated", 1, None),
+            line("activated", 2, None),
+            line("imported", 1, None),
+        ];
+        let all: usize = lines.iter().map(|line| line.len() + 1).sum();
+        let left = |most| cut(&lines, most, |_| false).len();
+        assert_eq!((left(all), left(all - 1)), (all, all - lines[0].len() - 1));
+        assert_eq!(cut(&lines, 0, |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, 0, |_| true), [&lines[2][..], &lines[3], &lines[4], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, lines[5].len(), |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, lines[5].len() + 1, |_| false), [&lines[2][..], &lines[5], b""].join(&b'\n'));
+    }
 }

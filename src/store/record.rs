@@ -561,4 +561,66 @@ mod tests {
         record.turn_to("a");
         assert_eq!((record.job, record.jobs_elsewhere), (Some(job("a")), vec![job("b")]));
     }
+
+    #[test]
+    fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
+        let mut record = Record { previous: Some(id(9)), ..Record::default() };
+        let told = |record: &Record| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
+        record.activate(id(1), "1");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
+        record.activate(id(1), "2");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))));
+        record.activate(id(2), "3");
+        assert_eq!(told(&record), (Some(id(2)), "3".to_owned(), Some(id(1))));
+    }
+
+    #[test]
+    fn what_is_active_previous_newest_or_labelled_is_protected_and_what_the_source_has_is_not() {
+        let labelled = Labelled { version: id(4), source: String::new(), sha256: None, time: String::new() };
+        let record = Record {
+            active: Some(id(1)),
+            previous: Some(id(2)),
+            newest: Some(id(3)),
+            labels: BTreeMap::from([("L".to_owned(), labelled)]),
+            offered: Some(Offered { source: "s".to_owned(), version: id(5) }),
+            ..Record::default()
+        };
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
+        assert_eq!((record.offered_version(), Record::default().offered_version()), (Some(id(5)), None));
+        assert_eq!(Record::default().due(None), None);
+        assert_eq!(Record { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
+    }
+
+    #[test]
+    fn of_two_verdicts_of_the_gate_the_later_one_is_taken_over_and_nothing_that_a_sync_knows_better() {
+        let verdict = |time: &str, rules: &str| Verdict {
+            version: id(1),
+            against: None,
+            rules: rules.to_owned(),
+            refused: None,
+            time: time.to_owned(),
+            addresses: String::new(),
+            links: BTreeMap::new(),
+        };
+        let cases = [
+            (Some("1"), Some("2"), Some("now")),
+            (Some("2"), Some("2"), Some("syncing")),
+            (Some("3"), Some("2"), Some("syncing")),
+            (None, Some("2"), Some("now")),
+            (Some("1"), None, Some("syncing")),
+            (None, None, None),
+        ];
+        for (ours, theirs, expected) in cases {
+            let gate = ours.map(|time| verdict(time, "syncing"));
+            let mut syncing =
+                Record { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..Record::default() };
+            let config_error = Some("x".to_owned());
+            let previous = Some(id(7));
+            let gate = theirs.map(|time| verdict(time, "now"));
+            syncing.take_over_from_people(&Record { previous, config_error, gate, ..Record::default() });
+            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{ours:?}, {theirs:?}");
+            assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
+            assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));
+        }
+    }
 }

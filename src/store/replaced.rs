@@ -82,4 +82,40 @@ mod tests {
         assert_eq!(replaced(&record, &[]), [(id(1), at(9))]);
         assert_eq!(replaced(&Record::default(), &[]), []);
     }
+
+    #[test]
+    fn of_several_times_the_last_one_counts_and_what_is_active_is_not_replaced() {
+        let history = [
+            event("activated", 1, 1),
+            event("activated", 2, 2),
+            event("activated", 1, 3),
+            event("imported", 9, 4),
+            event("activated", 3, 5),
+        ];
+        let mut record = Record::default();
+        record.activate(id(1), &history[2].time);
+        record.activate(id(3), &history[4].time);
+        let of = |record: &Record, history: &[Event]| {
+            replaced(record, history).into_iter().collect::<BTreeMap<VersionId, i64>>()
+        };
+        assert_eq!(of(&record, &history), BTreeMap::from([(id(1), at(5)), (id(2), at(3))]));
+        // Whatever history says of the one before, the record knows it as well: the later of the two counts.
+        record.active_since = Some(event("", 0, 4).time);
+        assert_eq!(of(&record, &history)[&id(1)], at(5));
+        record.active_since = Some(event("", 0, 8).time);
+        assert_eq!(of(&record, &history)[&id(1)], at(8));
+        // Each of these says what was active at its time; what names no version or no time says nothing.
+        for what in ["activated", "rolled back", "held", "released"] {
+            let lines = [event("activated", 1, 1), event(what, 2, 6)];
+            assert_eq!(of(&Record::default(), &lines), BTreeMap::from([(id(1), at(6))]), "{what}");
+        }
+        for what in ["imported", "pruned", "refused", "kept back"] {
+            assert_eq!(of(&Record::default(), &[event("activated", 1, 1), event(what, 2, 6)]), BTreeMap::new());
+        }
+        let nameless = Event { version: None, ..event("held", 2, 6) };
+        let timeless = Event { time: "soon".to_owned(), ..event("activated", 2, 6) };
+        for odd in [nameless, timeless] {
+            assert_eq!(of(&Record::default(), &[event("activated", 1, 1), odd]), BTreeMap::new());
+        }
+    }
 }

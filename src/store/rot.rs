@@ -199,3 +199,146 @@ impl Writer {
         written.map_err(StoreError::io("write", &path))
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::digest::Digest;
+    use crate::store::Receipt;
+    use crate::store::keeper::Keeper;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    /// A store with the versions 1 to 3, whose content nobody reads.
+    fn three(root: &Path) -> Writer {
+        let writer = Writer::open(root, Duration::ZERO).unwrap();
+        for n in 1..=3 {
+            put(&writer, id(n));
+        }
+        writer
+    }
+
+    fn put(writer: &Writer, id: VersionId) {
+        let folder = writer.store().version_dir(id);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("new"), "image").unwrap();
+        fs::rename(folder.join("new"), folder.join(IMAGE)).unwrap();
+    }
+
+    /// What this process and what another one takes for damaged, sorted.
+    fn suspects(writer: &Writer) -> [Vec<VersionId>; 2] {
+        [writer.store().suspects(), Store::at(writer.store().root()).suspects()]
+    }
+
+    fn sorted(numbers: &[u8]) -> Vec<VersionId> {
+        let mut ids: Vec<VersionId> = numbers.iter().map(|&n| id(n)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn a_mark_stays_until_it_is_cleared_or_its_version_goes_and_is_known_to_every_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        assert_eq!(suspects(&writer), [sorted(&[]), sorted(&[])]);
+        writer.clear_mark(id(1)).unwrap();
+        for n in [1, 2, 1, 3] {
+            writer.mark_suspect(id(n)).unwrap();
+        }
+        assert_eq!(suspects(&writer), [sorted(&[1, 2, 3]), sorted(&[1, 2, 3])]);
+        assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap().lines().count(), 3, "each is marked once");
+        assert!(!writer.store().has_whole(id(1)) && !writer.store().has_whole(id(9)));
+        writer.clear_mark(id(2)).unwrap();
+        writer.clear_mark(id(2)).unwrap();
+        assert_eq!(suspects(&writer), [sorted(&[1, 3]), sorted(&[1, 3])]);
+        assert!(
+            writer.store().has_whole(id(2)) && !writer.store().is_suspect(id(2)) && writer.store().is_suspect(id(3))
+        );
+        fs::remove_dir_all(writer.store().version_dir(id(3))).unwrap();
+        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[1])]);
+        writer.clear_mark(id(1)).unwrap();
+        writer.clear_mark(id(3)).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap(), "");
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_counts_in_this_process_and_only_the_very_file_that_was_read_is_rotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        fs::create_dir(dir.path().join(SUSPECT)).unwrap();
+        assert!(writer.mark_suspect(id(1)).is_err());
+        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[])]);
+        fs::remove_dir(dir.path().join(SUSPECT)).unwrap();
+        writer.mark_suspect(id(2)).unwrap();
+        let rotten = |writer: &Writer| [1, 2, 3].map(|n| writer.store().is_rotten(id(n)));
+        assert_eq!(rotten(&writer), [true, true, false]);
+        put(&writer, id(2));
+        assert_eq!(rotten(&writer), [true, false, false], "another file is in its place");
+        assert!(writer.store().is_suspect(id(2)), "nobody has read that yet");
+        assert!(!Store::at(dir.path()).is_rotten(id(1)), "another process has to read it itself");
+    }
+
+    #[test]
+    fn a_run_that_did_not_end_as_it_should_is_told_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        writer.end_run().unwrap();
+        assert!(!dir.path().join(BOOK).exists(), "nothing has begun");
+        assert!(!writer.begin_run().unwrap());
+        writer.note_proved(id(1)).unwrap();
+        drop(writer);
+        let writer = Writer::open(dir.path(), Duration::ZERO).unwrap();
+        assert!(writer.begin_run().unwrap(), "it was cut off");
+        writer.end_run().unwrap();
+        writer.note_proved(id(2)).unwrap();
+        assert!(!writer.begin_run().unwrap(), "it ended as it should");
+    }
+
+    #[test]
+    fn a_version_is_proved_when_it_arrives_and_when_it_is_read_whichever_was_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        let at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");
+        let seconds = |hour: u8| parse_time(&at(hour));
+        let arrive = |n: u8, hour: u8| {
+            let receipt = Receipt {
+                time: at(hour),
+                who: String::new(),
+                source: String::new(),
+                kind: String::new(),
+                archive_sha256: None,
+                archive_bytes: None,
+                label: None,
+                job: None,
+                validator: None,
+                sent_bytes: None,
+                looked: false,
+            };
+            writer.receive(id(n), &receipt).unwrap();
+        };
+        let keep = |times: &[(u8, &str)]| {
+            let proved = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
+            writer.keep_book(&Book { running: None, proved }).unwrap();
+        };
+        let proved = || [1, 2, 3, 9].map(|n| writer.store().proved_at(id(n)));
+        assert_eq!(proved(), [Some(0), Some(0), Some(0), None]);
+        arrive(1, 3);
+        arrive(1, 5);
+        arrive(2, 5);
+        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None]);
+        keep(&[(1, &at(4)), (2, &at(6)), (3, "once"), (9, &at(1))]);
+        assert_eq!(proved(), [seconds(5), seconds(6), Some(0), None]);
+        writer.note_proved(id(3)).unwrap();
+        let book = writer.store().book();
+        assert_eq!(book.proved.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
+        assert!(proved()[2] > Some(0));
+        fs::write(dir.path().join(BOOK), "{").unwrap();
+        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
+    }
+}

@@ -111,6 +111,7 @@ fn bytes_below(directory: &Directory) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
 mod tests {
     use super::*;
     use crate::model::digest::Digest;
@@ -163,5 +164,35 @@ mod tests {
         assert_eq!(held_by_then(&record, &sizes), 10);
         record.hold = Some(Hold { who: String::new(), when: String::new(), why: String::new() });
         assert_eq!(held_by_then(&record, &sizes), 20);
+    }
+
+    #[test]
+    fn a_version_takes_what_lies_in_its_folder_and_what_was_derived_from_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(dir.path());
+        let put = |path: std::path::PathBuf, bytes: usize| {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, vec![0; bytes]).unwrap();
+        };
+        put(store.version_dir(id(1)).join("site.zip"), 100);
+        put(store.version_dir(id(1)).join("index"), 20);
+        put(store.derived_dir(id(1)).join("zstd"), 3);
+        put(store.derived_dir(id(1)).join("deep/er"), 4);
+        put(store.version_dir(id(2)).join("site.zip"), 50);
+        put(store.derived_dir(id(3)).join("zstd"), 1000);
+        let mut sizes = store.sizes().unwrap();
+        sizes.sort_unstable_by_key(|&(_, bytes)| bytes);
+        assert_eq!(sizes, [(id(2), 50), (id(1), 127)]);
+        let allowed = |most| Allowance { max_bytes: most, ..Allowance::default() };
+        for (most, more, over) in
+            [(Some(177), 0, false), (Some(176), 0, true), (Some(180), 3, false), (Some(180), 4, true)]
+        {
+            assert_eq!(is_over(&allowed(most), &sizes, more), over, "{most:?} {more}");
+        }
+        assert!(is_over(&allowed(Some(u64::MAX - 1)), &sizes, u64::MAX) && !is_over(&allowed(None), &sizes, u64::MAX));
+        for keep in [0, 1, 2, 3] {
+            let allowance = Allowance { keep, ..Allowance::default() };
+            assert_eq!(store.surplus(&Record::default(), &allowance).unwrap().len(), 2usize.saturating_sub(keep));
+        }
     }
 }

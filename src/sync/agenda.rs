@@ -183,6 +183,12 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::digest::Digest;
+    use crate::model::version::VersionId;
+    use crate::store::record::Attempt;
+    use crate::store::writer::Committed;
+    use crate::sync::Outcome;
+    use crate::sync::bring::Brought;
 
     #[test]
     fn of_several_wishes_the_strongest_is_done_in_whichever_order_they_come() {
@@ -203,5 +209,148 @@ mod tests {
         agenda.time_has_come(Moment::now());
         agenda.settings_changed();
         assert_eq!(agenda.pending, Some(Trigger::Refresh));
+    }
+
+    fn moment() -> Moment {
+        // 2026-11-20T12:00:00Z
+        Moment { at: Instant::now(), wall: SystemTime::UNIX_EPOCH + Duration::from_hours(498_660) }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn every(interval: u64) -> Rhythm<'static> {
+        Rhythm { interval: seconds(interval), schedule: None }
+    }
+
+    #[test]
+    fn a_restart_waits_for_what_is_left_of_the_wait_for_the_same_question() {
+        // Failures, the wait, when the attempt was, what is left.
+        let cases = [
+            (3, 100, "11:59:20", Some(seconds(60))),
+            (1, 100, "11:58:21", Some(seconds(1))),
+            (1, 100, "11:58:20", None),
+            (1, 100, "12:00:50", Some(seconds(100))),
+            (1, 100, "soon", Some(seconds(100))),
+            (1, u64::MAX, "11:59:20", Some(LONGEST)),
+            (1, 0, "12:00:00", None),
+            (0, 100, "11:59:20", None),
+        ];
+        for (failures, wait, time, left) in cases {
+            let attempt = Attempt {
+                time: format!("2026-11-20T{time}Z"),
+                result: String::new(),
+                saw: None,
+                error: None,
+                failures,
+                question: "q".to_owned(),
+                wait,
+            };
+            let record = Record { last_attempt: Some(attempt), ..Record::default() };
+            let now = moment();
+            let mut agenda = Agenda::new(now.at);
+            assert_eq!(agenda.take_up(&record, "another", now), None);
+            assert_eq!((agenda.failures, agenda.next), (0, (now.at, Trigger::Start)), "nothing is taken up");
+            assert_eq!(agenda.take_up(&record, "q", now), left, "{failures} {wait} {time}");
+            let next = (now.at + left.unwrap_or_default(), Trigger::Start);
+            assert_eq!((agenda.failures, agenda.next), (failures, next), "{failures} {wait} {time}");
+        }
+        assert_eq!(Agenda::new(moment().at).take_up(&Record::default(), "q", moment()), None);
+    }
+
+    #[test]
+    fn what_is_scheduled_waits_for_the_clock_of_the_wall_and_asks_it_each_minute() {
+        // Seconds until the scheduled time; when to ask again.
+        for (left, again) in [(30, Some(30)), (60, Some(60)), (61, Some(60)), (1, Some(1)), (0, None), (-1, None)] {
+            let now = moment();
+            let scheduled = now.wall + seconds(100) - seconds(u64::try_from(100 - left).unwrap());
+            let mut agenda = Agenda { scheduled: Some(scheduled), ..Agenda::new(now.at) };
+            agenda.next.1 = Trigger::Interval;
+            agenda.time_has_come(now);
+            let pending = again.is_none().then_some(Trigger::Interval);
+            assert_eq!((agenda.pending, agenda.scheduled), (pending, again.map(|_| scheduled)), "{left}");
+            assert_eq!(agenda.next.0, now.at + seconds(again.unwrap_or(0)), "{left}");
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_when_a_wait_ends_else_by_the_schedule_else_after_the_interval() {
+        let now = moment();
+        let schedules = ["* * * * *", "0 0 1 1 *"].map(|text| Schedule::parse(text).unwrap());
+        let mut agenda = Agenda::new(now.at);
+        for schedule in &schedules {
+            let rhythm = Rhythm { schedule: Some(schedule), ..every(7) };
+            agenda.look_after(None, rhythm, now, || 0.5);
+            let wait = agenda.scheduled.unwrap().duration_since(now.wall).unwrap();
+            assert_eq!(agenda.next, (now.at + wait.min(seconds(60)), Trigger::Interval));
+            agenda.look_after(Some(seconds(9)), rhythm, now, || 0.5);
+            assert_eq!((agenda.next, agenda.scheduled), ((now.at + seconds(9), Trigger::Interval), None));
+        }
+        for (random, wait) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
+            agenda.scheduled = Some(now.wall);
+            agenda.look_after(None, every(100), now, || random);
+            assert_eq!((agenda.next, agenda.scheduled), ((now.at + seconds(wait), Trigger::Interval), None));
+        }
+    }
+
+    #[test]
+    fn a_shorter_rhythm_counts_from_now_and_a_longer_one_puts_off_nothing() {
+        let now = moment();
+        for (interval, wait, trigger) in [(50, 50, Trigger::Interval), (200, 100, Trigger::Start)] {
+            let scheduled = Some(now.wall);
+            let mut agenda = Agenda { next: (now.at + seconds(100), Trigger::Start), scheduled, ..Agenda::new(now.at) };
+            agenda.change_rhythm(every(interval), now, || 0.5);
+            assert_eq!(agenda.next, (now.at + seconds(wait), trigger), "{interval}");
+            assert_eq!(agenda.scheduled, scheduled.filter(|_| trigger == Trigger::Start), "{interval}");
+        }
+        for (failures, trigger) in [(0, Trigger::Changed), (1, Trigger::Interval)] {
+            let mut agenda = Agenda { failures, ..Agenda::new(now.at) };
+            agenda.settings_changed();
+            assert_eq!((agenda.failures, agenda.pending), (0, Some(trigger)));
+            let mut agenda = Agenda { failures, ..Agenda::new(now.at) };
+            agenda.asked(Trigger::Hook);
+            assert_eq!((agenda.failures, agenda.pending), (0, Some(Trigger::Hook)));
+        }
+    }
+
+    #[test]
+    fn after_a_sync_it_is_looked_again_after_the_interval_or_when_trying_again_is_of_use() {
+        let now = moment();
+        let report = || Ok(Report::of(Outcome::Current(None)));
+        let early = |more| Ok(Report { too_early: Some(more), ..Report::of(Outcome::Current(None)) });
+        let brought = || {
+            let id = VersionId(Digest::of(b"x"));
+            let (sha256, warnings, committed) = (None, Vec::new(), Committed::New);
+            let brought = Brought { id, sha256, warnings, committed, pages: 0, bytes: 0 };
+            Ok(Report { brought: Some(brought), ..Report::of(Outcome::Activated(id)) })
+        };
+        let (interval, changed) = (Trigger::Interval, Trigger::Changed);
+        // Before, four have failed, and the next look is after this many seconds. What was tried and came of it; the
+        // failures then, what is pending, when the next look is, and how long that is after a failure.
+        let cases = [
+            (10, interval, early(seconds(30)), 4, None, seconds(30), None),
+            (10, interval, early(seconds(60)), 4, None, seconds(54), None),
+            (10, interval, early(Duration::MAX), 4, None, seconds(54), None),
+            (10, interval, report(), 0, None, seconds(54), None),
+            (10, changed, report(), 0, None, seconds(10), None),
+            (0, changed, report(), 0, None, seconds(54), None),
+            (10, changed, brought(), 0, None, seconds(54), None),
+            (10, Trigger::Hook, Err(SyncError::Interrupted), 4, Some(Trigger::Hook), seconds(10), None),
+            // The fifth failure: 80 s, less a tenth.
+            (10, interval, Err(SyncError::Broken(String::new())), 5, None, seconds(72), Some(seconds(72))),
+            (10, interval, Err(SyncError::StillRefused(String::new())), 5, None, seconds(54), Some(seconds(54))),
+            (0, changed, Err(SyncError::Absent(String::new())), 5, None, seconds(72), Some(seconds(72))),
+        ];
+        for (n, (next, trigger, result, failures, pending, wait, told)) in cases.into_iter().enumerate() {
+            let next = (now.at + seconds(next), Trigger::Start);
+            let mut agenda = Agenda { failures: 4, next, ..Agenda::new(now.at) };
+            assert_eq!(agenda.after_sync(trigger, &result, every(60), now, || 0.0), told, "case {n}");
+            assert_eq!((agenda.failures, agenda.pending), (failures, pending), "case {n}");
+            assert_eq!(agenda.next.0, now.at + wait, "case {n}");
+        }
+        let mut agenda = Agenda { failures: u32::MAX, ..Agenda::new(now.at) };
+        agenda.after_sync(interval, &Err(SyncError::Broken(String::new())), every(60), now, || 0.0);
+        assert_eq!(agenda.failures, u32::MAX);
     }
 }

@@ -227,4 +227,59 @@ mod tests {
         assert_eq!(decided(empty, &intent(true, false), false, None), Some(Decided::Staged(id(2))));
         assert_eq!(empty.active, None, "a person fills the empty store, too");
     }
+
+    #[test]
+    fn what_is_not_whole_is_not_activated_and_the_version_before_is_told_from_the_verdict() {
+        let mut record = record();
+        let lost = step(&mut record, &intent(false, false), true, None, 0, |_| false);
+        assert!(matches!(lost, Step::Done(Decided::Nothing)) && record.active == Some(id(1)));
+        let gated = intent(false, true);
+        let Step::Judge(version, against, before) = step(&mut record, &gated, true, None, 0, |_| true) else {
+            panic!("force is no reason not to ask")
+        };
+        assert_eq!((version, against, before), (id(2), Some(id(1)), None));
+        let yes = verdict(&gated, id(2), Some(id(1)), None);
+        assert_eq!(decided(&mut record, &gated, false, Some(yes.clone())), Some(Decided::Activated(id(2), None)));
+        assert_eq!((record.gate, record.active_since.as_deref()), (Some(yes), Some("1970-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn history_has_a_line_for_what_became_active_and_for_news_of_the_gate() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = crate::store::writer::Writer::open(dir.path(), std::time::Duration::ZERO).unwrap();
+        let no = || "no".to_owned();
+        let cases = [
+            (Decided::Nothing, None),
+            (Decided::Staged(id(2)), None),
+            (Decided::Refused(id(2), no(), false), None),
+            (Decided::Refused(id(2), no(), true), Some(("kept back", Some("no")))),
+            (Decided::Activated(id(2), None), Some(("activated", None))),
+            (Decided::Activated(id(2), Some(no())), Some(("activated", Some("forced past the gate: no")))),
+        ];
+        for (decided, expected) in cases {
+            let before = writer.history().unwrap().len();
+            tell_history(&writer, "me", &decided);
+            let history = writer.history().unwrap().split_off(before);
+            let told: Vec<_> = history.iter().map(|event| (event.what.as_str(), event.note.as_deref())).collect();
+            assert_eq!(told, expected.into_iter().collect::<Vec<_>>(), "{decided:?}");
+            assert!(history.iter().all(|event| event.version == Some(id(2)) && event.who == "me"), "{decided:?}");
+        }
+    }
+
+    #[test]
+    fn each_decision_has_its_outcome() {
+        let active = Some(id(1));
+        assert_eq!(outcome(Decided::Nothing, active), Outcome::Current(active));
+        assert_eq!(outcome(Decided::Nothing, None), Outcome::Current(None));
+        assert_eq!(outcome(Decided::Activated(id(2), Some("no".into())), active), Outcome::Activated(id(2)));
+        assert_eq!(outcome(Decided::Staged(id(2)), active), Outcome::Staged(id(2)));
+        for (active, says_so) in [(active, false), (None, true)] {
+            let Outcome::NotActive(of, why) = outcome(Decided::Refused(id(2), "no".into(), true), active) else {
+                panic!("it is not active")
+            };
+            assert!(of == id(2) && why.starts_with("refused by the gate: no; "), "{why}");
+            assert_eq!(why.contains("nothing is served yet"), says_so, "{why}");
+            assert!(why.contains(&format!("`docwharf activate {}`", id(2).short())), "{why}");
+        }
+    }
 }

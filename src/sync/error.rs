@@ -211,3 +211,137 @@ fn link_hint(signed: bool, trouble: &Trouble, renewable: bool) -> String {
     };
     format!("; {hint}")
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::base::secret::Scrubber;
+    use crate::bundle::policy::Refusal;
+
+    fn refused(fault: Fault) -> SyncError {
+        SyncError::Seal(SealError::Refused { path: "b.zip".into(), source: Refusal { entry: None, fault } })
+    }
+
+    fn missing() -> std::io::Error {
+        std::io::ErrorKind::NotFound.into()
+    }
+
+    fn download(trouble: Trouble, signed: bool, renewable: bool) -> SyncError {
+        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, trouble, renewable }
+    }
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble::new(cause, "x")
+    }
+
+    #[test]
+    fn an_error_is_a_refusal_a_cut_an_absence_or_none_of_them() {
+        let digest = Digest::of(b"x");
+        let read = || SealError::Read { path: "b.zip".into(), source: missing() };
+        let upstream = |cause| SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: trouble(cause) };
+        // Whether it is a refusal, is cut short, is an absence.
+        let cases = [
+            (SyncError::WrongDigest { name: String::new(), found: digest, demanded: digest }, [true, false, false]),
+            (refused(Fault::Duplicate), [true, false, false]),
+            (refused(Fault::Cut("x")), [true, true, false]),
+            (SyncError::Seal(read()), [false; 3]),
+            (download(trouble(Cause::TooLarge), false, false), [true, false, false]),
+            (download(trouble(Cause::Disk), false, false), [false; 3]),
+            (download(trouble(Cause::Status(404)), false, false), [false; 3]),
+            (upstream(Cause::TooLarge), [false; 3]),
+            (SyncError::StillRefused(String::new()), [false; 3]),
+            (SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(Fault::Cut("x"))) }, [false; 3]),
+            (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
+            (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
+            (SyncError::Absent(String::new()), [false, false, true]),
+            (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
+            (SyncError::Store(StoreError::NoPrevious), [false; 3]),
+            (SyncError::Broken(String::new()), [false; 3]),
+            (SyncError::Interrupted, [false; 3]),
+        ];
+        for (error, expected) in cases {
+            assert_eq!([error.is_refusal(), error.is_cut_short(), error.is_absence()], expected, "{error:?}");
+            assert_eq!(error.retry_after(), None, "{error:?}");
+        }
+        let busy = || {
+            let mut busy = trouble(Cause::Status(429));
+            busy.retry_after = Some(Duration::from_secs(7));
+            busy
+        };
+        let told = SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: busy() };
+        for error in [download(busy(), false, false), told] {
+            assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Trouble {
+        Trouble::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default())
+    }
+
+    #[test]
+    fn a_link_is_dead_when_the_answer_says_so_and_not_when_the_server_is() {
+        for (status, is_dead) in [
+            (200, false),
+            (400, false),
+            (401, true),
+            (402, false),
+            (403, true),
+            (404, true),
+            (409, false),
+            (410, true),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            assert_eq!(is_dead_link(&answer(status, "")), is_dead, "{status}");
+        }
+        let said = |code: &str| format!("<Error><Code>{code}</Code></Error>");
+        for (code, is_dead) in
+            [("ExpiredToken", true), ("InvalidToken", true), ("RequestExpired", true), ("Busy", false)]
+        {
+            assert_eq!(is_dead_link(&answer(400, &said(code))), is_dead, "{code}");
+            assert!(!is_dead_link(&answer(500, &said(code))), "{code}");
+        }
+        for cause in [Cause::NotSent, Cause::Lost, Cause::TooLarge, Cause::Disk, Cause::Unreadable] {
+            assert!(!is_dead_link(&trouble(cause)), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_to_do_something_about_a_download_is_told_what() {
+        // Signed, renewable.
+        let kinds = [(false, false), (true, false), (false, true), (true, true)];
+        let fresh = "fresh links from the API did not help";
+        let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");
+        let cases = [
+            (trouble(Cause::Disk), ["free some space"; 4]),
+            (trouble(Cause::TooLarge), ["raise the limit"; 4]),
+            (trouble(Cause::NotSent), ["check the network"; 4]),
+            (answer(404, ""), [check, check, fresh, fresh]),
+            (answer(410, ""), [check, check, fresh, fresh]),
+            (answer(403, ""), ["does not let us have it", expired, fresh, fresh]),
+            (answer(401, ""), ["does not let us have it", expired, fresh, fresh]),
+            (trouble(Cause::Lost), [""; 4]),
+            (answer(500, ""), [""; 4]),
+        ];
+        for (trouble, hints) in cases {
+            for ((signed, renewable), hint) in kinds.into_iter().zip(hints) {
+                let said = download(trouble.clone(), signed, renewable).to_string();
+                let begin = format!("cannot download https://b.example/b.zip: {trouble}");
+                let rest = said.strip_prefix(&begin).unwrap_or_else(|| panic!("{said}"));
+                assert!(rest.contains(hint) && rest.is_empty() == hint.is_empty(), "{signed} {renewable} {said}");
+            }
+        }
+        let late = |still| SyncError::JobTimeout {
+            id: "j".to_owned(),
+            after: Duration::from_mins(30),
+            state: "queued".to_owned(),
+            still: Duration::from_secs(still),
+        };
+        for (still, is_told) in [(0, false), (59, false), (60, true), (90, true)] {
+            assert_eq!(late(still).to_string().contains("had not moved"), is_told, "{still}");
+        }
+    }
+}

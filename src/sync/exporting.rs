@@ -314,3 +314,19 @@ fn probe_key(url: &SafeUrl) -> String {
 fn seconds(duration: std::time::Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_known_by_its_address_and_by_its_query_without_telling_that() {
+        let key = |url: &str| probe_key(&SafeUrl::parse(url).unwrap());
+        assert_eq!(key("https://a.example/x"), "https://a.example/x");
+        let [one, two] = ["token1", "token2"].map(|token| key(&format!("https://a.example/x?{token}")));
+        assert!(one.starts_with("https://a.example/x#") && !one.contains("token"), "{one}");
+        assert_ne!(one, two);
+        assert_eq!(one.len(), "https://a.example/x#".len() + 8);
+        assert_eq!((seconds(Duration::from_millis(1999)), seconds(Duration::MAX)), (1, i64::MAX));
+    }
+}

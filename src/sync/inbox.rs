@@ -437,4 +437,61 @@ mod tests {
         }
         assert!(dir.path().join("accepted/b.zip").exists() && dir.path().join("accepted/2-b.zip").exists());
     }
+
+    #[test]
+    fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let path = dir.path().join("b.zip");
+        std::fs::write(&path, "half").unwrap();
+        let start = Instant::now();
+        let before = |end: Instant| end.checked_sub(Duration::from_millis(1)).unwrap();
+        inbox.see(start).unwrap();
+        assert!(inbox.see(before(start + QUIET)).unwrap().ready.is_empty());
+        let file = inbox.see(start + QUIET).unwrap().ready.pop().unwrap();
+        assert!(!inbox.give_time(&file), "it has had none");
+        let seen = inbox.see(before(start + PATIENCE)).unwrap();
+        assert!(seen.ready.is_empty() && seen.growing);
+        let file = inbox.see(start + PATIENCE).unwrap().ready.pop().unwrap();
+        assert!(inbox.give_time(&file), "it has had it");
+        std::fs::write(&path, "more than half").unwrap();
+        let later = start + PATIENCE * 2;
+        assert!(inbox.see(later).unwrap().ready.is_empty());
+        let file = inbox.see(later + QUIET).unwrap().ready.pop().unwrap();
+        assert!(!inbox.give_time(&file), "it is another one now");
+        // What has gone in the meantime needs no time.
+        std::fs::remove_file(&path).unwrap();
+        assert!(!inbox.see(later + QUIET * 2).unwrap().growing);
+        assert!(inbox.give_time(&file));
+    }
+
+    #[test]
+    fn names_of_what_is_being_written_are_left_alone_and_no_others() {
+        for (name, is_left) in [
+            ("b.zip", false),
+            ("b.zip.part", true),
+            ("b.partial", true),
+            ("b.tmp", true),
+            ("b.crdownload", true),
+            ("b.filepart", true),
+            ("b.download", true),
+            (".b.zip", true),
+            ("part", false),
+            ("b.part.zip", false),
+            ("b.parts", false),
+            ("b", false),
+        ] {
+            assert_eq!(is_unfinished(OsStr::new(name)), is_left, "{name}");
+        }
+        assert_eq!(prefixed(2, OsStr::new("b.zip")), "2-b.zip");
+        for (kind, is_so) in [
+            (io::ErrorKind::ReadOnlyFilesystem, true),
+            (io::ErrorKind::PermissionDenied, true),
+            (io::ErrorKind::StorageFull, true),
+            (io::ErrorKind::NotADirectory, false),
+            (io::ErrorKind::NotFound, false),
+        ] {
+            assert_eq!(is_unwritable(&kind.into()), is_so, "{kind:?}");
+        }
+    }
 }

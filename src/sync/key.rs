@@ -102,4 +102,66 @@ mod tests {
             assert!(!why.contains("dwk_1"), "{why}");
         }
     }
+
+    #[test]
+    fn a_key_is_read_from_its_file_and_what_is_lacking_is_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let unit = |path: &PathBuf| KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        let places = [KeyPlace::File(path.clone()), KeyPlace::Credential(path.clone()), unit(&path)];
+        // What the file holds, and what is said: of the file, or that there is no key at all.
+        let large = " ".repeat(usize::try_from(LARGEST).unwrap());
+        let cases = [
+            (None, Err("cannot read the API key from"), Err("cannot read the API key from")),
+            (Some(" dwk_1\n"), Ok("dwk_1"), Ok("dwk_1")),
+            (Some(" \n"), Err("is empty"), Err("no API key: set api.keyFile")),
+            (Some("a\tb"), Err("control characters"), Err("control characters")),
+            (Some(large.as_str()), Err("is empty"), Err("no API key: set api.keyFile")),
+        ];
+        for (text, of_file, of_credential) in cases {
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            for (place, expected) in places.iter().zip([of_file, of_credential, of_file]) {
+                let read = place.read().map(|key| key.expose().to_owned()).map_err(|error| error.to_string());
+                match (&read, expected) {
+                    (Ok(key), Ok(expected)) => assert_eq!(key, expected),
+                    (Err(why), Err(part)) => assert!(why.contains(part), "{place:?}: {why}"),
+                    _ => panic!("{place:?}: {read:?}"),
+                }
+                assert_eq!(place.file(), Some(&path));
+                assert!(place.name().starts_with(path.to_str().unwrap()));
+            }
+        }
+        std::fs::write(&path, format!("{large}k")).unwrap();
+        assert!(places[0].read().is_err(), "no key is so long");
+        let none = KeyPlace::Nowhere.read().unwrap_err().to_string();
+        assert!(none.contains("no API key: set api.keyFile"), "{none}");
+        assert_eq!((KeyPlace::Nowhere.file(), KeyPlace::Given(Secret::new("k".into())).file()), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_or_the_group_may_write_is_too_open() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, "k").unwrap();
+        let unit = KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        for (mode, is_too_open) in [
+            (0o600, false),
+            (0o640, false),
+            (0o400, false),
+            (0o644, true),
+            (0o660, true),
+            (0o650, true),
+            (0o602, true),
+            (0o601, true),
+        ] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(KeyPlace::File(path.clone()).is_too_open(), is_too_open, "{mode:o}");
+            assert_eq!(unit.is_too_open(), is_too_open, "{mode:o}");
+            assert!(!KeyPlace::Credential(path.clone()).is_too_open(), "systemd decides about its mode");
+        }
+        assert!(!KeyPlace::File(dir.path().join("none")).is_too_open() && !KeyPlace::Nowhere.is_too_open());
+    }
 }

@@ -214,3 +214,88 @@ impl Outcome {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn link(url: &str) -> Bundle {
+        Bundle::Link(SafeUrl::parse(url).unwrap())
+    }
+
+    fn api(base: &str, domain: &str) -> ApiSource {
+        let base = SafeUrl::parse(base).unwrap();
+        let (project, status_path, key) = (None, StatusPath::default(), KeyPlace::Nowhere);
+        ApiSource { base, domain: domain.to_owned(), project, status_path, key }
+    }
+
+    #[test]
+    fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
+        let asked =
+            || Intent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..Intent::default() };
+        let label = |text: &str| Label::new(text).ok();
+        let same = [
+            asked(),
+            Intent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },
+            Intent { gate: Gate { min_pages: Some(1), ..Gate::default() }, ..asked() },
+            Intent { activation: Activation::Manual, ..asked() },
+        ];
+        for intent in same {
+            assert_eq!(intent.question(), asked().question(), "{intent:?}");
+        }
+        let others = [
+            asked(),
+            Intent { enabled: false, ..asked() },
+            Intent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..asked() },
+            Intent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..asked() },
+            Intent { bundle: None, ..asked() },
+            Intent { bundle: Some(Bundle::File("/b.zip".into())), ..asked() },
+            Intent { bundle: Some(Bundle::File("/c.zip".into())), ..asked() },
+            Intent { api: Some(api("https://a.example/v1", "docs")), ..asked() },
+            Intent { api: Some(api("https://a.example/v1", "other")), ..asked() },
+            Intent { api: Some(api("https://b.example/v1", "docs")), ..asked() },
+            Intent { pin: label("1"), ..asked() },
+            Intent { pin: label("2"), ..asked() },
+            Intent { sha256: Some(Digest::of(b"1")), ..asked() },
+            Intent { sha256: Some(Digest::of(b"2")), ..asked() },
+        ];
+        let questions: std::collections::BTreeSet<String> = others.iter().map(Intent::question).collect();
+        assert_eq!(questions.len(), others.len());
+        let sources =
+            [(None, None), (Some(link("https://b.example/b")), None), (None, Some(api("https://a.example", "docs")))];
+        let has = sources.map(|(bundle, api)| Intent { bundle, api, ..Intent::default() }.has_source());
+        assert_eq!(has, [false, true, true]);
+    }
+
+    #[test]
+    fn a_source_is_named_without_what_is_secret_or_may_be_written_in_two_ways() {
+        assert_eq!(link("https://b.example/b.zip?sig=1").name(), "https://b.example/b.zip");
+        assert_eq!(Bundle::File("/a b.zip".into()).name(), "/a b.zip");
+        for base in ["https://a.example/v1", "https://a.example/v1/", "https://a.example/v1//?x=1"] {
+            assert_eq!(api(base, "docs").name(), "https://a.example/v1#docs", "{base}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_about_the_version_that_it_has_decided_about() {
+        let why = String::new;
+        let cases = [
+            (Outcome::Activated(id(1)), true, "activated"),
+            (Outcome::Staged(id(1)), true, "staged"),
+            (Outcome::NotActive(id(1), why()), true, "not activated"),
+            (Outcome::Activated(id(2)), false, "activated"),
+            (Outcome::Staged(id(2)), false, "staged"),
+            (Outcome::NotActive(id(2), why()), false, "not activated"),
+            (Outcome::Current(Some(id(1))), false, "already current"),
+            (Outcome::Disabled, false, "disabled"),
+            (Outcome::NoSource, false, "no source"),
+        ];
+        for (outcome, is_about, name) in cases {
+            assert_eq!((outcome.is_about(id(1)), outcome.name()), (is_about, name), "{outcome:?}");
+        }
+    }
+}

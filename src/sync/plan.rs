@@ -404,4 +404,113 @@ mod tests {
         let for_ever = Busy { wait: u64::MAX, ..busy };
         assert!(!is_busy(&for_ever, NOON + 8 * 86_400));
     }
+
+    #[test]
+    fn a_label_satisfies_the_pin_whichever_of_the_two_sources_it_came_from() {
+        let both = Wish { api: Some("api"), pin: Some("L"), ..WISH };
+        for (wish, source, expected) in [
+            (both, "/b.zip", First::Settle),
+            (both, "api", First::Settle),
+            (both, "other", First::Look),
+            (Wish { bundle: None, ..both }, "api", First::Settle),
+            (Wish { bundle: None, ..both }, "/b.zip", First::Look),
+            (Wish { api: None, ..both }, "api", First::Look),
+            (Wish { pin: Some("M"), ..both }, "api", First::Look),
+            (Wish { pin: None, ..both }, "api", First::Look),
+            (Wish { enabled: false, ..both }, "api", First::Disabled),
+            (Wish { bundle: None, api: None, ..both }, "api", First::Disabled),
+        ] {
+            assert_eq!(first(&labelled(source), &wish, Trigger::Asked, |_| true), expected, "{wish:?} {source}");
+        }
+    }
+
+    #[test]
+    fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_file() {
+        let seen = Seen { source: "/b.zip".into(), size: 5, modified: 7 };
+        let judged = |wish: &Wish<'_>, trigger, change: &dyn Fn(&mut Looked)| {
+            let mut record = looked(Some(id()));
+            change(record.looked.as_mut().unwrap());
+            then(&record, wish, trigger, &seen, |_| true)
+        };
+        let known = Then::Known(id());
+        for trigger in [Trigger::Changed, Trigger::Start, Trigger::Interval, Trigger::Hook, Trigger::Asked] {
+            assert_eq!(judged(&WISH, trigger, &|_| ()), known, "{trigger:?}");
+        }
+        assert_eq!(judged(&WISH, Trigger::Refresh, &|_| ()), Then::Digest);
+        assert_eq!(judged(&WISH, Trigger::Start, &|looked| looked.validator = Some("v".into())), Then::Digest);
+        assert_eq!(judged(&WISH, Trigger::Start, &|looked| looked.source = "/c.zip".into()), Then::Digest);
+        assert_eq!(judged(&WISH, Trigger::Start, &|looked| looked.label = Some("L".into())), Then::Digest);
+        let pinned = Wish { pin: Some("L"), ..WISH };
+        assert_eq!(judged(&pinned, Trigger::Start, &|_| ()), Then::Digest);
+        assert_eq!(judged(&pinned, Trigger::Start, &|looked| looked.label = Some("L".into())), known);
+        let demanding = Wish { sha256: Some("aa"), ..WISH };
+        assert_eq!(judged(&demanding, Trigger::Start, &|looked| looked.demanded = Some("aa".into())), known);
+        assert_eq!(judged(&demanding, Trigger::Start, &|looked| looked.demanded = Some("bb".into())), Then::Digest);
+        assert_eq!(then(&Record::default(), &WISH, Trigger::Start, &seen, |_| true), Then::Digest);
+        for (trigger, expected) in [
+            (Trigger::Changed, Then::StillRefused),
+            (Trigger::Start, Then::StillRefused),
+            (Trigger::Hook, Then::Digest),
+            (Trigger::Refresh, Then::Digest),
+        ] {
+            assert_eq!(then(&looked(None), &WISH, trigger, &seen, |_| true), expected, "{trigger:?}");
+        }
+    }
+
+    #[test]
+    fn each_span_ends_at_its_second() {
+        let job = |started: &str| with_job(started, None).job.unwrap();
+        // Half an hour.
+        assert!(is_over(&job("11:30:00"), &PACE, NOON) && !is_over(&job("11:30:01"), &PACE, NOON));
+        assert_eq!((job_age(&job("11:30:00"), NOON), job_age(&job("12:00:01"), NOON)), (1800, 0));
+        assert_eq!(job_age(&JobRecord { started: "soon".into(), ..job("11:30:00") }, NOON), i64::MAX);
+        let started = |time: &str| Record { last_start: Some(at(time)), ..Record::default() };
+        for (time, expected) in [
+            ("11:50:00", Begin::Probe),
+            ("11:50:01", Begin::TooEarly(1)),
+            ("12:00:00", Begin::TooEarly(600)),
+            // Clocks of two machines differ by a second; more than that was put back.
+            ("12:00:01", Begin::TooEarly(601)),
+            ("12:00:02", Begin::Probe),
+        ] {
+            for trigger in [Trigger::Start, Trigger::Changed] {
+                assert_eq!(begin(&started(time), &API, &PACE, trigger, NOON), expected, "{time} {trigger:?}");
+            }
+        }
+        let each = Pace { each_look: true, ..PACE };
+        let succeeded = |time: &str| Record { last_success: Some(at(time)), ..Record::default() };
+        let due = Begin::Nothing("the next export is due at its time");
+        for (record, now, expected) in [
+            (succeeded("12:00:00"), NOON + 86_399, due.clone()),
+            (succeeded("12:00:00"), NOON + 86_400, Begin::Start),
+            (Record::default(), NOON, Begin::Start),
+        ] {
+            assert_eq!(begin(&record, &API, &each, Trigger::Changed, now), expected);
+            assert_eq!(begin(&record, &API, &each, Trigger::Start, now), Begin::Start);
+        }
+        let calls = |now| calls_for_job(&succeeded("12:00:00"), &API, &PACE, &BTreeMap::new(), now);
+        assert_eq!([NOON, NOON + 86_399, NOON + 86_400].map(calls), [false, false, true]);
+        assert!(calls(NOON - 2), "a success in the future is none");
+        assert!(matches!(begin(&Record::default(), &WISH, &PACE, Trigger::Asked, NOON), Begin::Nothing(_)));
+    }
+
+    #[test]
+    fn a_probe_that_is_new_or_was_of_another_source_is_a_change() {
+        let probe = |sha256: &str| Probe { sha256: sha256.into(), etag: None, last_modified: None };
+        let said = |all: &[(&str, &str)]| -> BTreeMap<String, Probe> {
+            all.iter().map(|&(url, sha256)| (url.to_owned(), probe(sha256))).collect()
+        };
+        let record = |source: &str| Record {
+            last_success: Some(at("11:00:00")),
+            probed: Some(crate::store::record::Probed {
+                source: source.into(),
+                probes: said(&[("u", "1"), ("v", "1")]),
+            }),
+            ..Record::default()
+        };
+        let calls = |source: &str, all: &[(&str, &str)]| calls_for_job(&record(source), &API, &PACE, &said(all), NOON);
+        assert!(!calls("api", &[("u", "1")]) && !calls("api", &[("u", "1"), ("v", "1")]));
+        assert!(calls("api", &[("u", "1"), ("v", "2")]) && calls("api", &[("u", "1"), ("w", "1")]));
+        assert!(calls("other", &[("u", "1")]) && !calls("other", &[]));
+    }
 }

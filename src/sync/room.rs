@@ -65,3 +65,53 @@ pub(super) fn warn_if_over<K: Keeper>(keeper: &K, allowance: &Allowance) {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs::File;
+    use std::path::Path;
+
+    use super::*;
+    use crate::sync::bring::Occasion;
+
+    fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> Arrival<'a> {
+        Arrival {
+            path,
+            file,
+            source: "s",
+            title: "s",
+            occasion: Occasion::Import,
+            label: None,
+            demanded: None,
+            job: None,
+            sent: None,
+            ahead: RefCell::default(),
+        }
+    }
+
+    #[test]
+    fn sealing_takes_about_the_archive_again_unless_it_is_a_zip_of_ours_or_nobody_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bundle");
+        let wanted = |whole, more| Wanted { whole, more };
+        let cases: [(&[u8], Wanted, Wanted); 7] = [
+            (b"PK\x03\x04zip", wanted(7, 7), wanted(7, 0)),
+            (b"\x1f\x8b\x08\0gz", wanted(6, 6), wanted(6, 6)),
+            (b"\x28\xb5\x2f\xfdzstd", wanted(8, 8), wanted(8, 8)),
+            (b"a plain tar", Wanted::default(), Wanted::default()),
+            (b"PK\x05\x06", wanted(4, 4), wanted(4, 0)),
+            (b"PK\x03", Wanted::default(), Wanted::default()),
+            (b"", Wanted::default(), Wanted::default()),
+        ];
+        let elsewhere = dir.path().join("none");
+        for (content, others, ours) in cases {
+            std::fs::write(&path, content).unwrap();
+            let open = File::open(&path).unwrap();
+            assert_eq!(to_seal(&arrival(&path, None), false), others, "{content:?}");
+            assert_eq!(to_seal(&arrival(&path, None), true), ours, "{content:?}");
+            assert_eq!(to_seal(&arrival(&elsewhere, Some(&open)), false), others, "{content:?}: by what is open");
+        }
+        assert_eq!(to_seal(&arrival(&elsewhere, None), false), Wanted::default());
+    }
+}

@@ -300,6 +300,7 @@ impl<W: World> Sync<'_, W> {
 #[cfg(test)]
 mod tests {
     use crate::model::digest::Digest;
+    use crate::net::trouble::{Cause, Trouble};
 
     use super::*;
 
@@ -314,5 +315,39 @@ mod tests {
         // What may pass by itself is tried again sooner.
         let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, every, || 0.5));
         assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < every, "{waits:?}");
+    }
+
+    #[test]
+    fn a_wait_grows_with_failures_and_is_never_less_than_the_upstream_asks_for() {
+        let every = Duration::from_mins(2);
+        let seconds = Duration::from_secs;
+        let upstream = |retry_after: Option<u64>| {
+            let mut trouble = Trouble::new(Cause::Status(429), "x");
+            trouble.retry_after = retry_after.map(seconds);
+            SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble }
+        };
+        let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
+        let folder = || SyncError::IsFolder { path: "b".into() };
+        let changing = || SyncError::Changing { path: "b".into(), source: Box::new(missing()) };
+        let cases = [
+            (SyncError::StillRefused(String::new()), 3, 0.0, every),
+            // A file is looked for without chance, and at each look at the latest.
+            (missing(), 1, 0.0, seconds(5)),
+            (folder(), 2, 0.0, seconds(10)),
+            (changing(), 3, 0.0, seconds(20)),
+            (missing(), 9, 0.0, every),
+            (upstream(None), 1, 0.5, seconds(5)),
+            (upstream(None), 9, 0.5, seconds(600)),
+            (upstream(None), 2, 0.0, seconds(9)),
+            (upstream(None), 2, 1.0, seconds(11)),
+            (upstream(Some(3)), 2, 0.0, seconds(9)),
+            (upstream(Some(100)), 1, 0.0, seconds(100)),
+            (upstream(Some(100)), 1, 1.0, seconds(110)),
+            (upstream(Some(LONGEST.as_secs() * 2)), 1, 0.0, LONGEST),
+        ];
+        for (error, failures, random, expected) in cases {
+            let wait = wait_after(&error, failures, every, || random);
+            assert!(wait.abs_diff(expected) < Duration::from_millis(1), "{error:?} {failures} {random}: {wait:?}");
+        }
     }
 }

@@ -143,3 +143,23 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rot_is_what_a_disk_has_lost_and_nothing_that_may_be_over_in_a_moment() {
+        let said = |errno: Errno| io::Error::from(errno);
+        for errno in [Errno::IO, Errno::BADMSG, Errno::UCLEAN] {
+            assert!(is_rot(&said(errno)), "{errno}");
+        }
+        assert!(is_rot(&io::ErrorKind::UnexpectedEof.into()), "a file that is shorter than it was");
+        for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::INTR, Errno::STALE, Errno::NOENT] {
+            assert!(!is_rot(&said(errno)), "{errno}");
+        }
+        assert_eq!(there(Ok(7)).unwrap(), Some(7));
+        assert_eq!(there::<u8>(Err(said(Errno::NOENT))).unwrap(), None);
+        assert!(there::<u8>(Err(said(Errno::ACCESS))).is_err());
+    }
+}

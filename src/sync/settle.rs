@@ -222,3 +222,202 @@ pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item =
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::digest::Digest;
+    use crate::store::history::BY_HAND;
+    use crate::store::writer::Writer;
+    use crate::store::{Event, IMAGE, Receipt};
+    use crate::sync::gate::Gate;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn at(minute: u8) -> String {
+        format!("2026-11-21T10:{minute:02}:00Z")
+    }
+
+    /// A store whose versions nobody reads: each has arrived once, in the order of its number.
+    fn store(root: &Path, versions: &[u8]) -> Writer {
+        let writer = Writer::open(root, Duration::ZERO).unwrap();
+        for &n in versions {
+            std::fs::create_dir(writer.store().version_dir(id(n))).unwrap();
+            std::fs::write(writer.store().version_dir(id(n)).join(IMAGE), "image").unwrap();
+            arrive(&writer, n, n, "s", None, true);
+        }
+        writer
+    }
+
+    fn arrive(writer: &Writer, n: u8, minute: u8, source: &str, label: Option<&str>, looked: bool) {
+        let receipt = Receipt {
+            time: at(minute),
+            who: String::new(),
+            source: source.to_owned(),
+            kind: String::new(),
+            archive_sha256: Some(format!("{n}")),
+            archive_bytes: None,
+            label: label.map(str::to_owned),
+            job: None,
+            validator: None,
+            sent_bytes: None,
+            looked,
+        };
+        writer.receive(id(n), &receipt).unwrap();
+    }
+
+    fn event(what: &str, version: Option<u8>, note: Option<&str>) -> Event {
+        let note = note.map(str::to_owned);
+        Event { time: at(9), who: "me".to_owned(), what: what.to_owned(), version: version.map(id), note }
+    }
+
+    #[test]
+    fn a_lost_record_is_made_again_from_what_history_tells_of_activations_and_of_people() {
+        let by_hand = format!("activated x{BY_HAND}");
+        // What history tells; what is active then, and why it is held. The versions 1 and 2 are there, 3 has gone.
+        let cases: [(&[Event], Option<u8>, Option<&str>); 16] = [
+            (&[], Some(2), None),
+            // It tells of no activation, so there was none.
+            (&[event("imported", Some(2), None)], None, None),
+            (&[event("imported", Some(2), None), event("kept back", Some(2), None)], None, None),
+            (&[event("activated", Some(1), None)], Some(1), None),
+            (&[event("activated", Some(1), None), event("activated", Some(2), None)], Some(2), None),
+            (&[event("activated", Some(2), None), event("activated", Some(1), None)], Some(1), None),
+            (&[event("activated", Some(1), None), event("activated", Some(3), None)], Some(1), None),
+            (&[event("activated", Some(3), None)], None, None),
+            (&[event("activated", Some(2), None), event("rolled back", Some(1), None)], Some(1), Some("rolled back")),
+            (&[event("activated", Some(1), Some(&by_hand))], Some(1), Some(&by_hand)),
+            (&[event("activated", Some(2), None), event("held", Some(1), Some("why"))], Some(1), Some("why")),
+            (&[event("activated", Some(2), None), event("held", Some(3), Some("why"))], Some(2), Some("why")),
+            (&[event("activated", Some(2), None), event("held", None, Some("why"))], Some(2), Some("why")),
+            (&[event("held", Some(1), None), event("activated", Some(2), None)], Some(1), Some("held")),
+            (&[event("rolled back", Some(1), None), event("released", Some(1), None)], Some(1), None),
+            (&[event("held", Some(1), None), event("held", Some(2), Some("later"))], Some(2), Some("later")),
+        ];
+        for (n, (history, active, why)) in cases.into_iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = store(dir.path(), &[1, 2]);
+            for event in history {
+                writer.append(event);
+            }
+            std::fs::write(dir.path().join("state.json"), "{").unwrap();
+            let record = read_record(&writer).unwrap();
+            assert_eq!((record.active, record.newest), (active.map(id), Some(id(2))), "case {n}");
+            let hold = record.hold.as_ref();
+            assert_eq!(hold.map(|hold| hold.why.as_str()), why, "case {n}");
+            assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == at(9)), "case {n}");
+            // From here on it is there again, and what was there is kept beside it.
+            assert_eq!(writer.record().unwrap(), record, "case {n}");
+            assert_eq!(std::fs::read(dir.path().join("state.json.damaged")).unwrap(), b"{", "case {n}");
+        }
+    }
+
+    #[test]
+    fn a_lost_record_has_its_labels_and_what_the_source_offered_from_the_last_arrivals() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store(dir.path(), &[1, 2, 3]);
+        arrive(&writer, 1, 11, "a", Some("one"), false);
+        arrive(&writer, 1, 12, "b", Some("both"), false);
+        arrive(&writer, 1, 13, "c", Some("one"), false);
+        arrive(&writer, 2, 14, "d", Some("both"), true);
+        arrive(&writer, 3, 14, "e", None, true);
+        arrive(&writer, 3, 15, "f", None, false);
+        std::fs::write(dir.path().join("state.json"), "{").unwrap();
+        let record = read_record(&writer).unwrap();
+        let told: Vec<_> = record
+            .labels
+            .iter()
+            .map(|(label, of)| (label.as_str(), of.version, of.source.as_str(), of.sha256.as_deref(), of.time.clone()))
+            .collect();
+        assert_eq!(told, [("both", id(2), "d", Some("2"), at(14)), ("one", id(1), "c", Some("1"), at(13))]);
+        assert_eq!(record.newest, Some(id(3)));
+        let offered = Offered { source: "e".to_owned(), version: id(3) };
+        assert_eq!(record.offered, Some(offered), "of two looks at one time that of the newest version counts");
+        // Nothing is made of nothing, and the record of a later docwharf is none that was lost.
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store(dir.path(), &[]);
+        std::fs::write(dir.path().join("state.json"), "").unwrap();
+        assert_eq!(read_record(&writer).unwrap(), Record::default());
+        std::fs::write(dir.path().join("state.json"), "{\"schemaVersion\": 99}").unwrap();
+        assert!(read_record(&writer).is_err());
+        assert_eq!(std::fs::read(dir.path().join("state.json")).unwrap(), b"{\"schemaVersion\": 99}");
+    }
+
+    #[test]
+    fn what_was_kept_back_is_never_fallen_back_to() {
+        let manual = Intent { activation: Activation::Manual, ..Intent::default() };
+        let gated = Intent { gate: Gate { min_pages: Some(1), ..Gate::default() }, ..Intent::default() };
+        let record = |active: Option<u8>, previous: Option<u8>, newest: Option<u8>| Record {
+            active: active.map(id),
+            previous: previous.map(id),
+            newest: newest.map(id),
+            ..Record::default()
+        };
+        let free = Intent::default();
+        let cases: [(Record, &Intent, &[u8]); 8] = [
+            (record(Some(2), Some(1), Some(3)), &free, &[2, 1, 4, 3]),
+            (record(Some(2), Some(1), Some(3)), &manual, &[2, 1]),
+            (record(Some(2), Some(1), Some(3)), &gated, &[2, 1]),
+            (record(None, None, Some(3)), &free, &[4, 3, 2, 1]),
+            (record(None, None, Some(3)), &manual, &[]),
+            (record(None, Some(1), Some(3)), &gated, &[]),
+            (record(None, Some(1), None), &gated, &[1]),
+            (record(None, None, None), &free, &[4, 3, 2, 1]),
+        ];
+        for (n, (record, intent, expected)) in cases.into_iter().enumerate() {
+            let stored = [4, 3, 2, 1].map(id);
+            let expected: Vec<VersionId> = expected.iter().map(|&n| id(n)).collect();
+            assert_eq!(candidates(&record, intent, stored.into_iter()), expected, "case {n}");
+        }
+    }
+
+    #[test]
+    fn a_look_tells_of_what_the_source_holds_and_prunes_also_when_nothing_came() {
+        let manual = || Intent { activation: Activation::Manual, ..Intent::default() };
+        let hold = || Hold { who: "me".to_owned(), when: "then".to_owned(), why: "x".to_owned() };
+        let pinned = || Intent { pin: Label::new("L").ok(), ..Intent::default() };
+        // Which is active, which is the newest, and which the source holds; what comes of it.
+        let cases = [
+            (1, 2, Some(2), false, Intent::default(), Outcome::Activated(id(2))),
+            (1, 2, None, false, Intent::default(), Outcome::Activated(id(2))),
+            (1, 1, Some(1), false, Intent::default(), Outcome::Current(Some(id(1)))),
+            (1, 1, None, false, Intent::default(), Outcome::Current(Some(id(1)))),
+            (1, 2, Some(2), false, manual(), Outcome::Staged(id(2))),
+            (1, 2, None, false, manual(), Outcome::Staged(id(2))),
+            (1, 2, Some(1), false, manual(), Outcome::Current(Some(id(1)))),
+            (1, 2, Some(3), false, manual(), Outcome::NotActive(id(3), "a newer version is there".to_owned())),
+            (1, 1, Some(2), false, Intent::default(), Outcome::NotActive(id(2), "a newer version is there".to_owned())),
+            (1, 2, None, true, Intent::default(), Outcome::Current(Some(id(1)))),
+        ];
+        let told = |active: u8, newest: u8, found: Option<u8>, is_held: bool, intent: &Intent| {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = store(dir.path(), &[1, 2, 3, 4]);
+            let mut record = Record { newest: Some(id(newest)), hold: is_held.then(hold), ..Record::default() };
+            record.activate(id(active), "t");
+            writer.mend(&record).unwrap();
+            let in_force = || Intent {
+                allowance: crate::store::space::Allowance { keep: 1, ..Default::default() },
+                ..intent.clone()
+            };
+            let asker = Asker { who: "me", force: false, stop: NEVER, in_force: &in_force };
+            let report = settle(&writer, &mut record, asker, found.map(id), None).unwrap();
+            let pruned = writer.history().unwrap().iter().filter(|event| event.what == "pruned").count();
+            assert_eq!(pruned, 4 - writer.versions().unwrap().len(), "each that went is in history");
+            assert!(pruned > 0 && writer.has(id(active)) && writer.has(id(newest)));
+            assert!(report.brought.is_none() && !report.refused_now);
+            report.outcome
+        };
+        for (n, (active, newest, found, is_held, intent, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(told(active, newest, found, is_held, &intent), expected, "case {n}");
+        }
+        for (is_held, intent, why) in [
+            (true, Intent::default(), "held by me since then (x); `docwharf release` ends the hold"),
+            (true, pinned(), "held by me since then (x); `docwharf release` ends the hold"),
+            (false, pinned(), "pinned to \"L\" (staticExport.version)"),
+        ] {
+            assert_eq!(told(1, 2, Some(2), is_held, &intent), Outcome::NotActive(id(2), why.to_owned()));
+        }
+    }
+}

@@ -154,3 +154,68 @@ fn watcher(files: &[(What, PathBuf)], nudge: &Arc<Notify>) -> Option<Recommended
     }
     Some(watcher)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn set_time(path: &Path, second: u64) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    #[test]
+    fn a_file_has_changed_when_its_content_has_and_a_large_one_when_its_size_or_time_has() {
+        let dir = tempfile::tempdir().unwrap();
+        for (size, is_large) in [(3, false), (SMALL, false), (SMALL + 1, true)] {
+            let path = dir.path().join(size.to_string());
+            let put =
+                |byte: u8, length: u64| std::fs::write(&path, vec![byte; usize::try_from(length).unwrap()]).unwrap();
+            let mut watch = Watch::new(vec![(What::Bundle, path.clone()), (What::Inbox, dir.path().join("none"))]);
+            let bundle = BTreeSet::from([What::Bundle]);
+            let changed = |is: bool| if is { bundle.clone() } else { BTreeSet::new() };
+            assert_eq!(watch.compare(), changed(false), "{size}: it is not there yet");
+            put(b'x', size);
+            set_time(&path, 1000);
+            assert_eq!(watch.compare(), changed(true), "{size}: it has come");
+            assert_eq!(watch.compare(), changed(false), "{size}: told once");
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(is_large), "{size}: touched");
+            put(b'y', size);
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(!is_large), "{size}: written over at the same time");
+            put(b'y', size + 1);
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(true), "{size}: longer");
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(watch.compare(), changed(true), "{size}: gone");
+            assert_eq!(watch.compare(), changed(false), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_change_before_other_files_are_watched_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, kept, new] = ["old", "kept", "new"].map(|name| dir.path().join(name));
+        for path in [&old, &kept, &new] {
+            std::fs::write(path, "one").unwrap();
+        }
+        let mut watch = Watch::new(vec![(What::Settings, old.clone()), (What::Settings, kept.clone())]);
+        for path in [&old, &kept, &new] {
+            std::fs::write(path, "two").unwrap();
+        }
+        let next = vec![(What::Settings, kept.clone()), (What::Bundle, new.clone()), (What::Certificate, kept.clone())];
+        assert!(!watch.covers(&next) && watch.covers(&[(What::Settings, kept.clone())]) && watch.covers(&[]));
+        assert!(!watch.covers(&[(What::Bundle, kept.clone())]), "it is watched for something else");
+        watch.rewatch(next.clone());
+        assert!(watch.covers(&next) && !watch.covers(&[(What::Settings, old.clone())]));
+        assert_eq!(watch.compare(), BTreeSet::from([What::Settings]));
+        std::fs::write(&old, "three").unwrap();
+        assert_eq!(watch.compare(), BTreeSet::new(), "it is watched no more");
+        std::fs::write(&kept, "three").unwrap();
+        std::fs::write(&new, "three").unwrap();
+        assert_eq!(watch.compare(), BTreeSet::from([What::Settings, What::Certificate, What::Bundle]));
+    }
+}
