@@ -884,6 +884,31 @@ fn a_download_is_named_after_its_link_unless_that_names_a_hidden_file_or_no_file
 }
 
 #[test]
+fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
+    let upstream = upstream();
+    let link = format!("{}/exports/docs.zip?signature=geheim", upstream.bucket());
+    upstream.on(Call::Bundle).gives(object(&json!({"bundleUrl": link})));
+    upstream.on(Call::Download).gives(raw("application/zip", bundle("one")));
+    upstream.finished_job("se_done");
+    let host = Host::new(&upstream);
+    let folder = host.path("here");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("docs.zip"), "mine").unwrap();
+    let download = |more: &[&str]| {
+        let arguments = [&["export", "download", "se_done"][..], more].concat();
+        finish(host.command(&arguments).current_dir(&folder))
+    };
+    let ended = download(&[]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.contains("docs.zip") && ended.stderr.contains("--output"), "{}", ended.stderr);
+    assert_eq!(upstream.count(Call::Download), 0);
+    assert_eq!(support::read_tree(&folder), [("docs.zip".to_owned(), b"mine".to_vec())]);
+    let ended = download(&["--output", "docs.zip"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(support::read_tree(&folder), [("docs.zip".to_owned(), bundle("one"))]);
+}
+
+#[test]
 fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
     let upstream = upstream();
     upstream.finished_job("se_done");

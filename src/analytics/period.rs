@@ -196,5 +196,53 @@ mod tests {
         let month = Period::since(DAY * 30, None, now()).unwrap().until_today(now());
         assert_eq!(pair(&month), (Some("2026-10-22"), Some("2026-11-21")));
         assert_eq!(pair(&month.previous(now()).unwrap()), (Some("2026-09-22"), Some("2026-10-22")));
+        for (from, to, expected) in [
+            // Without an end it is until now, and where it begins with a day, until the end of today.
+            (Some("2026-11-21"), None, Some(("2026-11-20", "2026-11-21"))),
+            (Some("2026-11-21T15:00:10.5Z"), None, Some(("2026-11-21T14:30:10Z", "2026-11-21T15:00:10.5Z"))),
+            (Some("2026-11-23"), None, None),
+            (Some("2026-11-22T00:00:00Z"), None, None),
+            (Some("2026-11-20"), Some("2026-11-20T12:00"), Some(("2026-11-19T12:00:00Z", "2026-11-20"))),
+            (None, None, None),
+        ] {
+            let period = before(from, to);
+            let found = period.as_ref().map(pair);
+            assert_eq!(found, expected.map(|(from, to)| (Some(from), Some(to))), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn a_period_without_an_end_ends_with_yesterday_unless_it_begins_today() {
+        for (from, to, expected) in [
+            (Some("2026-11-20"), None, Some("2026-11-21")),
+            (Some("2026-11-20T23:59:59Z"), None, Some("2026-11-21")),
+            (Some("2026-11-21"), None, None),
+            (Some("2026-11-21T00:00:01Z"), None, None),
+            (Some("2026-11-22"), None, None),
+            (None, None, Some("2026-11-21")),
+            (Some("2026-11-01"), Some("2026-11-02"), Some("2026-11-02")),
+            (None, Some("2026-11-25"), Some("2026-11-25")),
+        ] {
+            let period = Period::between(from, to).unwrap().until_today(now());
+            assert_eq!(pair(&period), (from, expected), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn a_day_less_some_hours_is_a_point_in_time_and_no_period_is_shorter_than_a_second() {
+        for (span, to, expected) in [
+            (Duration::from_hours(12), Some("2026-11-20"), Some("2026-11-19T12:00:00Z")),
+            (Duration::from_hours(48), Some("2026-11-20"), Some("2026-11-18")),
+            (Duration::from_hours(24), Some("2026-11-20T06:00:00Z"), Some("2026-11-19T06:00:00Z")),
+            (Duration::from_secs(1), None, Some("2026-11-21T15:30:09Z")),
+            (Duration::from_millis(999), None, None),
+            (Duration::from_hours(24), Some("soon"), None),
+        ] {
+            let found = Period::since(span, to, now());
+            assert_eq!(found.as_ref().ok().and_then(|period| period.from.as_deref()), expected, "{span:?} {to:?}");
+            assert_eq!(found.ok().and_then(|period| period.to).as_deref(), to.filter(|_| expected.is_some()));
+        }
+        assert_eq!(moment("2026-11-20").unwrap(), moment("2026-11-20T00:00:00Z").unwrap());
+        assert_eq!(moment(" 2026-11-20T01:30+01:30 ").unwrap(), moment("2026-11-20T00:00").unwrap());
     }
 }

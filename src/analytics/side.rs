@@ -173,3 +173,176 @@ impl<'a> Side<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analytics::period::Period;
+    use crate::analytics::report::FEWEST_HITS;
+
+    const RULES: Rules = Rules { top: 2, low_percent: 20.0, fewest_hits: FEWEST_HITS };
+
+    fn number(text: &str) -> Option<Number> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// `-` is a number that the API does not give.
+    fn search((term, hits, ctr, page): (&str, &str, &str, Option<&str>)) -> Search {
+        Search {
+            search_query: term.to_owned(),
+            hits: number(hits),
+            ctr: number(ctr),
+            top_clicked_page: page.map(str::to_owned),
+            last_searched_at: None,
+        }
+    }
+
+    fn read(searches: &[(&str, &str, &str, Option<&str>)], total: Option<u64>, is_all: bool) -> Read {
+        let searches = searches.iter().copied().map(search).collect();
+        let page = Page { searches, total_searches: total, next_cursor: (!is_all).then(|| "more".to_owned()) };
+        Read { period: Period::default(), page }
+    }
+
+    #[test]
+    fn a_count_is_whole_and_not_below_zero() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("7", Some(7)),
+            ("2.4", Some(2)),
+            ("2.5", Some(3)),
+            ("-0.0", Some(0)),
+            ("-0.1", None),
+            ("-1", None),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("1e30", Some(u64::MAX)),
+            ("-", None),
+        ] {
+            assert_eq!(counted(number(text).as_ref()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn differences_are_told_as_far_as_there_are_numbers() {
+        for (now, before, expected) in [
+            (5, 3, 2),
+            (3, 5, -2),
+            (5, 5, 0),
+            (u64::MAX, 0, i64::MAX),
+            (0, u64::MAX, i64::MIN),
+            (i64::MAX.unsigned_abs(), 0, i64::MAX),
+        ] {
+            assert_eq!(minus(now, before), expected, "{now} {before}");
+        }
+        for (part, whole, expected) in [
+            (1, Some(3), Some(33.3)),
+            (2, Some(3), Some(66.7)),
+            (0, Some(9), Some(0.0)),
+            (1, Some(0), None),
+            (1, None, None),
+        ] {
+            assert_eq!(share(part, whole), expected, "{part} {whole:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_low_below_the_bound_and_above_nothing_with_enough_searches() {
+        // Searches, rate in percent, page; whether the rate is low, whether nothing was clicked, searches without a click.
+        for (hits, ctr, page, is_low, is_unclicked, without) in [
+            ("3", "19.9", Some("/x"), true, false, Some(2)),
+            ("3", "20", Some("/x"), false, false, Some(2)),
+            ("2", "19.9", Some("/x"), false, false, Some(2)),
+            ("3", "0.1", None, true, false, Some(3)),
+            ("3", "0", Some("/x"), false, true, Some(3)),
+            ("3", "-5", Some("/x"), false, true, Some(3)),
+            ("3", "100", None, false, false, Some(0)),
+            ("3", "250", None, false, false, Some(0)),
+            ("3", "-", None, false, true, None),
+            ("3", "-", Some("/x"), false, false, None),
+            ("-", "10", Some("/x"), false, false, None),
+        ] {
+            let read = read(&[("a", hits, ctr, page)], None, true);
+            let side = Side::new(&read, 1.0);
+            let row = side.find("a").unwrap();
+            let found = (row.is_low(&RULES), row.is_unclicked(), row.without_click());
+            assert_eq!(found, (is_low, is_unclicked, without), "{hits} {ctr} {page:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_ranked_by_their_searches_and_the_later_of_two_counts() {
+        let rows = [
+            ("none", "-", "-", None),
+            ("few", "2", "0.5", None),
+            ("twice", "9", "0.9", None),
+            ("many", "5", "0.1", None),
+            ("same", "5", "-", None),
+            ("twice", "3", "0.2", None),
+        ];
+        let read = read(&rows, None, true);
+        let side = Side::new(&read, 100.0);
+        let ranks: Vec<_> =
+            side.rows.iter().map(|row| (row.search.search_query.as_str(), row.rank, row.hits)).collect();
+        let expected =
+            [("many", 1, Some(5)), ("same", 2, Some(5)), ("twice", 3, Some(3)), ("few", 4, Some(2)), ("none", 5, None)];
+        assert_eq!(ranks, expected);
+        assert_eq!(side.find("twice").map(Row::before), Some(Before { rank: 3, hits: Some(3), ctr: Some(20.0) }));
+        let totals = &side.totals;
+        assert_eq!((totals.terms_read, totals.searches_read, totals.total_searches), (5, 15, Some(15)));
+        // (2 x 50 + 5 x 10 + 3 x 20) of 10 searches with a rate
+        assert_eq!(totals.click_through_rate, Some(21.0));
+    }
+
+    #[test]
+    fn a_total_is_what_the_api_says_and_else_what_was_read_if_that_is_all() {
+        for (total, is_all, expected) in
+            [(Some(9), true, Some(9)), (Some(9), false, Some(9)), (None, true, Some(4)), (None, false, None)]
+        {
+            let read = read(&[("a", "4", "-", None)], total, is_all);
+            let totals = Side::new(&read, 1.0).totals;
+            assert_eq!((totals.total_searches, totals.all_terms_read), (expected, is_all), "{total:?}");
+            assert_eq!(totals.click_through_rate, None);
+        }
+    }
+
+    #[test]
+    fn a_term_would_have_been_read_with_more_searches_than_the_last_that_was() {
+        let rows = [("a", "9", "-", None), ("b", "5", "-", None)];
+        for (is_all, rows, hits, expected) in [
+            (false, &rows[..], 6, true),
+            (false, &rows[..], 5, false),
+            (false, &rows[..], 4, false),
+            (false, &[], 4, false),
+            (false, &[("c", "-", "-", None)], 4, false),
+            (true, &rows[..], 1, true),
+            (true, &[], 1, true),
+        ] {
+            let read = read(rows, None, is_all);
+            assert_eq!(Side::new(&read, 1.0).would_have(hits), expected, "{is_all} {hits} of {rows:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_only_if_what_was_before_is_known() {
+        let now = read(&[("both", "7", "-", None), ("new", "4", "-", None), ("none", "-", "-", None)], None, true);
+        let before = [("both", "9", "-", None), ("none", "2", "-", None)];
+        for (is_all, changes) in [(true, [Some(-2), Some(4), None]), (false, [Some(-2), None, None])] {
+            let before = read(&before, None, is_all);
+            let (now, before) = (Side::new(&now, 1.0), Side::new(&before, 1.0));
+            let terms = ["both", "new", "none"].map(|term| now.term(now.find(term).unwrap(), Some(&before)));
+            assert_eq!(terms.each_ref().map(|term| term.change), changes);
+            assert_eq!(terms.map(|term| term.before.map(|then| then.rank)), [Some(1), None, Some(2)]);
+            assert_eq!(now.term(&now.rows[0], None).change, None);
+        }
+    }
+
+    #[test]
+    fn a_list_begins_with_most_searches_without_a_click_and_tells_how_much_there_is() {
+        let rows = [("a", "10", "90", None), ("b", "9", "-", None), ("c", "8", "50", None), ("d", "2", "0", None)];
+        let read = read(&rows, Some(58), true);
+        let side = Side::new(&read, 1.0);
+        let list = side.list(side.rows.iter().collect(), None, &RULES);
+        assert_eq!((list.terms, list.searches, list.share), (4, 29, Some(50.0)));
+        let terms: Vec<&str> = list.list.iter().map(|term| term.search_query.as_str()).collect();
+        assert_eq!(terms, ["b", "c"], "without a rate all searches count");
+    }
+}

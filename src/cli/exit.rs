@@ -379,3 +379,295 @@ impl From<OriginError> for Failure {
         Failure::Origin(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
+    };
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    use http::HeaderMap;
+
+    use super::*;
+    use crate::base::secret::Scrubber;
+    use crate::bundle::policy::{Fault, Refusal};
+    use crate::config::Place;
+    use crate::model::digest::Digest;
+    use crate::model::version::VersionId;
+    use crate::net::client::ClientError;
+    use crate::origin::db::DatabaseError;
+
+    fn path() -> PathBuf {
+        PathBuf::from("/x")
+    }
+
+    fn io(kind: io::ErrorKind) -> io::Error {
+        io::Error::from(kind)
+    }
+
+    fn refused() -> SealError {
+        SealError::Refused { path: path(), source: Refusal { entry: None, fault: Fault::Duplicate } }
+    }
+
+    fn read(kind: io::ErrorKind) -> SealError {
+        SealError::Read { path: path(), source: io(kind) }
+    }
+
+    fn upstream(call: Ask, cause: Cause) -> SyncError {
+        SyncError::Upstream { doing: "ask".to_owned(), call, trouble: Trouble::new(cause, "x") }
+    }
+
+    fn bind(port: u16, kind: io::ErrorKind) -> DaemonError {
+        DaemonError::Bind { address: ([127, 0, 0, 1], port).into(), source: io(kind) }
+    }
+
+    fn damaged() -> serde_json::Error {
+        serde_json::from_str::<u8>("x").unwrap_err()
+    }
+
+    #[track_caller]
+    fn ends(cases: Vec<(u8, Failure)>) {
+        for (code, failure) in cases {
+            assert_eq!(failure.number(), code, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_ends_with_the_code_of_what_has_failed() {
+        let text = || "x".to_owned();
+        ends(vec![
+            (1, Failure::Changed(text())),
+            (1, Failure::Unhealthy(text())),
+            (1, Failure::Found),
+            (2, Failure::Help(text())),
+            (2, Failure::Usage(text())),
+            (2, Failure::Config(Vec::new())),
+            (2, Failure::NoSource(text())),
+            (4, Failure::Unavailable(text())),
+            (4, Failure::GoesRound(text())),
+            (6, Failure::Preview(text())),
+            (7, Failure::NotActive(text())),
+            (7, Failure::Remote { code: 7, message: text() }),
+            (8, Failure::Local { doing: text(), source: io(NotFound) }),
+            (8, Failure::Output(io(NotFound))),
+            (8, Failure::Damage(text())),
+            (8, Failure::Publish(PublishError::InStore(path()))),
+            (130, Failure::Signal(2)),
+            (143, Failure::Signal(15)),
+            (5, refused().into()),
+            (2, read(NotFound).into()),
+            (8, read(PermissionDenied).into()),
+            (8, SealError::Write { path: path(), source: io(NotFound) }.into()),
+        ]);
+    }
+
+    #[test]
+    fn what_fails_in_the_store_is_a_wrong_name_or_local() {
+        ends(vec![
+            (1, StoreError::NoPrevious.into()),
+            (2, StoreError::Unknown("x".to_owned()).into()),
+            (2, StoreError::Ambiguous("x".to_owned()).into()),
+            (8, StoreError::Io { doing: "read", path: path(), source: io(NotFound) }.into()),
+            (8, StoreError::Locked { path: path() }.into()),
+            (8, StoreError::Damaged { path: path(), source: damaged() }.into()),
+            (8, StoreError::Later { path: path(), found: 9 }.into()),
+            (8, StoreError::NoSpace { path: path(), needed: 2, free: 1, min_free: 0 }.into()),
+        ]);
+    }
+
+    #[test]
+    fn what_fails_in_a_sync_is_of_the_bundle_the_upstream_or_this_machine() {
+        let id = VersionId(Digest::of(b"x"));
+        let text = || "x".to_owned();
+        let after = Duration::from_secs(1);
+        let changing = |source| SyncError::Changing { path: path(), source: Box::new(source) };
+        let sync: Vec<(u8, SyncError)> = vec![
+            (1, SyncError::Interrupted),
+            (1, SyncError::Broken(text())),
+            (2, SyncError::Missing { path: path(), source: io(NotFound) }),
+            (2, SyncError::IsFolder { path: path() }),
+            (2, SyncError::Absent(text())),
+            (2, SyncError::Client(ClientError::Read { path: path(), source: io(NotFound) })),
+            (4, SyncError::JobVanished { id: text(), trouble: Trouble::new(Cause::Status(404), "x") }),
+            (4, SyncError::JobTimeout { id: text(), after, state: text(), still: after }),
+            (5, SyncError::WrongDigest { name: text(), found: id.0, demanded: id.0 }),
+            (5, SyncError::StillRefused(text())),
+            (5, SyncError::Seal(refused())),
+            (8, SyncError::Seal(read(PermissionDenied))),
+            (5, changing(SyncError::Seal(refused()))),
+            (8, changing(SyncError::Seal(read(PermissionDenied)))),
+            (6, SyncError::JobFailed { id: text(), reason: text() }),
+            (1, SyncError::Store(StoreError::NoPrevious)),
+            (8, SyncError::Store(StoreError::Locked { path: path() })),
+            (8, SyncError::Open { id, source: io(NotFound) }),
+            (8, SyncError::DamagedVersion { id, source: None }),
+            (8, SyncError::Thread(io(NotFound))),
+        ];
+        for (code, error) in &sync {
+            assert_eq!(describe(error).0, *code, "{error:?}");
+        }
+        ends(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
+    }
+
+    #[test]
+    fn what_the_api_answers_says_whose_mistake_it_is() {
+        let causes = [
+            (Cause::Status(400), 2),
+            (Cause::Status(422), 2),
+            (Cause::Status(401), 3),
+            (Cause::Status(402), 3),
+            (Cause::Status(403), 3),
+            (Cause::Status(405), 4),
+            (Cause::Status(409), 4),
+            (Cause::Status(429), 4),
+            (Cause::Status(500), 4),
+            (Cause::NotSent, 4),
+            (Cause::Tls, 4),
+            (Cause::Lost, 4),
+            (Cause::Unreadable, 4),
+            (Cause::Redirected, 4),
+        ];
+        // What is not there is a wrong id of a project where nothing else in the address is ours to say.
+        for (call, absent) in [
+            (Ask::Start, 4),
+            (Ask::Poll, 4),
+            (Ask::Link, 4),
+            (Ask::Deployment, 4),
+            (Ask::Preview, 2),
+            (Ask::Searches, 2),
+        ] {
+            for (cause, code) in causes.into_iter().chain([(Cause::Status(404), absent)]) {
+                assert_eq!(sync_code(&upstream(call, cause)), code, "{call:?} {cause:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_refused_has_run_out_unless_it_is_plain_and_nobody_renews_it() {
+        let plain = |cause| Trouble::new(cause, "x");
+        let storage = |status| {
+            let body = b"<Error><Code>AccessDenied</Code></Error>";
+            Trouble::from_answer(status, &HeaderMap::new(), body, &Scrubber::default())
+        };
+        for (trouble, signed, renewable, code) in [
+            (plain(Cause::Status(401)), false, false, 3),
+            (plain(Cause::Status(403)), false, false, 3),
+            (plain(Cause::Status(403)), true, false, 4),
+            (plain(Cause::Status(403)), false, true, 4),
+            (plain(Cause::Status(401)), true, true, 4),
+            (storage(403), false, false, 4),
+            (plain(Cause::Status(402)), false, false, 4),
+            (plain(Cause::Status(404)), false, false, 4),
+            (plain(Cause::Status(500)), false, false, 4),
+            (plain(Cause::Lost), false, false, 4),
+            (plain(Cause::TooLarge), true, true, 5),
+            (plain(Cause::Disk), true, true, 8),
+        ] {
+            let what = format!("{trouble:?}, signed: {signed}, renewable: {renewable}");
+            let error = SyncError::Download { link: "x".to_owned(), signed, trouble, renewable };
+            assert_eq!(sync_code(&error), code, "{what}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_server_from_starting_is_the_configuration_or_this_machine() {
+        let pair = |kind| DaemonError::Tls(PairError::Read { path: path(), source: io(kind) });
+        let site = |kind| OriginError::Site {
+            domain: crate::origin::Domain::parse("docs.example").unwrap(),
+            path: path(),
+            source: io(kind),
+        };
+        let key = |kind| OriginError::Key(KeyError::Read { path: path(), source: io(kind) });
+        ends(vec![
+            (1, DaemonError::Died(io(NotFound)).into()),
+            (2, DaemonError::NothingToServe { store: path() }.into()),
+            (2, DaemonError::Nowhere.into()),
+            (2, DaemonError::NoPair.into()),
+            (2, pair(NotFound).into()),
+            (8, pair(PermissionDenied).into()),
+            (2, DaemonError::Tls(PairError::NoKey { path: path() }).into()),
+            (3, DaemonError::FirstSync(upstream(Ask::Start, Cause::Status(401))).into()),
+            (8, DaemonError::Store(StoreError::Locked { path: path() }).into()),
+            (8, bind(8080, AddrInUse).into()),
+            (8, DaemonError::Passed { descriptor: 3, name: String::new(), source: io(NotFound) }.into()),
+            (8, DaemonError::Log { path: path(), source: io(NotFound) }.into()),
+            (8, DaemonError::TooFewFiles(9).into()),
+            (8, DaemonError::Start(io(NotFound)).into()),
+            (2, site(NotFound).into()),
+            (8, site(PermissionDenied).into()),
+            (2, key(NotFound).into()),
+            (8, key(PermissionDenied).into()),
+            (2, OriginError::Key(KeyError::NoKey { path: path(), why: "it is empty" }).into()),
+            (8, OriginError::Database(DatabaseError::Closed).into()),
+            (8, OriginError::Locked(path()).into()),
+            (8, OriginError::System { doing: "start", source: io(NotFound) }.into()),
+        ]);
+    }
+
+    #[test]
+    fn a_cause_that_a_person_can_do_something_about_says_what() {
+        for (kind, says) in [
+            (AddrInUse, "; choose another port"),
+            (AddrNotAvailable, "; this machine does not have"),
+            (StorageFull, "; free some space"),
+            (io::ErrorKind::QuotaExceeded, "; free some space"),
+            (PermissionDenied, "; check owner and mode"),
+            (ReadOnlyFilesystem, "; it is mounted read-only"),
+        ] {
+            assert!(hint(&io(kind)).starts_with(says), "{kind:?}");
+            // However far below it lies.
+            let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
+            assert!(hint(&SyncError::Store(error)).starts_with(says), "{kind:?}");
+        }
+        assert_eq!((hint(&io(NotFound)), hint(&StoreError::NoPrevious)), ("", ""));
+        for (port, kind, says) in [
+            (1023, PermissionDenied, "; only root may use ports below 1024"),
+            (1024, PermissionDenied, "; check owner and mode"),
+            (80, AddrInUse, "; choose another port"),
+        ] {
+            assert!(hint(&bind(port, kind)).starts_with(says), "{port} {kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
+        let text = || "x".to_owned();
+        let cases: [(Failure, &str); 15] = [
+            (upstream(Ask::Preview, Cause::Status(400)).into(), "check the branch and api.projectId"),
+            (Failure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
+            (Failure::Output(io(PermissionDenied)), "check owner and mode"),
+            (bind(8080, AddrInUse).into(), "choose another port"),
+            (Failure::Usage(text()), "see docwharf --help"),
+            (Failure::Config(Vec::new()), "correct the configuration"),
+            (Failure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
+            (Failure::Unhealthy(text()), "docwharf status"),
+            (StoreError::Unknown(text()).into(), "correct the arguments"),
+            (Failure::Remote { code: 3, message: text() }, "check the key"),
+            (Failure::Unavailable(text()), "try again later"),
+            (refused().into(), "have the bundle made again"),
+            (Failure::NotActive(text()), "docwharf stage"),
+            (StoreError::Locked { path: path() }.into(), "docwharf doctor looks at disk"),
+            (Failure::Found, "docwharf doctor looks for what is wrong"),
+        ];
+        for (failure, says) in cases {
+            assert!(failure.next_step().starts_with(says), "{failure:?}: {}", failure.next_step());
+        }
+    }
+
+    #[test]
+    fn every_mistake_has_its_line_and_programs_get_all_of_them_in_one() {
+        let problem = |what: &str| Problem { place: Place::Missing, what: what.to_owned() };
+        let failure = Failure::Config(vec![problem("a\nb"), problem("c")]);
+        assert_eq!(failure.to_string(), "docwharf: configuration: a\\nb\ndocwharf: configuration: c");
+        let json = failure.json();
+        assert_eq!(json["error"]["message"], "configuration: a\\nb; configuration: c");
+        assert_eq!((&json["schemaVersion"], &json["error"]["exit"]), (&1.into(), &2.into()));
+        assert_eq!(json["error"]["nextStep"], failure.next_step());
+        let full = Failure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
+        let told = full.to_string();
+        assert!(told.starts_with("docwharf: cannot write x: ") && told.ends_with("; free some space and try again"));
+        assert_eq!(Failure::Found.to_string(), "");
+    }
+}

@@ -309,4 +309,144 @@ mod tests {
         assert_eq!(lines[1], "2026-11-23T11:58:59Z  1 min ago  export started    docwharf run");
         assert_eq!(lines[2], "2026-11-23T12:00:00Z  now        released          alice");
     }
+
+    /// One object with the members of both.
+    fn joined(mut all: serde_json::Value, more: &serde_json::Value) -> serde_json::Value {
+        for (name, value) in more.as_object().unwrap() {
+            all[name] = value.clone();
+        }
+        all
+    }
+
+    /// The lines for a status with these members, without the first, which names the store.
+    fn lines(more: &serde_json::Value, silent: Option<&str>, start: Option<&str>) -> Vec<String> {
+        let least = json!({ "schemaVersion": 1, "store": "/s", "activeLabels": [] });
+        let sheet = sheet(&serde_json::from_value(joined(least, more)).unwrap(), silent, start);
+        let mut lines = sheet.lines().map(str::to_owned);
+        assert_eq!(lines.next().as_deref(), Some("store      /s"));
+        lines.collect()
+    }
+
+    #[test]
+    fn status_tells_what_the_store_knows_and_nothing_that_it_does_not() {
+        let (one, two) = ("1".repeat(64), "2".repeat(64));
+        let waits = |how: &str| json!({ "version": two, "waits": how, "next": "N" });
+        let gate = |version: &str| json!({ "version": version, "time": "T", "passed": false, "refused": "R" });
+        let look = |saw: &str, failures: u32| json!({ "time": "T", "result": "failed", "saw": saw, "error": "E", "failures": failures });
+        let cases: [(serde_json::Value, &[&str]); 27] = [
+            (json!({}), &[]),
+            (json!({ "active": one }), &["active     111111111111"]),
+            (json!({ "active": one, "activePresent": true, "activeSince": "T" }), &["active     111111111111 since T"]),
+            (json!({ "active": one, "activeLabels": ["1.4", "x"] }), &["active     111111111111 (1.4, x)"]),
+            (json!({ "active": one, "activePresent": false }), &["active     111111111111 is missing from the store"]),
+            (json!({ "previous": two }), &["previous   222222222222"]),
+            (json!({ "active": one, "newest": one }), &["active     111111111111"]),
+            (json!({ "newest": two }), &["newest     222222222222, not active"]),
+            (json!({ "newest": two, "staged": waits("manual") }), &["staged     222222222222; N"]),
+            (
+                json!({ "newest": one, "staged": waits("gate") }),
+                &["staged     222222222222; N", "newest     111111111111, not active"],
+            ),
+            (
+                json!({ "staged": waits("gate"), "gate": gate(&two) }),
+                &["staged     222222222222, the gate refuses it: R; N"],
+            ),
+            (json!({ "staged": waits("gate"), "gate": gate(&one) }), &["staged     222222222222; N"]),
+            (json!({ "newest": two, "staged": waits("hold") }), &["newest     222222222222, not active"]),
+            (json!({ "staged": waits("look") }), &[]),
+            (json!({ "hold": { "who": "me", "when": "T", "why": "a\nb" } }), &["held       by me since T: a\\nb"]),
+            (json!({ "pin": "1.4", "activeLabels": ["1.4"] }), &["pinned to  1.4"]),
+            (json!({ "pin": "1.4" }), &["pinned to  1.4, which is not what is active"]),
+            (
+                json!({ "damagedVersions": [one, two] }),
+                &[
+                    "damaged    111111111111: import its bundle again to mend it, and look at the disk",
+                    "damaged    222222222222: import its bundle again to mend it, and look at the disk",
+                ],
+            ),
+            (json!({ "source": "U", "nextLook": "T" }), &["source     U", "next look  T"]),
+            (json!({ "lastAttempt": { "time": "T", "result": "held" } }), &["last look  T held"]),
+            (json!({ "lastAttempt": look("S", 1) }), &["last look  T failed; it saw: S", "error      E"]),
+            (
+                json!({ "lastAttempt": look("S", 2) }),
+                &["last look  T failed; it saw: S", "error      E (2 times in a row)"],
+            ),
+            (json!({ "why": "S" }), &["why        S"]),
+            (json!({ "why": "S", "lastAttempt": look("S", 1) }), &["last look  T failed; it saw: S", "error      E"]),
+            (
+                json!({ "why": "S", "lastAttempt": { "time": "T", "result": "held", "saw": "X" } }),
+                &["last look  T held; it saw: X", "why        S"],
+            ),
+            (
+                json!({ "nextStep": "X", "job": { "id": "se_1", "source": "", "started": "T" } }),
+                &["next step  X", "export     se_1 since T"],
+            ),
+            (json!({ "configError": "E" }), &["config     not taken over: E"]),
+        ];
+        for (more, expected) in cases {
+            let told = lines(&more, None, None).into_iter();
+            let none = ["active     nothing yet", "daemon     none runs on this store"];
+            let told: Vec<String> = told.filter(|line| !none.contains(&line.as_str())).collect();
+            assert_eq!(told, expected, "{more}");
+        }
+        let start = lines(&json!({}), None, Some("docwharf run"));
+        let next = "next step  `docwharf run` serves what the store has";
+        assert_eq!(start, ["active     nothing yet", "daemon     none runs on this store", next]);
+        let silent = lines(&json!({}), Some("it sleeps"), None);
+        assert_eq!(silent[1], "daemon     one runs, but it sleeps: what follows is read from the store");
+    }
+
+    #[test]
+    fn status_tells_how_a_daemon_is() {
+        let (one, two) = ("1".repeat(64), "2".repeat(64));
+        let policy = |ready: bool, long: u64, unsure: u64| {
+            let sizes = json!({ "pages": 3, "tooLong": long, "unsure": unsure, "longest": 99, "total": 99 });
+            joined(json!({ "preset": "airgap", "version": one, "ready": ready }), &sizes)
+        };
+        let forms = |ready: bool, files: &[u64], error: Option<&str>| {
+            let made = |files: &u64| json!({ "coding": "br", "files": files, "bytes": 5, "seconds": 0.5 });
+            let made: Vec<serde_json::Value> = files.iter().map(made).collect();
+            json!({ "version": one, "ready": ready, "made": made, "error": error })
+        };
+        let cases: [(serde_json::Value, &[&str]); 19] = [
+            (json!({}), &[]),
+            (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
+            (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
+            (json!({ "tls": { "notAfter": "D" } }), &["tls        certificate until D"]),
+            (json!({ "tls": { "notAfter": "D", "error": "E" } }), &["tls        certificate until D; E"]),
+            (json!({ "publish": { "directory": "/p" } }), &["published  nothing yet in /p"]),
+            (
+                json!({ "publish": { "directory": "/p", "version": two, "error": "E" } }),
+                &["published  222222222222 in /p; E"],
+            ),
+            (json!({ "inbox": { "directory": "/i" } }), &["inbox      /i"]),
+            (json!({ "inbox": { "directory": "/i", "error": "E" } }), &["inbox      E"]),
+            (json!({ "csp": policy(false, 0, 0) }), &["policy     airgap: the pages of 111111111111 are being read"]),
+            (json!({ "csp": policy(true, 0, 0) }), &["policy     airgap: 3 pages, at most 99 bytes"]),
+            (
+                json!({ "csp": policy(true, 1, 2) }),
+                &[
+                    "policy     airgap: 3 pages, at most 99 bytes; 3 allow inline scripts as they come (1 would be too long, 2 are \
+                     not certain)",
+                ],
+            ),
+            (
+                json!({ "codings": forms(true, &[2, 1], None) }),
+                &["codings    br for 2 files (5 B); br for 1 file (5 B)"],
+            ),
+            (json!({ "codings": forms(false, &[], None) }), &["codings    those of 111111111111 are being made"]),
+            (json!({ "codings": forms(false, &[], Some("E")) }), &["codings    not made: E"]),
+            (json!({ "served": null }), &["served     nothing, because the active version is damaged or missing"]),
+            (json!({ "served": two }), &["served     222222222222, because the active version is damaged or missing"]),
+            (json!({ "doing": "D" }), &["doing      D"]),
+            (json!({ "doing": "D", "doingError": "E" }), &["doing      D; E"]),
+        ];
+        for (more, expected) in cases {
+            let least =
+                json!({ "pid": 7, "version": "1", "started": "T", "addresses": [], "failures": 0, "served": one });
+            let told = lines(&json!({ "active": one, "daemon": joined(least, &more) }), None, Some("docwharf run"));
+            assert_eq!(told[..2], ["active     111111111111", "daemon     process 7 since T"]);
+            assert_eq!(told[2..], *expected, "{more}");
+        }
+    }
 }

@@ -107,3 +107,76 @@ pub(super) fn set(fields: &mut HeaderMap, name: HeaderName, value: &str) {
         fields.insert(name, value);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(response: &Response<Body>) -> &str {
+        match response.body() {
+            Body::Text(text) => std::str::from_utf8(text).unwrap(),
+            Body::File(_) => panic!("no text"),
+        }
+    }
+
+    fn field(response: &Response<Body>, name: HeaderName) -> Option<&str> {
+        response.headers().get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn who_is_told_to_wait_comes_back_never_too_early() {
+        for (wait, seconds) in [
+            (Duration::ZERO, "1"),
+            (Duration::from_nanos(1), "1"),
+            (Duration::from_secs(1), "1"),
+            (Duration::from_millis(1001), "2"),
+            (Duration::from_millis(59_999), "60"),
+            (Duration::from_hours(1), "3600"),
+        ] {
+            let response = try_after(StatusCode::TOO_MANY_REQUESTS, "x", wait);
+            assert_eq!(field(&response, RETRY_AFTER), Some(seconds), "{wait:?}");
+        }
+        let response = failed("read", &"secret");
+        assert_eq!((response.status(), field(&response, RETRY_AFTER)), (StatusCode::SERVICE_UNAVAILABLE, Some("5")));
+        assert!(!body(&response).contains("secret"), "a stranger is not told what has failed");
+    }
+
+    #[test]
+    fn every_answer_says_what_it_is_and_is_kept_nowhere() {
+        for (response, status) in [
+            (nothing_here(), StatusCode::NOT_FOUND),
+            (no_such_job(), StatusCode::NOT_FOUND),
+            (not_allowed(&["GET", "HEAD"]), StatusCode::METHOD_NOT_ALLOWED),
+            (error(StatusCode::BAD_REQUEST, "x"), StatusCode::BAD_REQUEST),
+        ] {
+            let len = body(&response).len().to_string();
+            assert_eq!((response.status(), field(&response, CONTENT_LENGTH)), (status, Some(len.as_str())));
+            assert_eq!(field(&response, CONTENT_TYPE), Some("application/json"));
+            assert_eq!(field(&response, CACHE_CONTROL), Some("no-store"));
+            assert_eq!(field(&response, X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
+            let is_refused = status == StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(field(&response, ALLOW), is_refused.then_some("GET, HEAD"));
+        }
+    }
+
+    #[test]
+    fn an_error_of_analytics_has_details_and_nothing_else_changes() {
+        let told = |response: &Response<Body>| serde_json::from_str::<serde_json::Value>(body(response)).unwrap();
+        let single = with_details(error(StatusCode::BAD_REQUEST, "x"));
+        assert_eq!(told(&single), serde_json::json!({ "error": "x", "details": [{ "message": "x" }] }));
+        assert_eq!(field(&single, CONTENT_LENGTH), Some(body(&single).len().to_string().as_str()));
+        let several = with_details(wrong(StatusCode::BAD_REQUEST, "x", vec!["a".to_owned(), "b".to_owned()]));
+        let details = serde_json::json!([{ "message": "a" }, { "message": "b" }]);
+        assert_eq!(told(&several), serde_json::json!({ "error": "x", "details": details }));
+        for (status, value) in [
+            (StatusCode::OK, serde_json::json!({ "error": "x" })),
+            (StatusCode::PERMANENT_REDIRECT, serde_json::json!({ "error": "x" })),
+            (StatusCode::BAD_REQUEST, serde_json::json!({ "message": "x" })),
+            (StatusCode::BAD_REQUEST, serde_json::json!(["error"])),
+        ] {
+            assert_eq!(told(&with_details(json(status, &value))), value, "{status}");
+        }
+        let plain = with_details(text(StatusCode::BAD_REQUEST, "text/plain", "x".to_owned()));
+        assert_eq!(body(&plain), "x");
+    }
+}

@@ -83,7 +83,10 @@ mod tests {
         {
             assert!(Domain::parse(wrong).is_err(), "{wrong:?}");
         }
-        assert!(Domain::parse(&"a".repeat(64)).is_err() && Domain::parse(&"a.".repeat(130)).is_err());
+        assert!(Domain::parse(&"a".repeat(63)).is_ok() && Domain::parse(&"a".repeat(64)).is_err());
+        let long = "a.".repeat(126);
+        assert!(Domain::parse(&format!("{long}b")).is_ok() && Domain::parse(&format!("{long}bc")).is_err());
+        assert!(Domain::parse("a_b-1.x").is_ok() && Domain::parse("a\\b").is_err() && Domain::parse("a#b").is_err());
     }
 
     #[test]

@@ -131,6 +131,33 @@ mod tests {
         for wrong in ["", "\n", " \t\r\n", "a\nb", "a\0b", "a\tb", "\u{7f}x", &"k".repeat(5000)] {
             assert!(parse(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
+        assert!(parse(&[b'k'; 4096]).is_ok() && parse(&[b'k'; 4097]).is_err());
         assert_eq!(format!("{:?}", parse(b"adm_1")), "Ok(***)");
+    }
+
+    #[test]
+    fn a_file_that_is_no_key_any_more_lets_nobody_in_until_it_is_one_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyError::Read { .. })));
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyError::NoKey { .. })));
+        std::fs::write(&path, "one").unwrap();
+        let file = KeyFile::open(path.clone()).unwrap();
+        let key = || file.current().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        for (text, expected) in [
+            (Some("one"), Some("one")),
+            (Some("others"), Some("others")),
+            (Some(""), None),
+            (None, None),
+            (Some("x"), Some("x")),
+        ] {
+            match text {
+                Some(text) => std::fs::write(&path, text).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(key().as_deref(), expected, "{text:?}");
+            assert_eq!(key().as_deref(), expected, "nothing has changed since");
+        }
     }
 }

@@ -234,4 +234,47 @@ mod tests {
         let secret = &reads.as_bytes()[12..];
         assert!(memchr::memmem::find(&file, secret).is_none(), "the key itself is nowhere");
     }
+
+    #[test]
+    fn a_key_ends_at_its_time_and_is_revoked_by_its_name_or_its_first_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let signer = Signer::new([7; 64]);
+        let works = |key: &str, now| caller(&db, &signer, key.as_bytes(), now).unwrap().is_some();
+        for (name, is_good) in [
+            ("", false),
+            ("a\nb", false),
+            ("\u{7f}", false),
+            ("ci", true),
+            ("a key", true),
+            (&"n".repeat(100), true),
+            (&"n".repeat(101), false),
+        ] {
+            let made = create(&db, "acme", name, Scope::Write, None);
+            assert_eq!(made.is_ok(), is_good, "{name:?}");
+            assert!(is_good || matches!(made, Err(KeysError::Name)), "{name:?}");
+        }
+        let ends = create(&db, "umbrella", "ends", Scope::Read, Some(Duration::from_mins(1))).unwrap();
+        let stays = create(&db, "umbrella", "stays", Scope::Write, None).unwrap();
+        let known: Vec<Known> = list(&db).unwrap();
+        let names: Vec<_> = known.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
+        let (read, write) = (Scope::Read, Scope::Write);
+        let acme = [("acme", 2, write), ("acme", 5, write), ("acme", 100, write)];
+        assert_eq!(names, [&acme[..], &[("umbrella", 4, read), ("umbrella", 5, write)]].concat());
+        let end = known[3].expires.unwrap();
+        assert_eq!((end - known[3].created, known[4].expires), (60_000, None));
+        assert!(works(&ends, end - 1) && !works(&ends, end) && works(&stays, i64::MAX));
+        assert!(ends.starts_with(&known[3].prefix) && known[3].prefix.len() == 11);
+        let wrong = ["stay", "", &stays[..], &known[3].prefix.to_uppercase()];
+        for name in wrong {
+            assert!(matches!(revoke(&db, "umbrella", name), Err(KeysError::Unknown { .. })), "{name}");
+        }
+        assert!(matches!(revoke(&db, "acme", &known[4].prefix), Err(KeysError::Unknown { .. })));
+        assert!(works(&stays, end));
+        revoke(&db, "umbrella", &known[4].prefix).unwrap();
+        assert!(!works(&stays, end) && works(&ends, end - 1));
+        let revoked: Vec<bool> = list(&db).unwrap().iter().map(|key| key.revoked.is_some()).collect();
+        assert_eq!(revoked, [false, false, false, false, true]);
+        assert_eq!(["read", "write", "all", ""].map(Scope::named), [Some(read), Some(write), None, None]);
+    }
 }

@@ -263,6 +263,61 @@ mod tests {
     }
 
     #[test]
+    fn pages_are_asked_for_by_a_bounded_list_of_plain_addresses() {
+        let long = |len: usize| format!("/{}", "x".repeat(len - 1));
+        for (path, is_good) in [
+            ("/", true),
+            ("/a/..b/c..", true),
+            ("/a%3Fb/\u{e9}", true),
+            ("", false),
+            ("a/", false),
+            ("/..", false),
+            ("/a/..", false),
+            ("/../a", false),
+            ("/a?b", false),
+            ("/a#b", false),
+            ("/a\\b", false),
+            ("/a\nb", false),
+            ("/a\u{7f}", false),
+            (&long(2048), true),
+            (&long(2049), false),
+        ] {
+            let read = read_paths(&serde_json::json!(["/", path]));
+            assert_eq!(read.ok(), is_good.then(|| vec!["/".to_owned(), path.to_owned()]), "{path:?}");
+        }
+        for (list, is_good) in [
+            (serde_json::json!(vec!["/"; 1000]), true),
+            (serde_json::json!(vec!["/"; 1001]), false),
+            (serde_json::json!([]), false),
+            (serde_json::json!([7]), false),
+            (serde_json::json!(["/", null]), false),
+            (serde_json::json!({ "0": "/" }), false),
+        ] {
+            assert_eq!(read_paths(&list).is_ok(), is_good, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_preview_is_asked_for_by_the_name_of_a_branch() {
+        for (text, expected) in [
+            (r#"{"branch":"main"}"#, Ok("main")),
+            (r#"{"branch":" main ","more":1}"#, Ok(" main ")),
+            (r#"{"branch":""}"#, Err("empty")),
+            (r#"{"branch":null}"#, Err("missing")),
+            ("{}", Err("missing")),
+            (r#"{"branch":1}"#, Err("no string")),
+            (r#"["main"]"#, Err("no JSON object")),
+            ("", Err("no JSON object")),
+        ] {
+            match (branch(text.as_bytes()), expected) {
+                (Ok(branch), Ok(expected)) => assert_eq!(branch, expected),
+                (Err(why), Err(says)) => assert!(why.contains(says), "{text}: {why}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
     fn the_bearer_is_read_as_the_rfc_has_it() {
         let read = |values: &[&str]| {
             let mut headers = HeaderMap::new();

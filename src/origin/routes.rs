@@ -298,3 +298,34 @@ fn no_preview() -> Response<crate::serve::body::Body> {
     set(fields, http::HeaderName::from_static("x-robots-tag"), "noindex");
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_one_host_and_only_older_ones_may_have_none() {
+        for (hosts, eleven, others) in [
+            (&["docs.example"][..], true, true),
+            (&["docs.example:8080"], true, true),
+            (&["[::1]:80"], true, true),
+            (&[], false, true),
+            (&[""], false, false),
+            (&["a b"], false, false),
+            (&["a/b"], false, false),
+            (&["u@a"], false, false),
+            (&["a", "a"], false, false),
+        ] {
+            for (version, expected) in
+                [(Version::HTTP_11, eleven), (Version::HTTP_10, others), (Version::HTTP_2, others)]
+            {
+                let mut request = Request::new(());
+                *request.version_mut() = version;
+                for host in hosts {
+                    request.headers_mut().append(HOST, host.parse().unwrap());
+                }
+                assert_eq!(has_good_host(&request), expected, "{hosts:?} {version:?}");
+            }
+        }
+    }
+}

@@ -218,3 +218,60 @@ fn warn_of_doubles(page: &Page) {
         tracing::warn!("the API gives {terms} more than once: new searches have moved them while they were read");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_about_the_cursor_unless_it_is_about_the_key_the_budget_or_the_server() {
+        let statuses = [
+            (399, false),
+            (400, true),
+            (401, false),
+            (402, false),
+            (403, false),
+            (404, true),
+            (407, true),
+            (408, false),
+            (409, true),
+            (410, true),
+            (422, true),
+            (428, true),
+            (429, false),
+            (430, true),
+            (499, true),
+            (500, false),
+            (503, false),
+        ];
+        for (status, expected) in statuses {
+            assert_eq!(is_about_cursor(Cause::Status(status)), expected, "{status}");
+        }
+        for cause in [Cause::NotSent, Cause::Tls, Cause::Lost, Cause::Unreadable, Cause::Redirected, Cause::TooLarge] {
+            assert!(!is_about_cursor(cause), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_by_nothing_else_is_the_default_period() {
+        let now: Timestamp = "2026-11-21T15:30:10Z".parse().unwrap();
+        let day = Duration::from_hours(24);
+        // --from, --to, --since, the default; what is sent.
+        for (from, to, since, default, expected) in [
+            (None, None, None, None, Some((None, None))),
+            (None, None, None, Some(day), Some((Some("2026-11-20"), None))),
+            (None, Some("2026-11-01"), None, Some(day), Some((Some("2026-10-31"), Some("2026-11-01")))),
+            (Some("2026-11-01"), None, None, Some(day), Some((Some("2026-11-01"), None))),
+            (None, None, Some(day * 3), Some(day), Some((Some("2026-11-18"), None))),
+            (None, Some("2026-11-01"), Some(day * 3), None, Some((Some("2026-10-29"), Some("2026-11-01")))),
+            (Some("2026-11-02"), Some("2026-11-01"), None, None, None),
+            (Some("soon"), None, None, Some(day), None),
+        ] {
+            let asked = PeriodArgs { from: from.map(str::to_owned), to: to.map(str::to_owned), since };
+            let period = asked.period(default, now);
+            let sent = period.as_ref().ok().map(|period| (period.from.as_deref(), period.to.as_deref()));
+            assert_eq!(sent, expected, "{asked:?}");
+            assert!(sent.is_some() || matches!(period, Err(Failure::Usage(_))), "{asked:?}");
+        }
+    }
+}

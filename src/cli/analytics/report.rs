@@ -207,7 +207,8 @@ mod tests {
     fn a_percentage_is_between_nothing_and_all() {
         assert_eq!(parse_percent("12.5%").map(f64::to_bits), Ok(12.5f64.to_bits()));
         assert_eq!(parse_percent("100").map(f64::to_bits), Ok(100f64.to_bits()));
-        for wrong in ["", "0", "-1", "101", "NaN", "inf", "many"] {
+        assert_eq!(parse_percent(" 0.001 % ").map(f64::to_bits), Ok(0.001f64.to_bits()));
+        for wrong in ["", "%", "0", "-1", "100.001", "101", "NaN", "inf", "many"] {
             assert!(parse_percent(wrong).is_err(), "{wrong}");
         }
     }

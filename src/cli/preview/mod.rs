@@ -264,3 +264,80 @@ fn commit_line(commit: &Commit) -> String {
     let words = [sha.as_str(), branch, message, counts.as_str()];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::preview::FilesChanged;
+
+    fn deployment(status: &str, summary: Option<&str>, logs: usize) -> Deployment {
+        Deployment {
+            status: status.to_owned(),
+            summary: summary.map(str::to_owned),
+            logs: (1..=logs).map(|n| format!("line {n}")).collect(),
+            created_at: None,
+            ended_at: None,
+            commit: None,
+        }
+    }
+
+    #[test]
+    fn only_a_deployment_that_has_failed_is_a_failure_and_says_why() {
+        for (deployment, why) in [
+            (deployment("success", Some("bad"), 1), None),
+            (deployment("queued", None, 0), None),
+            (deployment("no such word", None, 0), None),
+            (deployment("failure", Some("no\npages"), 2), Some("it failed: no\\npages;")),
+            (deployment("failure", None, 2), Some("it failed: line 2;")),
+            (deployment("failure", None, 0), Some("it failed: the API gives no reason;")),
+        ] {
+            match (judge("it", &deployment), why) {
+                (Ok(()), None) => {}
+                (Err(Failure::Preview(said)), Some(why)) => assert!(said.starts_with(why), "{said}"),
+                (found, _) => panic!("{found:?} of {deployment:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_sheet_has_what_is_known_and_the_end_of_the_logs() {
+        assert_eq!(sheet(&deployment("queued", None, 0)), "status   queued\n");
+        let all = Deployment {
+            created_at: Some("then".to_owned()),
+            ended_at: Some("now".to_owned()),
+            ..deployment("success", Some("4 pages"), 2)
+        };
+        let lines =
+            "status   success\nsummary  4 pages\nbegan    then\nended    now\nlogs     line 1\n         line 2\n";
+        assert_eq!(sheet(&all), lines);
+        for (logs, first, left_out) in
+            [(200, "line 1\n", None), (203, "line 4\n", Some("(3 earlier lines: --json has all)"))]
+        {
+            let sheet = sheet(&deployment("success", None, logs));
+            assert!(sheet.contains(&format!("logs     {first}")), "{sheet}");
+            assert_eq!(sheet.lines().count(), 201 + usize::from(left_out.is_some()));
+            assert!(left_out.is_none_or(|words| sheet.trim_end().ends_with(words)), "{sheet}");
+        }
+    }
+
+    #[test]
+    fn a_commit_is_a_line_of_what_is_known_of_it() {
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        for (sha, branch, message, [added, modified, removed], expected) in [
+            (
+                "0a1b2c3d4e5f",
+                "main",
+                "first\nsecond",
+                [Some(1), Some(2), Some(0)],
+                "0a1b2c3d main first (files: 1 added, 2 modified)",
+            ),
+            ("0a1b2c3", "main", "", [None, None, Some(3)], "0a1b2c3 main (files: 3 removed)"),
+            ("", "", "first", [Some(0), None, None], "first"),
+            ("", "", "", [None; 3], ""),
+        ] {
+            let files_changed = FilesChanged { added, modified, removed };
+            let commit = Commit { sha: text(sha), branch: text(branch), message: text(message), files_changed };
+            assert_eq!(commit_line(&commit), expected);
+        }
+    }
+}

@@ -296,4 +296,38 @@ mod tests {
         assert!(matches!(admit(&queue, job("p", "y", "y")), Admitted::Closed));
         assert!(queue.next().is_none());
     }
+
+    #[test]
+    fn the_last_place_of_all_is_for_who_has_nothing_waiting() {
+        let of = |resource| (resource == Resource::WaitingJobs).then_some(3);
+        let queue = Queue::new(Shares::new(OriginLimits::of(|_| None, of).unwrap(), 3));
+        for (whose, id, is_admitted) in
+            [("a", "a1", true), ("a", "a2", true), ("a", "a3", false), ("b", "b1", true), ("c", "c1", false)]
+        {
+            let admitted = admit(&queue, job(whose, id, id));
+            assert_eq!(matches!(admitted, Admitted::Waits(_)), is_admitted, "{id}: {admitted:?}");
+            assert_eq!(matches!(admitted, Admitted::Full), !is_admitted, "{id}: {admitted:?}");
+        }
+        assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 2);
+        // What is being built waits no more.
+        queue.next().unwrap();
+        assert!(matches!(admit(&queue, job("c", "c1", "c1")), Admitted::Waits(_)));
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_does_not_wait_and_what_waited_before_a_start_does() {
+        let queue = queue(1);
+        assert!(matches!(queue.admit(job("o", "b", "1"), |_| Err(7)), Admitted::Failed(7)));
+        assert!(!queue.is_busy("b"));
+        let written = queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(Waiting { slug: "s".to_owned(), ..wanted }));
+        assert!(matches!(written, Admitted::Waits(job) if job.slug == "s") && queue.is_busy("s"));
+        queue.resume(vec![job("o", "c", "3")]);
+        let (first, watch) = queue.next().unwrap();
+        assert_eq!((&*first.id, queue.next().unwrap().0.id), ("2", "3".to_owned()));
+        assert!(!watch.is_over() && !queue.is_closed());
+        queue.close(Duration::ZERO);
+        assert!(watch.is_over() && queue.is_closed() && queue.sleep(Duration::from_mins(1)));
+        queue.done(&first);
+        assert!(queue.watch("2").is_none() && queue.watch("3").is_some() && !queue.is_busy("s"));
+    }
 }

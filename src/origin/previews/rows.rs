@@ -299,4 +299,144 @@ mod tests {
         let expected = rows.iter().filter(|(.., stays)| !stays).map(|(branch, ..)| (*branch).to_owned());
         assert_eq!(gone, expected.collect::<Vec<_>>());
     }
+
+    fn database() -> (tempfile::TempDir, Database) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        (dir, db)
+    }
+
+    fn waiting(project: &str, branch: &str, id: &str) -> Waiting {
+        let text = str::to_owned;
+        let slug = String::new();
+        Waiting { id: text(id), organization: text("acme"), project: text(project), branch: text(branch), slug }
+    }
+
+    fn ends(outcome: Outcome) -> End {
+        let commit = Commit {
+            sha: "1".to_owned(),
+            branch: "main".to_owned(),
+            message: "m".to_owned(),
+            files_changed: super::super::deployment::FilesChanged::default(),
+        };
+        let author = Author { name: "a".to_owned(), email: "a@b".to_owned() };
+        End { outcome, summary: "s".to_owned(), logs: vec!["l".to_owned()], commit: Some(commit), author: Some(author) }
+    }
+
+    fn version(text: &str) -> VersionId {
+        VersionId(crate::model::digest::Digest::of(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_preview_shows_the_last_deployment_that_went_well_until_its_branch_is_gone() {
+        let (_dir, db) = database();
+        let shown = |id: &str| (false, Some(id.to_owned()));
+        // How each deployment ends, what is not needed any more, whether the preview is gone, and what it shows.
+        let steps = [
+            (Outcome::Failed, None, (false, None)),
+            (Outcome::Shown(version("1")), None, shown("d1")),
+            (Outcome::Failed, None, shown("d1")),
+            (Outcome::Shown(version("3")), Some("d1"), shown("d3")),
+            (Outcome::NoBranch, Some("d3"), (true, None)),
+            (Outcome::NoBranch, None, (true, None)),
+        ];
+        for (n, (outcome, unneeded, (is_gone, shows))) in steps.into_iter().enumerate() {
+            let job = waiting("docs", "Main", &format!("d{n}"));
+            let ended = db.write(move |transaction| {
+                assert_eq!(queue(transaction, &job, 1)?, "main");
+                begin(transaction, &job.id)?;
+                end(transaction, &job, &ends(outcome), 2000)
+            });
+            assert_eq!(ended.unwrap(), Ended { unneeded: unneeded.map(str::to_owned), is_gone }, "step {n}");
+            let all = db.read(previews).unwrap();
+            assert_eq!(
+                (all.is_empty(), db.read(|connection| has_previews(connection, "docs")).unwrap()),
+                (is_gone, !is_gone)
+            );
+            let found = all.into_iter().next().and_then(|preview| preview.shown).map(|(_, id)| id);
+            assert_eq!(found, shows, "step {n}");
+            let told = db.read(|connection| deployment(connection, &format!("d{n}"))).unwrap().unwrap();
+            let status = if matches!(outcome, Outcome::Shown(_)) { Status::Success } else { Status::Failure };
+            assert_eq!((told.status, told.summary.as_deref(), &*told.logs), (status, Some("s"), &["l".to_owned()][..]));
+            assert_eq!(told.ended_at.as_deref(), Some("1970-01-01T00:00:02Z"));
+            assert_eq!((told.commit, told.author), (ends(outcome).commit, ends(outcome).author));
+        }
+        assert!(!db.read(|connection| has_previews(connection, "other")).unwrap());
+        assert!(db.read(|connection| deployment(connection, "d9")).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_preview_without_a_branch_stays_while_another_deployment_of_it_waits() {
+        let (_dir, db) = database();
+        let ended = db.write(|transaction| {
+            let (first, second) = (waiting("docs", "b", "d1"), waiting("docs", "b", "d2"));
+            queue(transaction, &first, 1)?;
+            end(transaction, &first, &ends(Outcome::Shown(version("1"))), 2)?;
+            queue(transaction, &second, 3)?;
+            queue(transaction, &waiting("docs", "b", "d3"), 4)?;
+            let meanwhile = end(transaction, &second, &ends(Outcome::NoBranch), 5)?;
+            Ok((meanwhile, previews(transaction)?.len()))
+        });
+        assert_eq!(ended.unwrap(), (Ended { unneeded: None, is_gone: false }, 1));
+    }
+
+    #[test]
+    fn two_branches_that_look_the_same_have_addresses_of_their_own_and_keep_them() {
+        let (_dir, db) = database();
+        let slugs = db.write(|transaction| {
+            let asked = [("docs", "a/b", "1"), ("docs", "a.b", "2"), ("other", "a-b", "3"), ("docs", "a/b", "4")];
+            asked.iter().map(|(project, branch, id)| queue(transaction, &waiting(project, branch, id), 1)).collect()
+        });
+        let slugs: Vec<String> = slugs.unwrap();
+        assert_eq!((&*slugs[0], &slugs[3]), ("a-b", &slugs[0]));
+        assert!(slugs[1] != slugs[2] && slugs[1..3].iter().all(|slug| slug.starts_with("a-b-")), "{slugs:?}");
+    }
+
+    #[test]
+    fn after_a_start_what_was_being_built_has_failed_and_what_waited_waits_the_oldest_first() {
+        let (_dir, db) = database();
+        let resumed = db.write(|transaction| {
+            for (id, created) in [("late", 9), ("built", 1), ("early", 2), ("b", 2), ("done", 1)] {
+                queue(transaction, &waiting("docs", id, id), created)?;
+            }
+            begin(transaction, "built")?;
+            end(transaction, &waiting("docs", "done", "done"), &ends(Outcome::Shown(version("1"))), 3)?;
+            resume(transaction, 5000)
+        });
+        let resumed: Vec<(String, String)> = resumed.unwrap().into_iter().map(|job| (job.id, job.slug)).collect();
+        assert_eq!(resumed, ["b", "early", "late"].map(|id| (id.to_owned(), id.to_owned())));
+        let status = |id: &str| {
+            let told = db.read(|connection| deployment(connection, id)).unwrap().unwrap();
+            (told.status, told.summary, told.ended_at)
+        };
+        let stopped = (Status::Failure, Some(STOPPED.to_owned()), Some("1970-01-01T00:00:05Z".to_owned()));
+        assert_eq!(status("built"), stopped);
+        assert_eq!(status("early"), (Status::Queued, None, None));
+        assert_eq!(status("done").0, Status::Success);
+    }
+
+    #[test]
+    fn the_oldest_deployments_of_a_project_are_forgotten_unless_they_are_shown() {
+        let (_dir, db) = database();
+        let kept = db.write(|transaction| {
+            let other = waiting("other", "x", "other");
+            queue(transaction, &other, 0)?;
+            end(transaction, &other, &ends(Outcome::Failed), 0)?;
+            for n in 0..104_i64 {
+                let job = waiting("docs", if n == 0 { "shown" } else { "b" }, &format!("d{n:03}"));
+                queue(transaction, &job, n)?;
+                match n {
+                    0 => drop(end(transaction, &job, &ends(Outcome::Shown(version("0"))), n)?),
+                    // It waits still.
+                    1 => {}
+                    _ => drop(end(transaction, &job, &ends(Outcome::Failed), n)?),
+                }
+            }
+            let mut rows = transaction.prepare("SELECT id FROM deployments ORDER BY id")?;
+            rows.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
+        });
+        let newest = (4..104).map(|n| format!("d{n:03}"));
+        let expected: Vec<String> = ["d000", "d001"].map(str::to_owned).into_iter().chain(newest).collect();
+        assert_eq!(kept.unwrap(), [&expected[..], &["other".to_owned()]].concat());
+    }
 }

@@ -94,3 +94,28 @@ pub(super) struct Found {
     pub(super) foreign: (u64, Option<Url>),
     pub(super) forbidden: ForbiddenLinks,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_forbidden_links_are_kept_whatever_their_order_and_all_are_counted() {
+        let address = |n: usize| Address::of_path(&format!("/{n:02}"));
+        let page = |path: &str| Arc::new(Address::of_path(path));
+        let numbers: Vec<usize> = (0..25).collect();
+        let (mut upward, mut downward) = (ForbiddenLinks::default(), ForbiddenLinks::default());
+        for n in &numbers {
+            upward.note(address(*n), Some(&page("/a")));
+            upward.note(address(*n), Some(&page("/b")));
+        }
+        for n in numbers.iter().rev() {
+            downward.note(address(*n), Some(&page("/b")));
+            downward.note(address(*n), Some(&page("/a")));
+        }
+        assert_eq!((upward.count, downward.count), (50, 50));
+        assert_eq!(upward.first, downward.first);
+        let expected: Vec<(Address, Option<Arc<Address>>)> = (0..20).map(|n| (address(n), Some(page("/a")))).collect();
+        assert_eq!(upward.first.into_iter().collect::<Vec<_>>(), expected);
+    }
+}

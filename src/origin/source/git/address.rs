@@ -159,6 +159,8 @@ mod tests {
             ("https://u:hunter22@host/a.git", "https://***@host/a.git"),
             ("see https://tok@host/a and http://x:y@z/b.", "see https://***@host/a and http://***@z/b."),
             ("https://u:p/a?s#s@host/a", "https://***@host/a"),
+            ("https://u:hunter@22@host/a", "https://***@host/a"),
+            ("https://git:hunter22@host/a", "https://***@host/a"),
             ("https://host/a?token=hunter22 or ssh://git@host/b", "https://host/a?*** or ssh://git@host/b"),
             ("https://u:hunter22@host/a?b=c", "https://***@host/a?***"),
             ("git@host:a/b.git", "git@host:a/b.git"),
