@@ -620,6 +620,13 @@ fn an_adopted_archive_sends_its_own_bytes_and_another_is_coded_all_the_same() {
     let answer = request(&daemon.address, "GET", "/", &[GZIP]);
     assert_eq!(answer.body[10..answer.body.len() - 8], zip::deflate(page.as_bytes()), "no byte is compressed anew");
 
+    // What stands behind a stream, and is counted by its size, goes to no reader.
+    let mut loose = zip::Raw::of(&zip::deflated("index.html", &page));
+    loose.data.extend_from_slice(b"loose");
+    let (_dir, daemon) = archive(&zip::archive(&[]).with(loose.both(|header| header.coded += 5)).bytes());
+    assert!(gunzip(&request(&daemon.address, "GET", "/", &[GZIP]).body) == page.as_bytes());
+    assert_eq!(get(&daemon.address, "/").body, page.as_bytes());
+
     let unadopted =
         zip::zip(&[zip::stored("index.html", &page), zip::stored("a/b.css", &page), zip::stored("p.png", "p")]);
     let (_dir, daemon) = archive(&unadopted);

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use support::h2::{self, Answer, Client};
@@ -303,4 +304,16 @@ fn a_reader_that_takes_nothing_is_ended_whatever_it_sends_and_a_slow_one_is_not(
     assert_eq!(stalled.goaway(), Some(11));
     assert!(begun.elapsed() > Duration::from_secs(50), "it has a minute");
     assert_eq!(slow.get("/a.txt", &[]), small());
+}
+
+#[test]
+fn a_connection_that_is_alive_and_asks_nothing_has_35_seconds() {
+    let (_dir, daemon, _) = site();
+    let stream = TcpStream::connect(&daemon.address).expect("the server accepts");
+    let socket = stream.try_clone().expect("a descriptor can be had");
+    let begun = Instant::now();
+    let mut client = Client::over(Box::new(stream), socket, 1 << 20);
+    // Its PINGs are answered, which would keep one that has asked something for five minutes.
+    while client.receive() {}
+    assert!(begun.elapsed() < Duration::from_secs(100), "closed after {:?}", begun.elapsed());
 }

@@ -774,6 +774,39 @@ fn a_stop_lets_a_download_finish_and_ends_with_0() {
 }
 
 #[test]
+fn what_was_asked_before_a_stop_is_answered_though_it_was_not_accepted_yet() {
+    let (_dir, mut daemon, _) = large_site();
+    daemon.signal("STOP");
+    // More than are accepted without a look at anything else. They are connected by the kernel.
+    let mut waiting: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = connect(&daemon.address);
+            stream.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("the kernel reads");
+            stream
+        })
+        .collect();
+    daemon.signal("TERM");
+    daemon.signal("CONT");
+    for stream in &mut waiting {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        assert_eq!(parse(&answer, false).status, 200);
+    }
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+}
+
+#[test]
+fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
+    let (_dir, daemon, _) = large_site();
+    let mut client = Connection::open(&daemon.address);
+    client.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert_eq!(client.response(false).status, 200);
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+    // RFC 9113, 3.3. A frame of settings would be no answer of HTTP/1.1.
+    assert!((400..600).contains(&client.response(false).status));
+}
+
+#[test]
 fn a_stop_ends_with_0_whoever_is_connected() {
     let (nothing, kept): (&[u8], &[u8]) = (b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     let stalled: &[u8] = b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n";

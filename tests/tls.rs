@@ -90,6 +90,13 @@ fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
             assert_eq!(answer.header("strict-transport-security"), None, "it was not asked for");
         }
     }
+    // Who has agreed on HTTP/1.1 speaks no HTTP/2: its first frame would be SETTINGS.
+    let mut stream = shake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat();
+    stream.write_all(&preface).expect("the server reads");
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(&answer));
     // Neither protocol: no agreement, and no guess.
     assert!(shake(&daemon.address, &authority.client(&["spdy/3"]), NAME).is_err());
     // Who trusts somebody else is not answered.

@@ -413,6 +413,14 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_ipv6_is_taken_for_ipv6_alone_so_that_both_can_be_asked_for() {
+        // A machine without IPv6 has nothing to bind to.
+        if let Ok(listener) = bind(SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))) {
+            assert!(SockRef::from(&listener).only_v6().unwrap());
+        }
+    }
+
+    #[test]
     fn a_panic_in_the_first_turn_of_a_connection_does_not_end_accepting() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();

@@ -482,6 +482,53 @@ mod tests {
     }
 
     #[test]
+    fn answers_that_wait_and_answers_on_their_way_take_their_places_together() {
+        let refused = [(frame::RST_STREAM, 2 * MOST_STREAMS as u32 + 1, Code::Refused as u32)];
+        for later in [0, 1, MOST_STREAMS - 1, MOST_STREAMS] {
+            for (all, expected) in [(MOST_STREAMS - 1, &[][..]), (MOST_STREAMS, &refused)] {
+                let mut two = begun();
+                for at in 0..all {
+                    let id = 2 * at as u32 + 1;
+                    two.highest = id;
+                    if at < later {
+                        let answer = Box::pin(std::future::pending());
+                        two.later.push(Later { stream: id, is_fed: false, widened: 0, answer });
+                    } else {
+                        two.streams.begin(id, None, Some(Body::full("x").into()), false);
+                    }
+                }
+                two.take(&request(2 * MOST_STREAMS as u32 + 1));
+                assert_eq!(faults(&two), expected, "{all}, {later} of which wait");
+            }
+        }
+    }
+
+    #[test]
+    fn what_still_comes_after_the_end_is_thrown_away_up_to_a_mebibyte() {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let (mut client, mut server) = tokio::io::duplex(2 * READ);
+        let mut two = begun();
+        two.give_up(Code::Calm);
+        let mut came = 0;
+        while came <= MOST_THROWN_AWAY {
+            // Closing while something is unread would be a reset, which may overtake what was said last.
+            assert!(two.poll(&mut server, &mut context).is_pending(), "after {came} bytes");
+            let Poll::Ready(Ok(n)) = Pin::new(&mut client).poll_write(&mut context, &vec![b'x'; READ]) else {
+                panic!("what came is taken")
+            };
+            came += n;
+        }
+        assert!(two.poll(&mut server, &mut context).is_ready());
+        // And only as long as the peer is there.
+        let (client, mut server) = tokio::io::duplex(2 * READ);
+        let mut two = begun();
+        two.give_up(Code::Calm);
+        assert!(two.poll(&mut server, &mut context).is_pending());
+        drop(client);
+        assert!(two.poll(&mut server, &mut context).is_ready());
+    }
+
+    #[test]
     fn requests_that_have_come_wait_when_the_time_of_a_turn_is_over() {
         let mut two = begun();
         two.is_turn_over = true;

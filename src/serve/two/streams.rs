@@ -330,6 +330,31 @@ mod tests {
     }
 
     #[test]
+    fn a_body_that_waits_for_a_place_to_be_made_in_begins_as_soon_as_there_is_one() {
+        let coded = {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+            std::io::Write::write_all(&mut encoder, b"0123456789").unwrap();
+            Bytes::from(encoder.finish().unwrap())
+        };
+        let mut streams = Streams::default();
+        let all = 3 * MOST_MADE as u32;
+        for at in 0..all {
+            let body = Body::inflating(coded.clone(), [crate::serve::body::Wanted::Made(0, 10)]);
+            streams.begin(2 * at + 1, None, Some(body.into()), false);
+        }
+        let mut sent = Vec::new();
+        while streams.len() > 0 {
+            sent.extend(turn(&mut streams));
+            let made = streams.ring.iter().filter(|one| one.is_made).count();
+            assert!(made <= MOST_MADE, "{made} at a time");
+            // Windows are open: nobody else would say that it is time.
+            assert!(streams.is_making || streams.len() == 0, "{} of {all} are left", streams.len());
+        }
+        sent.sort_unstable();
+        assert_eq!(sent, (0..all).map(|at| (2 * at + 1, 10, true)).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn frames_are_as_long_as_the_peer_takes_but_not_longer_than_64_kib() {
         for (most, expected) in [(16_384, 16_384), (20_000, 20_000), (65_537, 65_536), ((1 << 24) - 1, 65_536)] {
             let mut streams = Streams::default();
