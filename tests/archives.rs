@@ -512,6 +512,11 @@ fn unpack_writes_into_an_absent_or_empty_folder_and_touches_no_other() {
         assert_eq!(listing(&empty), ["a", "index.html"], "{kind}");
         assert_eq!(listing(dir.path()), ["bundle", "empty", "full"], "{kind}: litter");
         assert_eq!(read(&empty), tree(&[PAGE, (b"a/b", b"1")]), "{kind}");
+        // Whoever serves what was unpacked is mostly another user.
+        let absent = dir.path().join("absent");
+        bundle("unpack", &[&file, &absent], &[]).expect(0);
+        let mode = |path: &str| fs::metadata(absent.join(path)).expect("it was unpacked").permissions().mode() & 0o777;
+        assert_eq!([".", "a", "a/b", "index.html"].map(mode), [0o755, 0o755, 0o644, 0o644], "{kind}");
     }
 }
 

@@ -274,8 +274,11 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
         &with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]),
         &["entry \"victim\" is a sparse file"],
     );
-    let global = entry("pax_global_header", b'g', &pax_record("path", b"everything"));
-    refused("global path", &with(vec![global, file("victim", "x")]), &["a global header that names files"]);
+    for (key, value) in [("path", &b"everything"[..]), ("linkpath", b"a"), ("size", b"1"), ("GNU.sparse.major", b"1")] {
+        let global = entry("pax_global_header", b'g', &pax_record(key, value));
+        let words = &["a global header that names files"];
+        refused(&format!("global {key}"), &with(vec![global, file("victim", "x")]), words);
+    }
 }
 
 /// The bytes as gzip members of `size` bytes of content each.

@@ -104,6 +104,9 @@ fn both_headers_together_may_not_lie_either() {
     }
 }
 
+/// A lie in a header.
+type Change = fn(&mut Header);
+
 #[test]
 fn data_descriptors_of_every_form_work_and_may_not_lie() {
     let words = &["entry \"victim.html\"", "in its data descriptor"];
@@ -131,7 +134,21 @@ fn data_descriptors_of_every_form_work_and_may_not_lie() {
     let mut known = victim().descriptor(true, false);
     let flags = known.local.flags;
     known.local = Header { flags, ..victim().local };
-    same_as_honest("descriptor and right local header", &with(known));
+    same_as_honest("descriptor and right local header", &with(known.clone()));
+    // What is neither right nor absent would be believed by who reads from the front.
+    let changes: [(&str, Change); 4] = [
+        ("in its checksum", |header| header.crc ^= 1),
+        ("in its sizes", |header| header.size += 1),
+        ("in its sizes", |header| header.coded += 1),
+        ("in its sizes", |header| header.coded = 1),
+    ];
+    for (word, change) in changes {
+        for mut lying in [known.clone(), victim().descriptor(true, false)] {
+            lying.local.crc = lying.central.crc;
+            change(&mut lying.local);
+            refused(&format!("descriptor and {word}"), &with(lying), &["entry \"victim.html\"", word]);
+        }
+    }
     let wide = Raw { wide: true, ..victim().descriptor(true, true) };
     same_as_honest("descriptor and zip64", &with(wide));
 }
@@ -203,7 +220,11 @@ fn zip64_numbers_may_not_lie() {
     for (what, at, word) in [
         // What lies where it leads is no record, or not in the archive.
         ("locator's offset", locator + 8, "its zip64 "),
+        ("locator's disk", locator + 4, "its zip64 locator"),
         ("record's length", record + 4, "its zip64 end record"),
+        ("record's disk", record + 16, "its zip64 end record"),
+        ("directory's disk", record + 20, "its zip64 end record"),
+        ("count on this disk", record + 24, "its zip64 end record"),
         ("directory's size", record + 40, ELSEWHERE),
         ("directory's start", record + 48, ELSEWHERE),
     ] {
