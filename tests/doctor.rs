@@ -353,6 +353,20 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
     let lacks = format!("lacks w on {}", inbox.display());
     let words = [lacks.as_str(), "bundles are imported from it, but stay there"];
     assert_says(&judged(&end(humbly(&mut command))), "inbox", "warning", &words);
+    // Files that root has left behind, such as by a command that was typed without `sudo -u`.
+    if rustix::process::geteuid().is_root() {
+        for name in ["lock", "state.json", "history.jsonl", "suspect"] {
+            set_mode(&dir.path().join("store"), 0o777);
+            let file = dir.path().join("store").join(name);
+            std::fs::write(&file, "").unwrap();
+            set_mode(&file, 0o644);
+            let mut command = Command::new(&program);
+            command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+            let lacks = format!("on {}", file.display());
+            assert_says(&judged(&end(humbly(&mut command))), "permissions", "error", &["lacks", &lacks]);
+            std::fs::remove_file(file).unwrap();
+        }
+    }
     // A folder that is to be made: the one around it may be shared, such as /var/lib, and is left as it is.
     std::fs::remove_dir_all(dir.path().join("store")).unwrap();
     set_mode(dir.path(), 0o755);

@@ -662,8 +662,21 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
-    let version = host.active().unwrap()[..12].to_owned();
-    assert!(metrics.contains(&format!("docwharf_active_version_info{{version=\"{version}\"}} 1")), "{metrics}");
+    let before = host.active().unwrap();
+    let active = |text: &str| {
+        let lines = text.lines().filter(|line| line.starts_with("docwharf_active_version_info{"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let line = |id: &str| vec![format!("docwharf_active_version_info{{version=\"{}\"}} 1", &id[..12])];
+    assert_eq!(active(&metrics), line(&before));
+    host.ok(&["activate", "first"]);
+    let after = host.active().unwrap();
+    assert_ne!(before, after);
+    // The one before is not told of beside it.
+    until("the other version's line", || {
+        let text = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        active(&text) == line(&after)
+    });
     for name in ["last_success_timestamp_seconds", "last_attempt_timestamp_seconds", "store_bytes", "build_info"] {
         assert!(metrics.contains(&format!("\ndocwharf_{name}")), "{name} in {metrics}");
     }

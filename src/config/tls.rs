@@ -75,3 +75,22 @@ pub(super) fn check_hsts(checker: &mut Checker<'_>) -> Option<HeaderValue> {
     let age = checker.duration("tls.hsts", Duration::ZERO)?;
     HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_credential_asks_for_encryption_so_that_a_forgotten_one_is_told_of() {
+        for (there, is_asked) in [(&[][..], false), (&["tls-cert"], true), (&["tls-key"], true), (&CREDENTIALS, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            for name in there {
+                std::fs::write(folder.path().join(name), "").unwrap();
+            }
+            let found = pair_of(&Credentials::Passed(folder.path().to_owned()));
+            let [certificate, key] = CREDENTIALS.map(|name| folder.path().join(name));
+            assert_eq!(found, is_asked.then_some(Files { certificate, key }), "{there:?}");
+        }
+        assert_eq!(pair_of(&Credentials::None), None);
+    }
+}

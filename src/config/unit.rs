@@ -412,6 +412,25 @@ mod tests {
     }
 
     #[test]
+    fn of_two_drop_ins_with_one_name_that_of_the_stronger_folder_counts_and_names_give_the_order() {
+        let (strong, weak) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (folder, path, text) in [
+            (&weak, "a@.service", "User=of-the-template"),
+            (&weak, "a@b.service.d/20-user.conf", "User=weak"),
+            (&strong, "a@.service.d/20-user.conf", "User=strong"),
+            (&strong, "a@b.service.d/10-first.conf", "User=earlier"),
+            (&strong, "a@b.service.d/90-last.txt", "User=no-drop-in"),
+        ] {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, format!("[Service]\n{text}\n")).unwrap();
+        }
+        let folders = UnitFolders(vec![strong.path().to_owned(), weak.path().to_owned()]);
+        assert_eq!(folders.load("a@b.service").unwrap().user.as_deref(), Some("strong"));
+        assert!(folders.load("b@b.service").is_none());
+    }
+
+    #[test]
     fn drop_ins_add_to_lists_and_an_empty_value_begins_them_anew() {
         let of = |drop_in: &str| {
             let own = "[Service]\nReadWritePaths=/a\nLoadCredential=api-key:/k\n[Install]\nUser=no\n".to_owned();

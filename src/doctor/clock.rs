@@ -48,3 +48,31 @@ fn newest(root: &Path) -> Option<i64> {
     let versions = Store::at(root).versions().ok()?;
     parse_time(&versions.first()?.receipts.last()?.time)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn the_server_from_which_the_clock_is_farthest_decides_in_either_direction() {
+        for (seconds, status, found) in [
+            (&[0][..], Verdict::Ok, "within a minute of host0"),
+            (&[60, -60], Verdict::Ok, "within a minute of"),
+            (&[61], Verdict::Warning, "61 s ahead of host0"),
+            (&[-61], Verdict::Warning, "61 s behind host0"),
+            (&[0, -899, 61], Verdict::Warning, "899 s behind host1"),
+            (&[900, 0], Verdict::Error, "900 s ahead of host0"),
+            (&[0, -900], Verdict::Error, "900 s behind host1"),
+        ] {
+            let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+            let dates = seconds.iter().enumerate().map(|(at, &off): (usize, &i64)| {
+                let off_by = Duration::from_secs(off.unsigned_abs());
+                Dated { host: format!("host{at}"), theirs: if off < 0 { ours + off_by } else { ours - off_by }, ours }
+            });
+            let check = check(None, &dates.collect::<Vec<_>>());
+            assert!(check.status == status && check.found.starts_with(found), "{seconds:?}: {check:?}");
+            assert_eq!(check.advice.as_deref(), (status != Verdict::Ok).then_some(ADVICE), "{seconds:?}");
+        }
+    }
+}
