@@ -245,6 +245,25 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_grows_or_shrinks_while_it_is_read_is_told_of() {
+        const PIECE: usize = 256 * 1024;
+        for (size, change) in [(PIECE, 1), (PIECE + 1, 1), (3 * PIECE, -1), (PIECE, 0), (3 * PIECE, 0)] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("page.html");
+            fs::write(&file, vec![b'x'; size]).unwrap();
+            let mut folder = Folder::open(dir.path(), &Limits::default()).unwrap();
+            folder.next_entry().unwrap();
+            let to_len = size.checked_add_signed(change).unwrap() as u64;
+            let read = folder.content(&mut |_| {
+                File::options().write(true).open(&file).unwrap().set_len(to_len).unwrap();
+                Ok(())
+            });
+            let is_told = matches!(&read, Err(ReadError::Refused(refusal)) if refusal.fault == Fault::Changed);
+            assert!(is_told == (change != 0) && read.is_ok() != is_told, "{size} {change}: {read:?}");
+        }
+    }
+
+    #[test]
     fn what_was_listed_is_what_is_read_or_nothing_is() {
         let exchanges: [fn(&Path, &Path); 6] = [
             |dir, root| {
