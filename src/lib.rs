@@ -19,22 +19,13 @@
 //! - [`cli`] (7): one file a command.
 
 pub mod admin;
-pub mod analytics;
-pub mod api;
-pub mod base;
-pub mod bundle;
 pub mod cli;
-pub mod codec;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
-pub mod fetch;
-pub mod model;
-pub mod net;
-pub mod origin;
-pub mod publish;
-pub mod seal;
-pub mod serve;
-pub mod site;
-pub mod store;
-pub mod sync;
+
+pub use docwharf_agent::{analytics, api, fetch, publish, store, sync};
+pub use docwharf_base::{self as base, codec, model, net};
+pub use docwharf_origin as origin;
+pub use docwharf_serve as serve;
+pub use docwharf_site::{self as site, bundle, seal};

@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use http::Request;
 
-use crate::codec::dense::Dense;
-use crate::model::version::VersionId;
-use crate::publish::Settings;
-use crate::serve::tls::Tls;
-use crate::site::codings::Yield;
-use crate::site::outside::csp::Survey;
-use crate::sync::Intent;
-use crate::sync::act::Doing;
+use docwharf_base::codec::dense::Dense;
+use docwharf_base::model::version::VersionId;
+use docwharf_agent::publish::Settings;
+use docwharf_serve::tls::Tls;
+use docwharf_site::codings::Yield;
+use docwharf_site::outside::csp::Survey;
+use docwharf_agent::sync::Intent;
+use docwharf_agent::sync::act::Doing;
 
 use super::hosts::AllowedHosts;
 

@@ -15,11 +15,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::model::units::{parse_time, unix_seconds};
-use crate::publish::published;
-use crate::serve::{CLASSES, Site};
-use crate::store::Store;
-use crate::sync::staged::{Waits, staged};
+use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_agent::publish::published;
+use docwharf_serve::{CLASSES, Site};
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::staged::{Waits, staged};
 
 use super::live::{Codings, Live};
 

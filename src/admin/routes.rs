@@ -11,14 +11,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::base::chain::Chain;
-use crate::base::exposition::MetricsFormat;
-use crate::publish::published;
-use crate::serve::Site;
-use crate::serve::answer::Answer;
-use crate::serve::peer::Peer;
-use crate::serve::pulse::Pulse;
-use crate::store::Store;
+use docwharf_base::chain::Chain;
+use docwharf_base::exposition::MetricsFormat;
+use docwharf_agent::publish::published;
+use docwharf_serve::Site;
+use docwharf_serve::answer::Answer;
+use docwharf_serve::peer::Peer;
+use docwharf_serve::pulse::Pulse;
+use docwharf_agent::store::Store;
 
 use super::live::Live;
 use super::metrics::Metrics;

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::store::CONTROL;
+use docwharf_agent::store::CONTROL;
 
 use super::routes::{Admin, Reach};
 

@@ -10,11 +10,11 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
-use crate::serve::Site;
-use crate::serve::answer::Answer;
-use crate::serve::body::{Body, Chunk};
-use crate::serve::handler::handle;
-use crate::serve::peer::Peer;
+use docwharf_serve::Site;
+use docwharf_serve::answer::Answer;
+use docwharf_serve::body::{Body, Chunk};
+use docwharf_serve::handler::handle;
+use docwharf_serve::peer::Peer;
 
 /// Answers with the staged version, under the addresses that it will have once it is active.
 #[derive(Debug)]

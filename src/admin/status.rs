@@ -6,16 +6,16 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::accounts::readable_name;
-use crate::codec::dense::Dense;
-use crate::model::units::{show_time, show_unix};
-use crate::model::version::{Label, VersionId};
-use crate::publish::published;
-use crate::site::codings::Yield;
-use crate::store::record::{Attempt, Hold, Record};
-use crate::store::{Store, StoreError};
-use crate::sync::staged::{Waits, staged, way_out};
-use crate::sync::{ApiSource, Bundle, Intent};
+use docwharf_base::accounts::readable_name;
+use docwharf_base::codec::dense::Dense;
+use docwharf_base::model::units::{show_time, show_unix};
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_agent::publish::published;
+use docwharf_site::codings::Yield;
+use docwharf_agent::store::record::{Attempt, Hold, Record};
+use docwharf_agent::store::{Store, StoreError};
+use docwharf_agent::sync::staged::{Waits, staged, way_out};
+use docwharf_agent::sync::{ApiSource, Bundle, Intent};
 
 use super::live::{self, Live, Policy};
 

@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use crate::base::chain::OneLine;
-use crate::model::units::{count, show_size};
-use crate::site::sealed::Sealed;
-use crate::store::keeper::Keeper;
-use crate::store::writer::Writer;
-use crate::store::{Store, Stored};
-use crate::sync::settle::{Report, read_record};
-use crate::sync::{Intent, Outcome, SyncError, operator};
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::{count, show_size};
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::keeper::Keeper;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::store::{Store, Stored};
+use docwharf_agent::sync::settle::{Report, read_record};
+use docwharf_agent::sync::{Intent, Outcome, SyncError, operator};
 
 use super::wire::{Told, Verb};
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::model::units::{count, show_size};
-use crate::model::version::VersionId;
-use crate::sync::Outcome;
-use crate::sync::settle::Report;
+use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::version::VersionId;
+use docwharf_agent::sync::Outcome;
+use docwharf_agent::sync::settle::Report;
 
 /// Where orders go.
 pub const ORDERS: &str = "/orders";

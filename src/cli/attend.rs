@@ -7,9 +7,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::base::runtime;
-use crate::model::units::{count, show_size};
-use crate::sync::act::{Doing, Means};
+use docwharf_base::runtime;
+use docwharf_base::model::units::{count, show_size};
+use docwharf_agent::sync::act::{Doing, Means};
 
 use super::{Context, Failure, who};
 

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::base::chain::Name;
-use crate::model::units::count;
-use crate::seal::Effort;
-use crate::site::outside::Kind;
-use crate::site::outside::audit::{Audit, Need, audit};
-use crate::site::sealed::Sealed;
-use crate::store::Store;
-use crate::sync::open;
+use docwharf_base::chain::Name;
+use docwharf_base::model::units::count;
+use docwharf_site::seal::Effort;
+use docwharf_site::outside::Kind;
+use docwharf_site::outside::audit::{Audit, Need, audit};
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::open;
 
 use super::serve::sealed;
 use super::{Context, Failure, print, progress};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::model::site_path::is_page;
-use crate::model::units::{count, show_size};
-use crate::seal::pack::{PackError, pack};
-use crate::seal::unpack::{UnpackError, unpack};
-use crate::seal::{Effort, Proven, verify};
+use docwharf_base::model::site_path::is_page;
+use docwharf_base::model::units::{count, show_size};
+use docwharf_site::seal::pack::{PackError, pack};
+use docwharf_site::seal::unpack::{UnpackError, unpack};
+use docwharf_site::seal::{Effort, Proven, verify};
 
 use super::audit::AuditCommand;
 use super::{Context, Failure, progress};
@@ -142,7 +142,7 @@ fn sheet(proven: &Proven) -> String {
         format!("content   {}", summary(proven)),
     ];
     if let Some(wrapper) = flavor.wrapper() {
-        lines.push(format!("wrapper   {}", crate::base::chain::Name(wrapper)));
+        lines.push(format!("wrapper   {}", docwharf_base::chain::Name(wrapper)));
     }
     if let Some((digest, len)) = proven.archive {
         lines.push(format!("archive   {}, SHA-256 {digest}", show_size(len)));

@@ -6,19 +6,19 @@ use std::future::Future;
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::api::Api;
-use crate::api::ask::Ask;
-use crate::base::backoff;
-use crate::base::chain::{Chain, OneLine};
+use docwharf_agent::api::Api;
+use docwharf_agent::api::ask::Ask;
+use docwharf_base::backoff;
+use docwharf_base::chain::{Chain, OneLine};
 use crate::config::checked::Config;
-use crate::model::units::show_duration;
-use crate::net::client::client;
-use crate::net::retry::{Attempts, PATIENCE};
-use crate::net::trouble::{Cause, Trouble};
-use crate::store::StoreError;
-use crate::store::asked::{Allowance, Asked, Ledger, Wait};
-use crate::sync::act::Means;
-use crate::sync::{ApiSource, SyncError};
+use docwharf_base::model::units::show_duration;
+use docwharf_base::net::client::client;
+use docwharf_base::net::retry::{Attempts, PATIENCE};
+use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_agent::store::StoreError;
+use docwharf_agent::store::asked::{Allowance, Asked, Ledger, Wait};
+use docwharf_agent::sync::act::Means;
+use docwharf_agent::sync::{ApiSource, SyncError};
 
 use super::Failure;
 

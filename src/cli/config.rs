@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::base::chain::{Chain, OneLine};
+use docwharf_base::chain::{Chain, OneLine};
 use crate::config::checked::DEFAULT_FILE;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::doubts;
-use crate::serve::pair::Pair;
+use docwharf_serve::pair::Pair;
 
 use super::{Context, Failure, print};
 

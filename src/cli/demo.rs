@@ -10,13 +10,13 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use crate::base::runtime;
+use docwharf_base::runtime;
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
 use crate::daemon::{self, Hangup, Start};
-use crate::origin::source::Source;
-use crate::origin::{self, Domain, Organization, Origin, Project, Settings};
-use crate::seal::Effort;
+use docwharf_origin::source::Source;
+use docwharf_origin::{self, Domain, Organization, Origin, Project, Settings};
+use docwharf_site::seal::Effort;
 
 use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
@@ -159,7 +159,7 @@ fn serve_origin(
     let start = Failure::local("cannot start the origin");
     let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let serving = move || {
-        if let Err(error) = runtime.block_on(origin::serve(origin, listeners, stopped)) {
+        if let Err(error) = runtime.block_on(docwharf_origin::serve(origin, listeners, stopped)) {
             tracing::error!("the origin stopped: {error}");
         }
     };

@@ -5,16 +5,16 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::base::chain::{Name, OneLine};
-use crate::model::units::show_size;
-use crate::model::version::VersionId;
-use crate::site::diff::{Change, Changes, Diff, diff};
-use crate::site::index::Index;
-use crate::store::Store;
-use crate::store::record::Record;
-use crate::sync::Intent;
-use crate::sync::open;
-use crate::sync::staged::staged;
+use docwharf_base::chain::{Name, OneLine};
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::diff::{Change, Changes, Diff, diff};
+use docwharf_site::index::Index;
+use docwharf_agent::store::Store;
+use docwharf_agent::store::record::Record;
+use docwharf_agent::sync::Intent;
+use docwharf_agent::sync::open;
+use docwharf_agent::sync::staged::staged;
 
 use super::{Context, Failure, print};
 

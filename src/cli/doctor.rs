@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use clap::Args;
 use serde_json::json;
 
-use crate::base::runtime;
+use docwharf_base::runtime;
 use crate::doctor::{Check, Verdict, examine};
 
 use super::{Context, Failure, wants_colour};

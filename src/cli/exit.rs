@@ -6,17 +6,17 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::api::ask::Ask;
-use crate::base::chain::{Chain, words};
+use docwharf_agent::api::ask::Ask;
+use docwharf_base::chain::{Chain, words};
 use crate::config::Problem;
 use crate::daemon::DaemonError;
-use crate::net::trouble::{Cause, Trouble};
-use crate::origin::{KeyError, OriginError};
-use crate::publish::PublishError;
-use crate::seal::SealError;
-use crate::serve::pair::PairError;
-use crate::store::StoreError;
-use crate::sync::SyncError;
+use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_origin::{KeyError, OriginError};
+use docwharf_agent::publish::PublishError;
+use docwharf_site::seal::SealError;
+use docwharf_serve::pair::PairError;
+use docwharf_agent::store::StoreError;
+use docwharf_agent::sync::SyncError;
 
 /// Why a command ends with another code than 0.
 #[derive(Debug)]
@@ -309,12 +309,12 @@ impl fmt::Display for Failure {
             | Failure::GoesRound(what)
             | Failure::Preview(what)
             | Failure::Remote { message: what, .. } => {
-                write!(f, "docwharf: {}", crate::base::chain::OneLine(what))
+                write!(f, "docwharf: {}", docwharf_base::chain::OneLine(what))
             }
             Failure::Config(problems) => {
                 for (i, problem) in problems.iter().enumerate() {
                     let end = if i + 1 < problems.len() { "\n" } else { "" };
-                    write!(f, "docwharf: {}{end}", crate::base::chain::OneLine(&problem.to_string()))?;
+                    write!(f, "docwharf: {}{end}", docwharf_base::chain::OneLine(&problem.to_string()))?;
                 }
                 Ok(())
             }
@@ -325,13 +325,13 @@ impl fmt::Display for Failure {
             Failure::Origin(error) => line(f, error),
             Failure::Publish(error) => line(f, error),
             Failure::NotActive(why) => {
-                write!(f, "docwharf: sealed, but not activated: {}", crate::base::chain::OneLine(why))
+                write!(f, "docwharf: sealed, but not activated: {}", docwharf_base::chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
                 write!(
                     f,
                     "docwharf: {}{}",
-                    crate::base::chain::OneLine(&format!("{doing}: {}", words(source))),
+                    docwharf_base::chain::OneLine(&format!("{doing}: {}", words(source))),
                     hint(source)
                 )
             }
@@ -391,13 +391,13 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::base::secret::Scrubber;
-    use crate::bundle::policy::{Fault, Refusal};
+    use docwharf_base::secret::Scrubber;
+    use docwharf_site::bundle::policy::{Fault, Refusal};
     use crate::config::Place;
-    use crate::model::digest::Digest;
-    use crate::model::version::VersionId;
-    use crate::net::client::ClientError;
-    use crate::origin::db::DatabaseError;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionId;
+    use docwharf_base::net::client::ClientError;
+    use docwharf_origin::db::DatabaseError;
 
     fn path() -> PathBuf {
         PathBuf::from("/x")
@@ -575,7 +575,7 @@ mod tests {
     fn what_keeps_a_server_from_starting_is_the_configuration_or_this_machine() {
         let pair = |kind| DaemonError::Tls(PairError::Read { path: path(), source: io(kind) });
         let site = |kind| OriginError::Site {
-            domain: crate::origin::Domain::parse("docs.example").unwrap(),
+            domain: docwharf_origin::Domain::parse("docs.example").unwrap(),
             path: path(),
             source: io(kind),
         };

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 
 use crate::admin::wire::{self, Told, Verb};
-use crate::base::backoff;
-use crate::base::directory::Directory;
-use crate::base::regular;
-use crate::model::version::Label;
-use crate::seal::pack::pack;
-use crate::seal::{Effort, SealError};
-use crate::sync::act::Means;
-use crate::sync::settle::{Handed, import};
+use docwharf_base::backoff;
+use docwharf_base::directory::Directory;
+use docwharf_base::regular;
+use docwharf_base::model::version::Label;
+use docwharf_site::seal::pack::pack;
+use docwharf_site::seal::{Effort, SealError};
+use docwharf_agent::sync::act::Means;
+use docwharf_agent::sync::settle::{Handed, import};
 
 use super::attend::attended;
 use super::order::{Hand, hand, order, tell};

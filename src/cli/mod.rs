@@ -46,15 +46,15 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::base::accounts::readable_name;
-use crate::base::chain::OneLine;
-use crate::base::secret::guard_panics;
+use docwharf_base::accounts::readable_name;
+use docwharf_base::chain::OneLine;
+use docwharf_base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::config::unit::ServiceUnit;
-use crate::model::limits::Limits;
-use crate::seal::Effort;
-use crate::site::lookup::Addresses;
-use crate::site::mapping::bound_freed;
+use docwharf_base::model::limits::Limits;
+use docwharf_site::seal::Effort;
+use docwharf_site::lookup::Addresses;
+use docwharf_site::mapping::bound_freed;
 
 pub use exit::Failure;
 
@@ -390,7 +390,7 @@ impl Context {
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
             let more = if warnings.len() > 1 {
-                format!(" (and {})", crate::model::units::count(warnings.len() as u64 - 1, "more warning"))
+                format!(" (and {})", docwharf_base::model::units::count(warnings.len() as u64 - 1, "more warning"))
             } else {
                 String::new()
             };

@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::admin::verbs::would_remove;
 use crate::admin::wire::Verb;
-use crate::store::Store;
-use crate::sync::Intent;
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::Intent;
 
 use super::order::{self, Wanted};
 use super::{Context, Failure};

@@ -9,12 +9,12 @@ use crate::admin::client::Daemon;
 use crate::admin::status::Status;
 use crate::admin::verbs::perform;
 use crate::admin::wire::{Order, Reply, Told, Verb};
-use crate::base::chain::OneLine;
-use crate::base::runtime;
-use crate::store::StoreError;
-use crate::store::writer::Writer;
-use crate::sync::act::{Doing, Means};
-use crate::sync::{Intent, SyncError};
+use docwharf_base::chain::OneLine;
+use docwharf_base::runtime;
+use docwharf_agent::store::StoreError;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::sync::act::{Doing, Means};
+use docwharf_agent::sync::{Intent, SyncError};
 
 use super::attend::attended;
 use super::publish::published;

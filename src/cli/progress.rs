@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::model::units::{count, show_size};
-use crate::seal::Meter;
+use docwharf_base::model::units::{count, show_size};
+use docwharf_site::seal::Meter;
 
 use super::Context;
 

@@ -7,13 +7,13 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::base::chain::OneLine;
+use docwharf_base::chain::OneLine;
 use crate::config::checked::Sources;
-use crate::model::limits::Limits;
-use crate::publish::{Care, bring_up_to_date};
-use crate::seal::Effort;
-use crate::store::writer::Writer;
-use crate::sync::open;
+use docwharf_base::model::limits::Limits;
+use docwharf_agent::publish::{Care, bring_up_to_date};
+use docwharf_site::seal::Effort;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::sync::open;
 
 use super::Failure;
 

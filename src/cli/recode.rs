@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::base::chain::Chain;
-use crate::codec::dense::Dense;
+use docwharf_base::chain::Chain;
+use docwharf_base::codec::dense::Dense;
 use crate::daemon;
-use crate::model::version::VersionId;
+use docwharf_base::model::version::VersionId;
 
 use super::Failure;
 

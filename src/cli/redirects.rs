@@ -6,15 +6,15 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::base::chain::OneLine;
-use crate::model::units::count;
-use crate::seal::Effort;
-use crate::site::lookup::{Addresses, Files};
-use crate::site::rules::check::{Checked, Finding, Kind, check};
-use crate::site::rules::route::Ask;
-use crate::site::sealed::Sealed;
-use crate::store::Store;
-use crate::sync::open;
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::count;
+use docwharf_site::seal::Effort;
+use docwharf_site::lookup::{Addresses, Files};
+use docwharf_site::rules::check::{Checked, Finding, Kind, check};
+use docwharf_site::rules::route::Ask;
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::open;
 
 use super::diff::named;
 use super::serve::sealed;

@@ -7,20 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use crate::bundle::folder::Folder;
+use docwharf_site::bundle::folder::Folder;
 use crate::config::access::exposed;
 use crate::config::checked::DEFAULT_LISTEN;
 use crate::config::protection::{CSP_SIZE, parse_csp, protection};
 use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
 use crate::daemon::{self, protect_alone};
-use crate::model::limits::Limits;
-use crate::model::units::{count, show_size, unix_seconds};
-use crate::seal::{self, Effort, Meter, Sealing, Space};
-use crate::serve::pair::Files;
-use crate::serve::{Settings, Site};
-use crate::site::index::Index;
-use crate::site::mapping;
-use crate::site::sealed::Sealed;
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::units::{count, show_size, unix_seconds};
+use docwharf_site::seal::{self, Effort, Meter, Sealing, Space};
+use docwharf_serve::pair::Files;
+use docwharf_serve::{Settings, Site};
+use docwharf_site::index::Index;
+use docwharf_site::mapping;
+use docwharf_site::sealed::Sealed;
 
 use super::{Context, Failure, progress};
 

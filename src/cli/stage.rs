@@ -5,13 +5,13 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::json;
 
-use crate::model::version::VersionId;
-use crate::site::diff::pages;
-use crate::store::Store;
-use crate::store::record::Record;
-use crate::sync::Intent;
-use crate::sync::open;
-use crate::sync::staged::{Staged, Waits, staged, way_out};
+use docwharf_base::model::version::VersionId;
+use docwharf_site::diff::pages;
+use docwharf_agent::store::Store;
+use docwharf_agent::store::record::Record;
+use docwharf_agent::sync::Intent;
+use docwharf_agent::sync::open;
+use docwharf_agent::sync::staged::{Staged, Waits, staged, way_out};
 
 use super::diff::{between, counts, index, one_line, summary};
 use super::order::status_of;

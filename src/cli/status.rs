@@ -7,11 +7,11 @@ use clap::Args;
 use serde_json::json;
 
 use crate::admin::status;
-use crate::base::accounts::readable_name;
-use crate::base::chain::OneLine;
-use crate::model::units::{count, parse_time, show_age, show_size, unix_seconds};
-use crate::store::Store;
-use crate::store::history::Event;
+use docwharf_base::accounts::readable_name;
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::{count, parse_time, show_age, show_size, unix_seconds};
+use docwharf_agent::store::Store;
+use docwharf_agent::store::history::Event;
 
 use super::order;
 use super::table::{fit, width};

@@ -7,12 +7,12 @@ use clap::{Args, Subcommand};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
-use crate::base::chain::{Chain, OneLine};
-use crate::model::units::{count, show_size};
-use crate::model::version::VersionId;
-use crate::seal::{Effort, verify_image};
-use crate::store::{IMAGE, Store};
-use crate::sync::{SyncError, open};
+use docwharf_base::chain::{Chain, OneLine};
+use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::{Effort, verify_image};
+use docwharf_agent::store::{IMAGE, Store};
+use docwharf_agent::sync::{SyncError, open};
 
 use super::{Context, Failure};
 

@@ -4,11 +4,11 @@ use clap::Args;
 
 use crate::admin::wire::{Told, Verb};
 use crate::config::checked::{Config, SET_A_SOURCE};
-use crate::store::Store;
-use crate::sync::act::Means;
-use crate::sync::plan::Trigger;
-use crate::sync::settle::Report;
-use crate::sync::{Intent, Outcome, act};
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::act::Means;
+use docwharf_agent::sync::plan::Trigger;
+use docwharf_agent::sync::settle::Report;
+use docwharf_agent::sync::{Intent, Outcome, act};
 
 use super::attend::attended;
 use super::order::{self, Hand, hand, order, tell};

@@ -6,7 +6,7 @@ use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthStr;
 
 /// The columns that text takes on a terminal. The text has no control characters any more: see
-/// [`OneLine`](crate::base::chain::OneLine).
+/// [`OneLine`](docwharf_base::chain::OneLine).
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }

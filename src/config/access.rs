@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
-use crate::serve::access::{Access, Door};
-use crate::serve::cidr::Networks;
-use crate::serve::line::{Address, Format};
-use crate::serve::log::LogSettings;
+use docwharf_serve::access::{Access, Door};
+use docwharf_serve::cidr::Networks;
+use docwharf_serve::line::{Address, Format};
+use docwharf_serve::log::LogSettings;
 
 use super::checked::Config;
 use super::checker::Checker;

@@ -5,24 +5,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::preview::StatusPath;
-use crate::base::regular;
-use crate::base::secret::{SafeUrl, Secret};
-use crate::codec::dense::Dense;
-use crate::model::digest::Digest;
-use crate::model::limits::Limits;
-use crate::model::version::Label;
-use crate::net::Network;
-use crate::publish;
-use crate::seal::Effort;
-use crate::serve::Settings;
-use crate::serve::log::LogSettings;
-use crate::site::lookup::Addresses;
-use crate::site::rules::Rules;
-use crate::store::Store;
-use crate::sync::key::KeyPlace;
-use crate::sync::schedule::Schedule;
-use crate::sync::{ApiSource, Intent};
+use docwharf_agent::api::preview::StatusPath;
+use docwharf_base::regular;
+use docwharf_base::secret::{SafeUrl, Secret};
+use docwharf_base::codec::dense::Dense;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::version::Label;
+use docwharf_base::net::Network;
+use docwharf_agent::publish;
+use docwharf_site::seal::Effort;
+use docwharf_serve::Settings;
+use docwharf_serve::log::LogSettings;
+use docwharf_site::lookup::Addresses;
+use docwharf_site::rules::Rules;
+use docwharf_agent::store::Store;
+use docwharf_agent::sync::key::KeyPlace;
+use docwharf_agent::sync::schedule::Schedule;
+use docwharf_agent::sync::{ApiSource, Intent};
 
 use super::access::{check_access, check_log};
 use super::checker::Checker;
@@ -523,7 +523,7 @@ mod defaults;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Bundle;
+    use docwharf_agent::sync::Bundle;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
         let mut raw = Raw::default();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::units::{parse_duration, parse_size, show_duration};
+use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
 
 use super::Problem;
 use super::raw::{Raw, Value, Written};

@@ -1,8 +1,8 @@
 //! `[gate]` and `[activate]`: what a version must be like, and whether it becomes active by itself.
 
-use crate::site::lookup::Addresses;
-use crate::sync::Activation;
-use crate::sync::gate::Gate;
+use docwharf_site::lookup::Addresses;
+use docwharf_agent::sync::Activation;
+use docwharf_agent::sync::gate::Gate;
 
 use super::checker::Checker;
 

@@ -12,16 +12,16 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
-use crate::base::regular;
-use crate::model::limits::Limits;
-use crate::model::units::{parse_duration, parse_size};
-use crate::origin::source::{Crawl, Git, Source, git};
-use crate::origin::{
+use docwharf_base::regular;
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::units::{parse_duration, parse_size};
+use docwharf_origin::source::{Crawl, Git, Source, git};
+use docwharf_origin::{
     Domain, LONGEST_LINK, Organization, OriginLimits, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK,
     Settings, State,
 };
-use crate::seal::Effort;
-use crate::serve::pair::Files;
+use docwharf_site::seal::Effort;
+use docwharf_serve::pair::Files;
 
 use super::values::parse_listen;
 use super::{Place, Problem};

@@ -1,8 +1,8 @@
 //! What goes along with answers to protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
-use crate::model::units::parse_size;
-use crate::serve::dress::{Frames, Protection, REFERRER};
-use crate::site::outside::csp::{Preset, Rules};
+use docwharf_base::model::units::parse_size;
+use docwharf_serve::dress::{Frames, Protection, REFERRER};
+use docwharf_site::outside::csp::{Preset, Rules};
 
 use super::checker::Checker;
 use super::raw::Value;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::publish::Settings;
-use crate::site::tree::Modes;
+use docwharf_agent::publish::Settings;
+use docwharf_site::tree::Modes;
 
 use super::Problem;
 use super::checked::outside_store;

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::base::regular;
-use crate::site::rules::fields::Owner;
-use crate::site::rules::pattern::{Dialect, Pattern};
-use crate::site::rules::{Action, Draft, Rule, Rules, docs_json, hosting};
+use docwharf_base::regular;
+use docwharf_site::rules::fields::Owner;
+use docwharf_site::rules::pattern::{Dialect, Pattern};
+use docwharf_site::rules::{Action, Draft, Rule, Rules, docs_json, hosting};
 
 use super::checker::Checker;
 use super::lists::{Row, text};

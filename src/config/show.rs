@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::base::secret::SafeUrl;
+use docwharf_base::secret::SafeUrl;
 
 use super::Place;
 use super::lists::{LISTS, Row, toml_key};

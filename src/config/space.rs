@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::model::units::parse_duration;
-use crate::store::space::Allowance;
+use docwharf_base::model::units::parse_duration;
+use docwharf_agent::store::space::Allowance;
 
 use super::checker::Checker;
 

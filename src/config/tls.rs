@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::serve::pair::Files;
+use docwharf_serve::pair::Files;
 
 use super::Problem;
 use super::checker::Checker;

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::base::regular;
+use docwharf_base::regular;
 
 use super::checked::DEFAULT_FILE;
 

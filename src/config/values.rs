@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use crate::base::chain::Name;
-use crate::base::secret::SafeUrl;
-use crate::site::lookup::Slashes;
-use crate::sync::Bundle;
+use docwharf_base::chain::Name;
+use docwharf_base::secret::SafeUrl;
+use docwharf_site::lookup::Slashes;
+use docwharf_agent::sync::Bundle;
 
 /// Where bundles come from when a link or a file is named.
 pub fn parse_bundle(text: &str, base: &Path) -> Result<Bundle, String> {

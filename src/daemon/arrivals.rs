@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::admin::live;
-use crate::base::backoff;
-use crate::base::chain::{Chain, words};
-use crate::sync::SyncError;
-use crate::sync::inbox::{Dropped, Inbox};
-use crate::sync::settle::Report;
+use docwharf_base::backoff;
+use docwharf_base::chain::{Chain, words};
+use docwharf_agent::sync::SyncError;
+use docwharf_agent::sync::inbox::{Dropped, Inbox};
+use docwharf_agent::sync::settle::Report;
 
 use super::agent::{Agent, GLANCE};
 

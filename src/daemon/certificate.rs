@@ -1,8 +1,8 @@
 //! The TLS pair of a running daemon: taken over when its files change, told of when it cannot be.
 
-use crate::base::chain::{Chain, OneLine};
+use docwharf_base::chain::{Chain, OneLine};
 use crate::config::access;
-use crate::model::units::show_time;
+use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
 

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::base::chain::words;
-use crate::model::units::unix_seconds;
-use crate::serve::Site;
-use crate::serve::retained::{self, Opening};
-use crate::store::Store;
-use crate::store::writer::Writer;
-use crate::sync::open;
+use docwharf_base::chain::words;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_serve::Site;
+use docwharf_serve::retained::{self, Opening};
+use docwharf_agent::store::Store;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::sync::open;
 
 /// How often those whose time has come are let go of: nobody is answered from them before that, they only take memory.
 const SWEEP: Duration = Duration::from_mins(1);

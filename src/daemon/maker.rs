@@ -16,12 +16,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::base::regular;
-use crate::codec::dense::Dense;
-use crate::model::version::VersionId;
-use crate::seal::recode::recode;
-use crate::site::index::Index;
-use crate::store::IMAGE;
+use docwharf_base::regular;
+use docwharf_base::codec::dense::Dense;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::recode::recode;
+use docwharf_site::index::Index;
+use docwharf_agent::store::IMAGE;
 
 /// The name of the command that is no part of the contract.
 pub const COMMAND: &str = "make-coding";

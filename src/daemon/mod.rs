@@ -30,16 +30,16 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::base::chain::Chain;
+use docwharf_base::chain::Chain;
 use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
-use crate::origin::{Ops, Origin};
-use crate::serve::answer::Answer;
-use crate::serve::listener::{self, Listener, RESERVED_DESCRIPTORS};
-use crate::serve::log::{Log, LogSettings};
-use crate::serve::pair::{Files, Pair, PairError};
-use crate::serve::tls::Tls;
-use crate::store::StoreError;
-use crate::sync::SyncError;
+use docwharf_origin::{Ops, Origin};
+use docwharf_serve::answer::Answer;
+use docwharf_serve::listener::{self, Listener, RESERVED_DESCRIPTORS};
+use docwharf_serve::log::{Log, LogSettings};
+use docwharf_serve::pair::{Files, Pair, PairError};
+use docwharf_serve::tls::Tls;
+use docwharf_agent::store::StoreError;
+use docwharf_agent::sync::SyncError;
 
 pub use maker::{COMMAND, Order, make};
 pub use orders::Describe;
@@ -154,7 +154,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
         return Err(DaemonError::TooFewFiles(files));
     }
     // Readers have threads of their own (`serve::crew`); this is for what goes on beside them.
-    crate::base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
+    docwharf_base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
         .map_err(DaemonError::Start)
 }
 

@@ -17,8 +17,8 @@ use sd_notify::NotifyState;
 
 use tokio::time::Instant;
 
-use crate::base::chain::OneLine;
-use crate::model::units::show_time;
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
 

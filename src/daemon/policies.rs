@@ -11,16 +11,16 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::admin::live::{Live, Policy};
-use crate::base::backoff;
-use crate::base::chain::Chain;
-use crate::model::units::count;
-use crate::serve::Site;
-use crate::serve::policy::Ready;
-use crate::site::outside::csp::{self, Policies, Rules, Survey};
-use crate::site::sealed::Sealed;
-use crate::store::Store;
-use crate::store::derived::CSP;
-use crate::store::writer::Writer;
+use docwharf_base::backoff;
+use docwharf_base::chain::Chain;
+use docwharf_base::model::units::count;
+use docwharf_serve::Site;
+use docwharf_serve::policy::Ready;
+use docwharf_site::outside::csp::{self, Policies, Rules, Survey};
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::Store;
+use docwharf_agent::store::derived::CSP;
+use docwharf_agent::store::writer::Writer;
 
 use super::work::step_back;
 

@@ -6,10 +6,10 @@ use std::thread;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use crate::base::chain::Chain;
-use crate::model::version::VersionId;
-use crate::serve::Site;
-use crate::sync::{SyncError, open};
+use docwharf_base::chain::Chain;
+use docwharf_base::model::version::VersionId;
+use docwharf_serve::Site;
+use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::Agent;
 use super::scrub::{Finding, Rotten};

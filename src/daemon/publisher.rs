@@ -13,13 +13,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use crate::admin::live::Live;
-use crate::base::backoff;
-use crate::base::chain::Chain;
-use crate::model::units::count;
-use crate::model::version::VersionId;
-use crate::publish::{Care, PublishError, Published, Settings, bring_up_to_date};
-use crate::serve::Site;
-use crate::site::sealed::Sealed;
+use docwharf_base::backoff;
+use docwharf_base::chain::Chain;
+use docwharf_base::model::units::count;
+use docwharf_base::model::version::VersionId;
+use docwharf_agent::publish::{Care, PublishError, Published, Settings, bring_up_to_date};
+use docwharf_serve::Site;
+use docwharf_site::sealed::Sealed;
 
 use super::work::step_back;
 

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::admin::hosts::AllowedHosts;
-use crate::base::backoff;
-use crate::base::chain::{Chain, OneLine};
+use docwharf_base::backoff;
+use docwharf_base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::config::tls::TlsSettings;
-use crate::site::lookup::Addresses;
-use crate::store::keeper::Keeper;
-use crate::sync::Bundle;
-use crate::sync::agenda::Moment;
-use crate::sync::watch::What;
+use docwharf_site::lookup::Addresses;
+use docwharf_agent::store::keeper::Keeper;
+use docwharf_agent::sync::Bundle;
+use docwharf_agent::sync::agenda::Moment;
+use docwharf_agent::sync::watch::What;
 
 use super::agent::{Agent, in_force, rhythm};
 use super::start::open_to_all;

@@ -11,17 +11,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::base::chain::Chain;
-use crate::model::units::unix_seconds;
-use crate::model::version::VersionId;
-use crate::serve::Site;
-use crate::site::sealed::Sealed;
-use crate::store::keeper::Keeper;
-use crate::store::writer::Writer;
-use crate::sync::plan::Trigger;
-use crate::sync::scrub::{Verdict, scrub};
-use crate::sync::settle::candidates;
-use crate::sync::{SyncError, open};
+use docwharf_base::chain::Chain;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::VersionId;
+use docwharf_serve::Site;
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::keeper::Keeper;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::sync::plan::Trigger;
+use docwharf_agent::sync::scrub::{Verdict, scrub};
+use docwharf_agent::sync::settle::candidates;
+use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::Agent;
 use super::work::step_back;
@@ -205,7 +205,7 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::digest::Digest;
+    use docwharf_base::model::digest::Digest;
 
     use super::*;
 

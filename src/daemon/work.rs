@@ -12,17 +12,17 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::wire::{Import, Reply};
-use crate::base::cores;
-use crate::base::secret::words_of_panic;
-use crate::model::version::{Label, VersionId};
-use crate::seal::SealError;
-use crate::site::sealed::Sealed;
-use crate::store::writer::Writer;
-use crate::sync::act::{self, Doing, Means};
-use crate::sync::inbox::Dropped;
-use crate::sync::plan::Trigger;
-use crate::sync::settle::{Handed, Report, import};
-use crate::sync::{Intent, SyncError, open, operator};
+use docwharf_base::cores;
+use docwharf_base::secret::words_of_panic;
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_site::seal::SealError;
+use docwharf_site::sealed::Sealed;
+use docwharf_agent::store::writer::Writer;
+use docwharf_agent::sync::act::{self, Doing, Means};
+use docwharf_agent::sync::inbox::Dropped;
+use docwharf_agent::sync::plan::Trigger;
+use docwharf_agent::sync::settle::{Handed, Report, import};
+use docwharf_agent::sync::{Intent, SyncError, open, operator};
 
 /// How much less the thread matters than those that serve.
 const NICE: i32 = 10;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::model::units::{parse_time, show_unix, unix_seconds};
-use crate::store::Store;
+use docwharf_base::model::units::{parse_time, show_unix, unix_seconds};
+use docwharf_agent::store::Store;
 
 use super::Check;
 use super::network::Dated;

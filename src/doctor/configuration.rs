@@ -2,7 +2,7 @@
 
 use crate::config::access::{addresses, exposed};
 use crate::config::checked::{Config, SET_A_SOURCE, Sources, nothing_to_serve};
-use crate::sync::Bundle;
+use docwharf_agent::sync::Bundle;
 
 use super::Check;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::checked::Config;
-use crate::model::units::show_size;
-use crate::store::Store;
+use docwharf_base::model::units::show_size;
+use docwharf_agent::store::Store;
 
 use super::Check;
 
@@ -44,7 +44,7 @@ fn count_left(files: u64) -> String {
     if files == 0 {
         "no more files".to_owned()
     } else {
-        format!("only {} more", crate::model::units::count(files, "file"))
+        format!("only {} more", docwharf_base::model::units::count(files, "file"))
     }
 }
 

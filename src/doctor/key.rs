@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::checked::Config;
-use crate::sync::key::KeyPlace;
+use docwharf_agent::sync::key::KeyPlace;
 
 use super::Check;
 use super::permissions::{Use, walk};

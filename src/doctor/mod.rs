@@ -19,10 +19,10 @@ mod subject;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::base::chain::OneLine;
-use crate::base::secret::Scrubber;
+use docwharf_base::chain::OneLine;
+use docwharf_base::secret::Scrubber;
 use crate::config::checked::{Config, Sources};
-use crate::sync::Bundle;
+use docwharf_agent::sync::Bundle;
 
 use subject::Subject;
 

@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::DATE;
 
-use crate::api::{Api, Greeting};
-use crate::base::chain::Chain;
-use crate::base::secret::SafeUrl;
+use docwharf_agent::api::{Api, Greeting};
+use docwharf_base::chain::Chain;
+use docwharf_base::secret::SafeUrl;
 use crate::config::checked::Config;
-use crate::net::certificate;
-use crate::net::client::client;
-use crate::net::trouble::{Cause, Trouble};
-use crate::sync::{ApiSource, Bundle};
+use docwharf_base::net::certificate;
+use docwharf_base::net::client::client;
+use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_agent::sync::{ApiSource, Bundle};
 
 use super::{Check, proxy};
 
@@ -190,7 +190,7 @@ impl Seen {
         let Some(end) = certificate.and_then(certificate::end) else {
             return self.trusted.push(format!("{host} "));
         };
-        let until = crate::model::units::show_time(end);
+        let until = docwharf_base::model::units::show_time(end);
         if end.duration_since(SystemTime::now()).is_ok_and(|left| left < SOON) {
             let found = format!("the certificate of {host} ends soon: {until}");
             self.checks.push(Check::warning("tls", found, "have it renewed by whoever runs that server"));

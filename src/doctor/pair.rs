@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use crate::base::chain::Chain;
+use docwharf_base::chain::Chain;
 use crate::config::checked::Config;
-use crate::model::units::show_time;
-use crate::serve::pair::{Pair, Standing};
+use docwharf_base::model::units::show_time;
+use docwharf_serve::pair::{Pair, Standing};
 
 use super::Check;
 use super::network::SOON;

@@ -2,7 +2,7 @@
 
 use hyper_util::client::proxy::matcher::Matcher;
 
-use crate::base::secret::SafeUrl;
+use docwharf_base::secret::SafeUrl;
 use crate::config::checked::Config;
 
 use super::{Check, network};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use crate::base::chain::Chain;
-use crate::model::units::count;
-use crate::store::Store;
+use docwharf_base::chain::Chain;
+use docwharf_base::model::units::count;
+use docwharf_agent::store::Store;
 
 use super::{Check, ports};
 

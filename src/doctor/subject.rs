@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::base::accounts;
+use docwharf_base::accounts;
 use crate::config::checked::Sources;
 use crate::config::unit::{ServiceUnit, enabled_socket};
 

@@ -12,16 +12,16 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::analytics::period::Period;
-use crate::api::analytics::{Endless, Page, Question, Reading};
-use crate::api::ask::Ask;
-use crate::base::chain::{Chain, OneLine};
-use crate::model::digest::Digest;
-use crate::model::units::{count, parse_duration};
-use crate::net::trouble::Cause;
-use crate::store::StoreError;
-use crate::store::asked::Spool;
-use crate::sync::SyncError;
+use docwharf_agent::analytics::period::Period;
+use docwharf_agent::api::analytics::{Endless, Page, Question, Reading};
+use docwharf_agent::api::ask::Ask;
+use docwharf_base::chain::{Chain, OneLine};
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::{count, parse_duration};
+use docwharf_base::net::trouble::Cause;
+use docwharf_agent::store::StoreError;
+use docwharf_agent::store::asked::Spool;
+use docwharf_agent::sync::SyncError;
 
 use super::caller::Caller;
 use super::{Context, Failure};

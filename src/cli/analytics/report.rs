@@ -10,11 +10,11 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use tempfile::NamedTempFile;
 
-use crate::analytics::html;
-use crate::analytics::period::Period;
-use crate::analytics::report::{FEWEST_HITS, Read, Report, Rules};
-use crate::api::analytics::{LARGEST_PAGE, Reading};
-use crate::base::durable::sync_dir;
+use docwharf_agent::analytics::html;
+use docwharf_agent::analytics::period::Period;
+use docwharf_agent::analytics::report::{FEWEST_HITS, Read, Report, Rules};
+use docwharf_agent::api::analytics::{LARGEST_PAGE, Reading};
+use docwharf_base::durable::sync_dir;
 
 use super::super::attend::attended;
 use super::super::caller::Caller;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::analytics::report::{List, Report, Term};
-use crate::analytics::words::{grouped, number, percent, signed, terms};
-use crate::base::chain::OneLine;
+use docwharf_agent::analytics::report::{List, Report, Term};
+use docwharf_agent::analytics::words::{grouped, number, percent, signed, terms};
+use docwharf_base::chain::OneLine;
 
 use super::super::table::{cut, fit, width};
 
@@ -286,9 +286,9 @@ fn aligned(kind: Kind, cell: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analytics::period::Period;
-    use crate::analytics::report::{FEWEST_HITS, Read, Rules};
-    use crate::api::analytics::{Page, Search};
+    use docwharf_agent::analytics::period::Period;
+    use docwharf_agent::analytics::report::{FEWEST_HITS, Read, Rules};
+    use docwharf_agent::api::analytics::{Page, Search};
 
     fn report(terms: &[(&str, u64, u64)]) -> Report {
         let search = |(term, hits, ctr): &(&str, u64, u64)| Search {

@@ -5,9 +5,9 @@ use std::fmt::Write;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use crate::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
-use crate::base::chain::OneLine;
-use crate::model::units::count;
+use docwharf_agent::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::count;
 
 use super::super::attend::attended;
 use super::super::caller::Caller;

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use crate::base::regular;
+use docwharf_base::regular;
 use crate::cli::{Context, Failure};
-use crate::model::digest::{Digest, Hasher};
-use crate::model::units::count;
-use crate::origin::Organization;
-use crate::origin::analytics::Allowance;
-use crate::origin::analytics::import::{ImportError, import};
-use crate::origin::shares::Shares;
+use docwharf_base::model::digest::{Digest, Hasher};
+use docwharf_base::model::units::count;
+use docwharf_origin::Organization;
+use docwharf_origin::analytics::Allowance;
+use docwharf_origin::analytics::import::{ImportError, import};
+use docwharf_origin::shares::Shares;
 
 use super::{config, database};
 
@@ -51,8 +51,8 @@ impl ImportSearches {
         let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
         let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
         let imported = imported.map_err(|error| match error {
-            ImportError::Database(error) => crate::origin::OriginError::from(error).into(),
-            other => Failure::Usage(format!("{}: {}", self.file.display(), crate::base::chain::Chain(&other))),
+            ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
+            other => Failure::Usage(format!("{}: {}", self.file.display(), docwharf_base::chain::Chain(&other))),
         })?;
         let told = json!({
             "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,

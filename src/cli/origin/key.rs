@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::cli::{Context, Failure, print};
-use crate::model::units::{parse_duration, show_unix};
-use crate::origin::keys::{self, KeysError, Scope};
+use docwharf_base::model::units::{parse_duration, show_unix};
+use docwharf_origin::keys::{self, KeysError, Scope};
 
 use super::{config, database};
 
@@ -76,7 +76,7 @@ impl Create {
 
 impl List {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let known = keys::list(&database(&config(context)?)?).map_err(crate::origin::OriginError::from)?;
+        let known = keys::list(&database(&config(context)?)?).map_err(docwharf_origin::OriginError::from)?;
         let time = |at: Option<i64>| at.map(|at| show_unix(at.div_euclid(1000)));
         if context.global.json {
             let list: Vec<_> = known
@@ -123,7 +123,7 @@ impl Revoke {
 
 fn failure(error: KeysError) -> Failure {
     match error {
-        KeysError::Database(error) => crate::origin::OriginError::from(error).into(),
+        KeysError::Database(error) => docwharf_origin::OriginError::from(error).into(),
         KeysError::Random(source) => Failure::Local { doing: "cannot draw a key".to_owned(), source },
         other => Failure::Usage(other.to_string()),
     }

@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::config::origin::{OriginConfig, read};
 use crate::config::values::parse_listen;
 use crate::daemon::{self, OnHangup};
-use crate::model::limits::Limits;
-use crate::model::units::{count, parse_duration};
-use crate::origin::source::Source;
-use crate::origin::{
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::units::{count, parse_duration};
+use docwharf_origin::source::Source;
+use docwharf_origin::{
     self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
 };
-use crate::seal::Effort;
+use docwharf_site::seal::Effort;
 
 use super::{Context, Failure};
 
@@ -105,7 +105,7 @@ fn config(context: &Context) -> Result<OriginConfig, Failure> {
 }
 
 /// The database of the origin that is meant; another process may be serving it.
-fn database(config: &OriginConfig) -> Result<origin::db::Database, Failure> {
+fn database(config: &OriginConfig) -> Result<docwharf_origin::db::Database, Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let State::Folder(folder) = &config.settings.state else {
         return Err(Failure::Usage("this origin keeps nothing".to_owned()));
@@ -113,7 +113,7 @@ fn database(config: &OriginConfig) -> Result<origin::db::Database, Failure> {
     let mut builder = std::fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o711).create(folder);
     made.map_err(Failure::local(format!("cannot make {}", folder.display())))?;
-    Ok(origin::db::Database::open(&folder.join(DATABASE)).map_err(origin::OriginError::from)?)
+    Ok(docwharf_origin::db::Database::open(&folder.join(DATABASE)).map_err(docwharf_origin::OriginError::from)?)
 }
 
 impl Serve {
@@ -133,7 +133,7 @@ impl Serve {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
         }
         let admin = daemon::bind(&config.admin)?;
-        let origin = origin::Origin::new(config.settings)?;
+        let origin = docwharf_origin::Origin::new(config.settings)?;
         Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::api::preview::{Deployment, Preview, Step};
-use crate::base::chain::OneLine;
+use docwharf_agent::api::preview::{Deployment, Preview, Step};
+use docwharf_base::chain::OneLine;
 
 use super::commit_line;
 

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::api::ask::Ask;
-use crate::api::export;
-use crate::api::preview::{Commit, Deployment, Preview, Step, is_id};
-use crate::base::chain::OneLine;
-use crate::model::units::{parse_duration, show_duration};
+use docwharf_agent::api::ask::Ask;
+use docwharf_agent::api::export;
+use docwharf_agent::api::preview::{Commit, Deployment, Preview, Step, is_id};
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::{parse_duration, show_duration};
 
 use super::attend::attended;
 use super::caller::Caller;
@@ -268,7 +268,7 @@ fn commit_line(commit: &Commit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::preview::FilesChanged;
+    use docwharf_agent::api::preview::FilesChanged;
 
     fn deployment(status: &str, summary: Option<&str>, logs: usize) -> Deployment {
         Deployment {

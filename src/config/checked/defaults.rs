@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::serve::dress::{Frames, REFERRER};
+use docwharf_serve::dress::{Frames, REFERRER};
 
 use super::super::raw::{KEYS, Raw, keys};
 use super::{Config, check};

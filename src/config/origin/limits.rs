@@ -6,8 +6,8 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use super::Checker;
-use crate::model::units::{parse_duration, parse_size};
-use crate::origin::{OriginLimits, Resource, Unit};
+use docwharf_base::model::units::{parse_duration, parse_size};
+use docwharf_origin::{OriginLimits, Resource, Unit};
 
 /// The values of a table by their keys.
 type Table = BTreeMap<String, Spanned<Value>>;

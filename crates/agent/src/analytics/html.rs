@@ -1,0 +1,419 @@
+//! A report as one page that needs nothing else: no script, and nothing that a browser would load. Pure.
+
+use std::fmt::Write;
+
+use super::report::{Gone, List, Report, Term, Totals};
+use super::words::{grouped, number, percent, signed, terms};
+use docwharf_base::chain::OneLine;
+
+/// Says to the browser, too, that nothing is loaded.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const STYLE: &str = include_str!("report.css");
+
+/// Characters of a term or page that are shown. What is longer was no search of a reader.
+const LONGEST: usize = 96;
+
+/// A page. Terms, pages and names are any text, and only ever text in it.
+pub fn page(report: &Report) -> String {
+    let title = format!("Searches in {}, {}", shown(&report.project), escaped(&report.period.words()));
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"generator\" content=\"docwharf {}\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    header(&mut out, report);
+    out.push_str("<main>\n");
+    if !report.is_empty() {
+        tiles(&mut out, report);
+        compared(&mut out, report);
+        top(&mut out, report);
+        unclicked(&mut out, report);
+        low(&mut out, report);
+        trends(&mut out, report);
+    }
+    out.push_str("</main>\n");
+    footer(&mut out, report);
+    out.push_str("</body>\n</html>\n");
+    out
+}
+
+/// Text as text: what HTML would read as its own is escaped.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Text of others: on one line, control characters spelt out, cut when long, escaped, and kept from turning around what
+/// stands beside it.
+fn shown(text: &str) -> String {
+    let line = OneLine(text).to_string();
+    let mut cut: String = line.chars().take(LONGEST).collect();
+    if cut.len() < line.len() {
+        cut.push('…');
+    }
+    escaped(&cut)
+}
+
+/// A term in an element of its own direction.
+fn term(text: &str) -> String {
+    if text.trim().is_empty() {
+        return "<span class=\"none\">nothing typed</span>".to_owned();
+    }
+    format!("<bdi>{}</bdi>", shown(text))
+}
+
+fn times(hits: u64) -> String {
+    if hits == 1 { "once".to_owned() } else { format!("{} times", grouped(hits)) }
+}
+
+fn header(out: &mut String, report: &Report) {
+    let _ = writeln!(
+        out,
+        "<header>\n<h1>What readers search for in {}</h1>\n<p class=\"period\">{}</p>\n<p class=\"lead\">{}</p>\n</header>",
+        term(&report.project),
+        escaped(&report.period.words()),
+        lead(report)
+    );
+}
+
+/// The report in a sentence or two.
+fn lead(report: &Report) -> String {
+    if report.is_empty() {
+        return "Nobody searched in this period.".to_owned();
+    }
+    let mut out = match (report.period.total_searches, report.period.click_through_rate) {
+        (Some(total), Some(rate)) => {
+            format!("Readers searched {}, and {} of the searches led to a click.", times(total), percent(Some(rate)))
+        }
+        (Some(total), None) => format!("Readers searched {}.", times(total)),
+        (None, Some(rate)) => format!("{} of the searches led to a click.", percent(Some(rate))),
+        (None, None) => String::new(),
+    };
+    if let Some(first) = report.unclicked.list.first().filter(|first| first.hits.is_some_and(|hits| hits > 0)) {
+        let part =
+            report.unclicked.share.map_or_else(|| grouped(report.unclicked.searches), |share| percent(Some(share)));
+        let _ = write!(
+            out,
+            " <strong>{part} were for terms of which nobody clicked a result</strong>, first of all “{}” ({}).",
+            term(&first.search_query),
+            first.hits.map(times).unwrap_or_default()
+        );
+    }
+    out
+}
+
+fn tile(out: &mut String, name: &str, class: &str, figure: &str, more: &str) {
+    let _ = writeln!(out, "<div><dt>{name}</dt><dd class=\"number{class}\">{figure}</dd><dd>{more}</dd></div>");
+}
+
+fn tiles(out: &mut String, report: &Report) {
+    out.push_str("<dl class=\"tiles\">\n");
+    let change = report.change.as_ref();
+    let searches = change.map_or_else(String::new, |change| against(change.percent, "%"));
+    tile(out, "Searches", "", &number(report.period.total_searches), &searches);
+    let points = change.map_or_else(String::new, |change| against(change.points, " points"));
+    tile(out, "Led to a click", "", &percent(report.period.click_through_rate), &points);
+    let list = &report.unclicked;
+    let share = list.share.map_or_else(String::new, |share| format!(", {} of all", percent(Some(share))));
+    let class = if list.searches > 0 { " alarm" } else { "" };
+    tile(out, "Never clicked", class, &grouped(list.searches), &format!("{}{share}", terms(list.terms)));
+    let read = if report.period.all_terms_read { "different searches" } else { "read, and there are more" };
+    tile(out, "Terms", "", &grouped(report.period.terms_read as u64), read);
+    out.push_str("</dl>\n");
+}
+
+/// A difference to the period before, with its sign.
+fn against(number: Option<f64>, unit: &str) -> String {
+    let moved = match number {
+        None => return "nothing to compare with".to_owned(),
+        Some(0.0) => format!("±0{unit}"),
+        Some(number) => format!("{}{:.1}{unit}", if number > 0.0 { '+' } else { '−' }, number.abs()),
+    };
+    format!("<span class=\"up\">{moved}</span> against the period before")
+}
+
+/// A bar: what was clicked, then what was not, of the most that there is. For eyes alone; the numbers stand beside it.
+fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
+    let length = hits.unwrap_or(0) as f64 * 100.0 / most.max(1) as f64;
+    let found = length * ctr.unwrap_or(0.0) / 100.0;
+    let parts = [("found", found), ("lost", length - found)].into_iter().filter(|(_, part)| *part > 0.0);
+    let mut drawn = String::new();
+    for (class, part) in parts {
+        let _ = write!(drawn, "<i class=\"{class}\" style=\"width:{part:.2}%\"></i>");
+    }
+    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{drawn}</div></td>")
+}
+
+const KEY: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\
+                   <span><i class=\"lost\"></i>did not</span></p>\n";
+
+fn compared(out: &mut String, report: &Report) {
+    let Some(previous) = &report.previous else { return };
+    let most = report.period.total_searches.max(previous.total_searches).unwrap_or(0);
+    let _ = write!(
+        out,
+        "<section class=\"compare\">\n<h2>Against the period before</h2>\n<p class=\"note\">Both periods are equally long.</p>\n\
+         {KEY}<table class=\"wide\">\n<caption>Searches and click-through rate of both periods</caption>\n<thead><tr><th scope=\"col\">Period</th>\
+         <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">Clicked</th></tr></thead>\n<tbody>\n"
+    );
+    for (name, totals) in [("This period", &report.period), ("Before", previous)] {
+        let Totals { total_searches, click_through_rate, .. } = totals;
+        let _ = writeln!(
+            out,
+            "<tr><th scope=\"row\"><bdi>{name}</bdi><span class=\"page\">{}</span></th>{}<td>{}</td><td>{}</td></tr>",
+            escaped(&totals.words()),
+            bar(*total_searches, *click_through_rate, most),
+            number(*total_searches),
+            percent(*click_through_rate)
+        );
+    }
+    out.push_str("</tbody>\n</table>\n</section>\n");
+}
+
+/// What the second number of a term is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Second {
+    /// How often it was clicked.
+    Clicked,
+    /// Its part of all searches, where nothing was clicked.
+    Share,
+}
+
+/// A section with terms as bars.
+fn ranked(out: &mut String, report: &Report, head: &str, note: &str, second: Second, list: &[Term], caption: &str) {
+    let _ = write!(out, "<section>\n<h2>{head}</h2>\n<p class=\"note\">{note}</p>\n");
+    if !list.is_empty() {
+        let is_compared = report.previous.is_some();
+        let change = if is_compared { "<th scope=\"col\">Change</th>" } else { "" };
+        let (key, first, number) = match second {
+            Second::Clicked => (KEY, "Term, and the page clicked most", "Clicked"),
+            Second::Share => ("", "Term", "Of all"),
+        };
+        let _ = write!(
+            out,
+            "{key}<table class=\"wide\">\n<caption>{caption}</caption>\n<thead><tr><th scope=\"col\">{first}</th>\
+             <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">{number}</th>{change}</tr>\
+             </thead>\n<tbody>\n"
+        );
+        let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
+        for one in list {
+            row(out, one, second, most, is_compared);
+        }
+        out.push_str("</tbody>\n</table>\n");
+    }
+    out.push_str("</section>\n");
+}
+
+fn row(out: &mut String, one: &Term, second: Second, most: u64, is_compared: bool) {
+    let page = one.top_clicked_page.as_deref().filter(|page| !page.is_empty());
+    let page = page.map_or_else(String::new, |page| format!("<span class=\"page\"><bdi>{}</bdi></span>", shown(page)));
+    let change = if is_compared { format!("<td>{}</td>", change(one)) } else { String::new() };
+    let _ = writeln!(
+        out,
+        "<tr><th scope=\"row\">{}{page}</th>{}<td>{}</td><td>{}</td>{change}</tr>",
+        term(&one.search_query),
+        bar(one.hits, one.ctr, most),
+        number(one.hits),
+        percent(if second == Second::Clicked { one.ctr } else { one.share })
+    );
+}
+
+fn change(one: &Term) -> String {
+    match (one.before, one.change) {
+        (None, Some(_)) => "<span class=\"up\">new</span>".to_owned(),
+        (_, Some(0)) => "±0".to_owned(),
+        (_, Some(change)) => {
+            format!("<span class=\"{}\">{}</span>", if change > 0 { "up" } else { "down" }, signed(change))
+        }
+        (_, None) => "–".to_owned(),
+    }
+}
+
+fn top(out: &mut String, report: &Report) {
+    let note = format!("The {} searched for most.", terms(report.top.len()));
+    ranked(out, report, "What readers search for", &note, Second::Clicked, &report.top, "The most frequent terms");
+}
+
+/// Of how many a list shows the first.
+fn of(list: &List) -> String {
+    let all = terms(list.terms);
+    if list.list.len() < list.terms { format!("{all}; here are the first {}", list.list.len()) } else { all }
+}
+
+fn unclicked(out: &mut String, report: &Report) {
+    let list = &report.unclicked;
+    let note = if list.terms == 0 {
+        "None: each term led to a click at least once.".to_owned()
+    } else {
+        let share = list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent(Some(share))));
+        format!(
+            "Nobody clicked a result: a page is missing, or has other words for it. {} searches{share}, for {}.",
+            grouped(list.searches),
+            of(list)
+        )
+    };
+    ranked(
+        out,
+        report,
+        "Searched for, and not found",
+        &note,
+        Second::Share,
+        &list.list,
+        "Terms that nobody clicked a result of",
+    );
+}
+
+fn low(out: &mut String, report: &Report) {
+    let (list, rules) = (&report.low_ctr, &report.rules);
+    let limit = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
+    let note = if list.terms == 0 {
+        format!("None: no term that was clicked led to a click in {limit}.")
+    } else {
+        format!(
+            "Clicked, but in {limit}: the results are perhaps not what was meant. Most searches without a click first; {}.",
+            of(list)
+        )
+    };
+    ranked(out, report, "Seldom clicked", &note, Second::Clicked, &list.list, "Terms with a low click-through rate");
+}
+
+/// One of the four lists of what moved; its rows are cells.
+fn mover(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
+    let _ = writeln!(out, "<div>\n<h3>{head}</h3>");
+    if rows.is_empty() {
+        let _ = writeln!(out, "<p class=\"note\">{none}</p>\n</div>");
+        return;
+    }
+    let columns: String = columns.iter().flat_map(|name| ["<th scope=\"col\">", *name, "</th>"]).collect();
+    let rows: String = rows.iter().flat_map(|row| ["<tr>", row.as_str(), "</tr>\n"]).collect();
+    let _ = writeln!(
+        out,
+        "<table>\n<caption>{head}</caption>\n<thead><tr>{columns}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
+    );
+}
+
+fn trends(out: &mut String, report: &Report) {
+    let Some(trends) = &report.trends else { return };
+    let is_whole = report.period.all_terms_read && report.previous.as_ref().is_none_or(|before| before.all_terms_read);
+    let whole = if is_whole { "" } else { " Not all terms were read: those that are too rare to tell are left out." };
+    let _ = writeln!(
+        out,
+        "<section>\n<h2>What has changed</h2>\n<p class=\"note\">By the difference in searches.{whole}</p>\n<div class=\"trends\">"
+    );
+    let moved = |one: &Term| {
+        let before = one.before.and_then(|before| before.hits);
+        let cells = [number(before), number(one.hits), change(one)];
+        let cells: String = cells.iter().flat_map(|cell| ["<td>", cell.as_str(), "</td>"]).collect();
+        format!("<th scope=\"row\">{}</th>{cells}", term(&one.search_query))
+    };
+    let columns = ["Term", "Before", "Now", "Change"];
+    let rows = |list: &[Term]| list.iter().map(moved).collect::<Vec<_>>();
+    mover(out, "More often", "No term.", &columns, &rows(&trends.risen));
+    mover(out, "Less often", "No term.", &columns, &rows(&trends.fallen));
+    let new = |one: &Term| {
+        format!(
+            "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
+            term(&one.search_query),
+            number(one.hits),
+            percent(one.ctr)
+        )
+    };
+    let new: Vec<String> = trends.new.iter().map(new).collect();
+    mover(out, "New", "No term.", &["Term", "Searches", "Clicked"], &new);
+    let gone = |one: &Gone| {
+        let Gone { search_query, before } = one;
+        format!(
+            "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
+            term(search_query),
+            number(before.hits),
+            percent(before.ctr)
+        )
+    };
+    let gone: Vec<String> = trends.gone.iter().map(gone).collect();
+    mover(out, "Not any more", "No term.", &["Term", "Searches before", "Clicked then"], &gone);
+    out.push_str("</div>\n</section>\n");
+}
+
+fn footer(out: &mut String, report: &Report) {
+    let mut told = String::new();
+    for (name, totals) in [("", Some(&report.period)), (" of the period before", report.previous.as_ref())] {
+        let Some(totals) = totals.filter(|totals| !totals.all_terms_read) else { continue };
+        let share =
+            totals.share_read().map_or_else(String::new, |share| format!(", {} of its searches", percent(Some(share))));
+        let _ = write!(told, " Only the first {}{name} were read{share}: there are more.", terms(totals.terms_read));
+    }
+    let time = escaped(&report.made_at.replace('T', " ").replace('Z', " UTC"));
+    let _ = writeln!(
+        out,
+        "<footer>\n<p>Made by docwharf at {time} from the search analytics of <bdi>{}</bdi>.{told}</p>\n\
+         <p>A search is an event: the same term typed twice counts twice. “Clicked” is the part of the searches for a term that led to \
+         a click on a result. Days are in UTC.</p>\n</footer>",
+        shown(&report.project)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analytics::period::Period;
+    use crate::analytics::report::{FEWEST_HITS, Read, Rules};
+    use crate::api::analytics::{Page, Search};
+
+    fn report(terms: &[&str]) -> Report {
+        let search = |term: &&str| Search {
+            search_query: (*term).to_owned(),
+            hits: Some(7.into()),
+            ctr: Some(50.into()),
+            top_clicked_page: Some(format!("/{term}")),
+            last_searched_at: None,
+        };
+        let page = Page { searches: terms.iter().map(search).collect(), total_searches: None, next_cursor: None };
+        let period = Period { from: Some("2026-02-01\"><script>".to_owned()), to: None };
+        let read = Read { period, page };
+        let before = Read { period: Period::default(), page: Page::default() };
+        let rules = Rules { top: 100, low_percent: 60.0, fewest_hits: FEWEST_HITS };
+        Report::new("<b>&'", "<i>", &read, Some(&before), rules)
+    }
+
+    #[test]
+    fn whatever_readers_type_is_text_in_the_page() {
+        let long = "x".repeat(5000);
+        let hostile = [
+            "</title></style><script>alert(1)</script>",
+            "<img src=https://evil.example/x onerror=alert(1)>",
+            "\" onmouseover=\"alert(1)",
+            "' style='background:url(//evil.example)'",
+            "&lt;script&gt;",
+            "\x1b[31mred\x07\r\n\0",
+            "\u{202e}gnp.exe",
+            "",
+            &long,
+        ];
+        let page = page(&report(&hostile));
+        assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<i>") && !page.contains("<b>"));
+        assert!(page.contains("&lt;script&gt;alert(1)") && page.contains("&amp;lt;script&amp;gt;"));
+        assert!(page.contains("&quot; onmouseover=&quot;") && page.contains("&#39; style=&#39;"));
+        assert!(!page.chars().any(|c| c.is_control() && c != '\n') && !page.contains('\u{202e}'));
+        assert!(page.contains("nothing typed") && !page.contains(&"x".repeat(LONGEST + 1)));
+        assert_eq!(page.matches("<style").count(), 1);
+    }
+
+    #[test]
+    fn a_page_of_nothing_is_a_page() {
+        let page = page(&report(&[]));
+        assert!(page.contains("Nobody searched") && page.ends_with("</html>\n"));
+    }
+}

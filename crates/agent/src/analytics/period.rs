@@ -1,0 +1,248 @@
+//! A period as the API takes it: `dateFrom` inclusive, `dateTo` exclusive, each ISO 8601 or YYYY-MM-DD. Pure.
+
+use std::time::Duration;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::model::units::show_duration;
+
+const DAY: Duration = Duration::from_hours(24);
+
+/// From when until when, as it is sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Period {
+    /// The first moment; without it, since there are records.
+    pub from: Option<String>,
+    /// The first moment that does not count any more; without it, until now.
+    pub to: Option<String>,
+}
+
+/// One end of a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// A whole day.
+    Day(Date),
+    /// A point in time.
+    Point(Timestamp),
+}
+
+impl Moment {
+    fn parse(text: &str) -> Result<Moment, String> {
+        let text = text.trim();
+        let is_day = text.len() == 10;
+        let day = || text.parse::<Date>().ok().map(Moment::Day).filter(|_| is_day);
+        let point = || text.parse::<Timestamp>().ok().map(Moment::Point);
+        // Without a zone it is the API's, which is UTC.
+        let bare = || text.parse::<DateTime>().ok().filter(|_| text.contains([':', 'T']));
+        let bare =
+            || bare().and_then(|time| time.to_zoned(TimeZone::UTC).ok()).map(|time| Moment::Point(time.timestamp()));
+        day()
+            .or_else(point)
+            .or_else(bare)
+            .ok_or_else(|| format!("{text:?} is no date: write it like 2026-11-01 or 2026-11-01T08:30:00Z (ISO 8601)"))
+    }
+
+    /// In UTC; where a day begins.
+    fn timestamp(self) -> Timestamp {
+        match self {
+            Moment::Day(day) => day.to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |time| time.timestamp()),
+            Moment::Point(point) => point,
+        }
+    }
+
+    fn before(self, span: Duration) -> Option<Moment> {
+        Some(match self {
+            Moment::Day(day) if span.as_secs().is_multiple_of(DAY.as_secs()) => {
+                Moment::Day(day.checked_sub(span).ok()?)
+            }
+            Moment::Day(_) => Moment::Point(self.timestamp().checked_sub(span).ok()?),
+            Moment::Point(point) => Moment::Point(point.checked_sub(span).ok()?),
+        })
+    }
+
+    fn text(self) -> String {
+        match self {
+            Moment::Day(day) => day.to_string(),
+            Moment::Point(point) => Timestamp::from_second(point.as_second()).unwrap_or(point).to_string(),
+        }
+    }
+}
+
+fn day_of(time: Timestamp) -> Date {
+    time.to_zoned(TimeZone::UTC).date()
+}
+
+/// The moment that `text` names as an end of a period does; a day is its first moment in UTC. The message says what is
+/// wrong.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    Moment::parse(text).map(Moment::timestamp)
+}
+
+impl Period {
+    /// The period between two ends as a person writes them, which are sent as they are. The message says what is wrong.
+    pub fn between(from: Option<&str>, to: Option<&str>) -> Result<Period, String> {
+        let first = from.map(Moment::parse).transpose()?;
+        let last = to.map(Moment::parse).transpose()?;
+        if let (Some(first), Some(last)) = (first, last)
+            && first.timestamp() >= last.timestamp()
+        {
+            return Err("the period is empty: it ends before it begins (--to is exclusive)".to_owned());
+        }
+        let sent = |text: Option<&str>| text.map(|text| text.trim().to_owned());
+        Ok(Period { from: sent(from), to: sent(to) })
+    }
+
+    /// The last so much time before `to`, or before now. Whole days are days of the calendar in UTC, today besides.
+    pub fn since(span: Duration, to: Option<&str>, now: Timestamp) -> Result<Period, String> {
+        if span < Duration::from_secs(1) {
+            return Err("a period is at least a second long".to_owned());
+        }
+        let end = match to {
+            Some(to) => Moment::parse(to)?,
+            None if span.as_secs().is_multiple_of(DAY.as_secs()) => Moment::Day(day_of(now)),
+            None => Moment::Point(now),
+        };
+        let too_far = || format!("{} before that is before any calendar", show_duration(span));
+        let from = end.before(span).ok_or_else(too_far)?.text();
+        Ok(Period { from: Some(from), to: to.map(|to| to.trim().to_owned()) })
+    }
+
+    /// The same with an end: today's beginning, so that what is compared are whole days.
+    #[must_use]
+    pub fn until_today(mut self, now: Timestamp) -> Period {
+        let today = Moment::Day(day_of(now));
+        let begins_before = self.from.as_deref().and_then(|from| Moment::parse(from).ok());
+        if self.to.is_none() && begins_before.is_none_or(|from| from.timestamp() < today.timestamp()) {
+            self.to = Some(today.text());
+        }
+        self
+    }
+
+    /// The period of the same length that ends where this one begins; none if it has no beginning.
+    pub fn previous(&self, now: Timestamp) -> Option<Period> {
+        let from = Moment::parse(self.from.as_deref()?).ok()?;
+        let to = match &self.to {
+            Some(to) => Moment::parse(to).ok()?,
+            // Today counts as a whole.
+            None if matches!(from, Moment::Day(_)) => Moment::Day(day_of(now).checked_add(1.day()).ok()?),
+            None => Moment::Point(now),
+        };
+        let length = to.timestamp().duration_since(from.timestamp());
+        let before = from.before(Duration::try_from(length).ok()?)?;
+        Some(Period { from: Some(before.text()), to: self.from.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-21T15:30:10.5Z".parse().unwrap()
+    }
+
+    fn pair(period: &Period) -> (Option<&str>, Option<&str>) {
+        (period.from.as_deref(), period.to.as_deref())
+    }
+
+    #[test]
+    fn ends_are_sent_as_they_were_written() {
+        for (from, to) in [
+            (Some("2026-01-01"), Some("2026-02-01")),
+            (Some("2026-01-01T00:00:00Z"), None),
+            (Some("2026-01-01T01:30:00+02:00"), Some("2026-01-01")),
+            (None, Some("2026-01-01T08:30")),
+        ] {
+            assert_eq!(pair(&Period::between(from, to).unwrap()), (from, to));
+        }
+        assert_eq!(Period::between(Some(" 2026-01-01 "), None).unwrap().from.as_deref(), Some("2026-01-01"));
+    }
+
+    #[test]
+    fn what_is_no_date_and_what_is_no_period_is_a_mistake() {
+        for wrong in ["", "yesterday", "2026-13-01", "2026-02-30", "01.02.2026", "2026-1-1", "20260101", "12:30"] {
+            assert!(Period::between(Some(wrong), None).is_err(), "{wrong:?}");
+        }
+        for (from, to) in [("2026-01-01", "2026-01-01"), ("2026-01-02", "2026-01-01T23:59:59Z")] {
+            assert!(Period::between(Some(from), Some(to)).unwrap_err().contains("exclusive"));
+        }
+    }
+
+    #[test]
+    fn since_counts_days_of_the_calendar_and_shorter_times_from_now() {
+        let days = |n: u64| Duration::from_hours(24 * n);
+        let since = |span, to| Period::since(span, to, now()).unwrap();
+        assert_eq!(pair(&since(days(30), None)), (Some("2026-10-22"), None));
+        assert_eq!(pair(&since(days(1), Some("2026-03-01"))), (Some("2026-02-28"), Some("2026-03-01")));
+        assert_eq!(pair(&since(Duration::from_hours(36), None)), (Some("2026-11-20T03:30:10Z"), None));
+        assert!(Period::since(Duration::MAX, None, now()).is_err());
+        assert!(Period::since(Duration::ZERO, None, now()).is_err());
+    }
+
+    #[test]
+    fn the_period_before_is_as_long_and_ends_where_this_one_begins() {
+        let before = |from, to| Period::between(from, to).unwrap().previous(now());
+        assert_eq!(
+            pair(&before(Some("2026-03-01"), Some("2026-03-08")).unwrap()),
+            (Some("2026-02-22"), Some("2026-03-01"))
+        );
+        assert_eq!(pair(&before(Some("2026-11-20"), None).unwrap()), (Some("2026-11-18"), Some("2026-11-20")));
+        let point = before(Some("2026-11-21T14:30:10Z"), Some("2026-11-21T15:30:10Z")).unwrap();
+        assert_eq!(pair(&point), (Some("2026-11-21T13:30:10Z"), Some("2026-11-21T14:30:10Z")));
+        assert_eq!(before(None, Some("2026-03-08")), None);
+        let month = Period::since(DAY * 30, None, now()).unwrap().until_today(now());
+        assert_eq!(pair(&month), (Some("2026-10-22"), Some("2026-11-21")));
+        assert_eq!(pair(&month.previous(now()).unwrap()), (Some("2026-09-22"), Some("2026-10-22")));
+        for (from, to, expected) in [
+            // Without an end it is until now, and where it begins with a day, until the end of today.
+            (Some("2026-11-21"), None, Some(("2026-11-20", "2026-11-21"))),
+            (Some("2026-11-21T15:00:10.5Z"), None, Some(("2026-11-21T14:30:10Z", "2026-11-21T15:00:10.5Z"))),
+            (Some("2026-11-23"), None, None),
+            (Some("2026-11-22T00:00:00Z"), None, None),
+            (Some("2026-11-20"), Some("2026-11-20T12:00"), Some(("2026-11-19T12:00:00Z", "2026-11-20"))),
+            (None, None, None),
+        ] {
+            let period = before(from, to);
+            let found = period.as_ref().map(pair);
+            assert_eq!(found, expected.map(|(from, to)| (Some(from), Some(to))), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn a_period_without_an_end_ends_with_yesterday_unless_it_begins_today() {
+        for (from, to, expected) in [
+            (Some("2026-11-20"), None, Some("2026-11-21")),
+            (Some("2026-11-20T23:59:59Z"), None, Some("2026-11-21")),
+            (Some("2026-11-21"), None, None),
+            (Some("2026-11-21T00:00:01Z"), None, None),
+            (Some("2026-11-22"), None, None),
+            (None, None, Some("2026-11-21")),
+            (Some("2026-11-01"), Some("2026-11-02"), Some("2026-11-02")),
+            (None, Some("2026-11-25"), Some("2026-11-25")),
+        ] {
+            let period = Period::between(from, to).unwrap().until_today(now());
+            assert_eq!(pair(&period), (from, expected), "{from:?} {to:?}");
+        }
+    }
+
+    #[test]
+    fn a_day_less_some_hours_is_a_point_in_time_and_no_period_is_shorter_than_a_second() {
+        for (span, to, expected) in [
+            (Duration::from_hours(12), Some("2026-11-20"), Some("2026-11-19T12:00:00Z")),
+            (Duration::from_hours(48), Some("2026-11-20"), Some("2026-11-18")),
+            (Duration::from_hours(24), Some("2026-11-20T06:00:00Z"), Some("2026-11-19T06:00:00Z")),
+            (Duration::from_secs(1), None, Some("2026-11-21T15:30:09Z")),
+            (Duration::from_millis(999), None, None),
+            (Duration::from_hours(24), Some("soon"), None),
+        ] {
+            let found = Period::since(span, to, now());
+            assert_eq!(found.as_ref().ok().and_then(|period| period.from.as_deref()), expected, "{span:?} {to:?}");
+            assert_eq!(found.ok().and_then(|period| period.to).as_deref(), to.filter(|_| expected.is_some()));
+        }
+        assert_eq!(moment("2026-11-20").unwrap(), moment("2026-11-20T00:00:00Z").unwrap());
+        assert_eq!(moment(" 2026-11-20T01:30+01:30 ").unwrap(), moment("2026-11-20T00:00").unwrap());
+    }
+}

@@ -1,0 +1,323 @@
+//! Search analytics: what a page of them says, and how a reading of several pages goes on. Pure.
+
+use std::collections::HashSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Number, Value};
+
+use super::wire::{Answer, whole};
+
+/// The most terms that a page may be asked for.
+pub const LARGEST_PAGE: u64 = 100;
+
+/// What a page is asked for with.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// ISO 8601 or YYYY-MM-DD.
+    pub from: Option<&'a str>,
+    /// The same, exclusive.
+    pub to: Option<&'a str>,
+    /// Terms a page, 1 to 100.
+    pub limit: u64,
+    /// From the page before.
+    pub cursor: Option<&'a str>,
+}
+
+/// A term and what came of it, in the API's field names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Search {
+    /// The term.
+    pub search_query: String,
+    /// How often it was searched for.
+    pub hits: Option<Number>,
+    /// Clicks for a search, as the API has it: some servers say it in percent, others as a part of one.
+    pub ctr: Option<Number>,
+    /// The page that was clicked most; none if none was.
+    pub top_clicked_page: Option<String>,
+    /// When it was last searched for, in the server's words.
+    pub last_searched_at: Option<String>,
+}
+
+/// One page of terms, or several joined.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Page {
+    /// By hits, descending.
+    pub searches: Vec<Search>,
+    /// Searches in the whole range: events, not terms.
+    pub total_searches: Option<u64>,
+    /// For the next page; none if there is none.
+    pub next_cursor: Option<String>,
+}
+
+/// Reads one page. A field that is missing or odd costs itself, never its row.
+pub fn page(answer: &Answer) -> Result<Page, String> {
+    let searches = answer.raw("searches").ok_or_else(|| "it has no searches".to_owned())?;
+    let rows: Option<Vec<Box<RawValue>>> =
+        serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;
+    let row = |raw: &RawValue| Answer::read(raw.get().as_bytes()).as_ref().map(search);
+    let rows = rows.unwrap_or_default();
+    let searches: Vec<Search> = rows.iter().filter_map(|raw| row(raw)).collect();
+    if searches.len() < rows.len() {
+        let odd = docwharf_base::model::units::count((rows.len() - searches.len()) as u64, "row");
+        tracing::warn!("{odd} of the searches are no objects and left out");
+    }
+    let next_cursor = match answer.get("nextCursor") {
+        Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
+        Some(Value::Number(cursor)) => Some(cursor.to_string()),
+        _ => None,
+    };
+    Ok(Page { searches, total_searches: whole(answer.get("totalSearches")), next_cursor })
+}
+
+fn search(row: &Answer) -> Search {
+    let said = |name| match row.get(name)? {
+        Value::String(text) => Some(text),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    };
+    let number = |name| match row.get(name)? {
+        Value::Number(number) => Some(number),
+        Value::String(text) => serde_json::from_str(text.trim()).ok(),
+        _ => None,
+    };
+    Search {
+        search_query: said("searchQuery").unwrap_or_default(),
+        hits: number("hits"),
+        ctr: number("ctr"),
+        top_clicked_page: said("topClickedPage").filter(|page| !page.is_empty()),
+        last_searched_at: said("lastSearchedAt"),
+    }
+}
+
+/// Why a reading does not go on though there is a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endless {
+    /// It was given before: going on would go round.
+    Repeated,
+    /// So many pages in a row had no term.
+    Empty,
+    /// It is longer than an address can be.
+    TooLong,
+}
+
+/// A cursor that is longer fits into no address.
+const LONGEST_CURSOR: usize = 8 * 1024;
+/// Pages without a term, one after the other, after which none is expected any more.
+const EMPTY: u32 = 10;
+
+/// A reading of pages: as many terms as are wanted, or all.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    wanted: Option<u64>,
+    page: u64,
+    seen: HashSet<String>,
+    /// What has been read, joined.
+    pub joined: Page,
+    pages: u64,
+    empty: u32,
+}
+
+impl Reading {
+    /// The first so many terms; in pages of a hundred, but never more than are wanted.
+    pub fn first(terms: u64) -> Reading {
+        Reading::of(Some(terms), LARGEST_PAGE)
+    }
+
+    /// All terms, so many a page.
+    pub fn all(page: u64) -> Reading {
+        Reading::of(None, page)
+    }
+
+    fn of(wanted: Option<u64>, page: u64) -> Reading {
+        Reading { wanted, page, seen: HashSet::new(), joined: Page::default(), pages: 0, empty: 0 }
+    }
+
+    /// Begins at a cursor that somebody kept.
+    #[must_use]
+    pub fn from(mut self, cursor: Option<String>) -> Reading {
+        self.seen.extend(cursor.clone());
+        self.joined.next_cursor = cursor;
+        self
+    }
+
+    /// What to ask for next: terms and cursor; none if there is nothing more to ask.
+    pub fn next(&self) -> Option<(u64, Option<&str>)> {
+        let cursor = self.joined.next_cursor.as_deref();
+        if self.pages > 0 && cursor.is_none() {
+            return None;
+        }
+        let left = self.wanted.map_or(u64::MAX, |wanted| wanted.saturating_sub(self.joined.searches.len() as u64));
+        (left > 0).then_some((left.min(self.page), cursor))
+    }
+
+    /// Takes a page. A cursor that leads nowhere ends the reading, and what was read stays.
+    pub fn take(&mut self, page: Page) -> Result<(), Endless> {
+        self.pages += 1;
+        self.empty = if page.searches.is_empty() { self.empty + 1 } else { 0 };
+        self.joined.searches.extend(page.searches);
+        self.joined.total_searches = page.total_searches.or(self.joined.total_searches);
+        self.joined.next_cursor.clone_from(&page.next_cursor);
+        match page.next_cursor {
+            None => Ok(()),
+            Some(cursor) if cursor.len() > LONGEST_CURSOR => Err(Endless::TooLong),
+            Some(cursor) => match self.seen.insert(cursor) {
+                false => Err(Endless::Repeated),
+                true if self.empty >= EMPTY => Err(Endless::Empty),
+                true => Ok(()),
+            },
+        }
+    }
+
+    /// Pages read so far.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Page, String> {
+        page(&Answer::read(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn an_odd_field_costs_itself_and_never_its_row() {
+        let text = r#"{"searches":[{"searchQuery":"a\ud83d","hits":"7","ctr":0.5,"topClickedPage":null,"x":1},
+            {"hits":1e999},{"searchQuery":42,"hits":3.0,"topClickedPage":"","lastSearchedAt":"2026"}],
+            "totalSearches":"10","nextCursor":""}"#;
+        let page = read(text).unwrap();
+        assert_eq!(page.searches.len(), 3);
+        assert_eq!(page.searches[0].search_query, "a\u{fffd}");
+        assert_eq!(page.searches[0].hits, Some(7.into()));
+        assert_eq!((page.searches[1].search_query.as_str(), &page.searches[1].hits), ("", &None));
+        assert_eq!((page.searches[2].search_query.as_str(), &page.searches[2].top_clicked_page), ("42", &None));
+        assert_eq!((page.total_searches, page.next_cursor), (Some(10), None));
+        assert!(read(r#"{"searches":null}"#).unwrap().searches.is_empty());
+        assert_eq!(read(r#"{"searches":[null,{"hits":1},7]}"#).unwrap().searches.len(), 1);
+        for wrong in [r"{}", r#"{"searches":7}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn terms(n: u64, next: Option<&str>) -> Page {
+        let term = Search {
+            search_query: String::new(),
+            hits: None,
+            ctr: None,
+            top_clicked_page: None,
+            last_searched_at: None,
+        };
+        Page { searches: vec![term; n as usize], total_searches: Some(9), next_cursor: next.map(str::to_owned) }
+    }
+
+    #[test]
+    fn as_many_terms_as_are_wanted_in_pages_of_a_hundred() {
+        let mut reading = Reading::first(250);
+        let mut asked = Vec::new();
+        while let Some((limit, cursor)) = reading.next() {
+            asked.push((limit, cursor.map(str::to_owned)));
+            let next = format!("c{}", reading.pages());
+            reading.take(terms(limit, Some(&next))).unwrap();
+        }
+        let cursor = |text: &str| Some(text.to_owned());
+        assert_eq!(asked, [(100, None), (100, cursor("c0")), (50, cursor("c1"))]);
+        assert_eq!(reading.joined.next_cursor, cursor("c2"));
+    }
+
+    #[test]
+    fn all_ends_where_the_cursor_ends_also_behind_an_empty_page() {
+        let mut reading = Reading::all(7);
+        reading.take(terms(7, Some("a"))).unwrap();
+        reading.take(terms(0, Some("b"))).unwrap();
+        assert_eq!(reading.next(), Some((7, Some("b"))));
+        reading.take(terms(2, None)).unwrap();
+        assert_eq!((reading.next(), reading.joined.searches.len()), (None, 9));
+    }
+
+    #[test]
+    fn a_repeated_cursor_is_noticed_also_the_one_it_began_with() {
+        let mut reading = Reading::all(7);
+        reading.take(terms(7, Some("a"))).unwrap();
+        reading.take(terms(7, Some("b"))).unwrap();
+        assert_eq!(reading.take(terms(7, Some("a"))), Err(Endless::Repeated));
+        assert_eq!(Reading::all(7).from(Some("a".into())).take(terms(7, Some("a"))), Err(Endless::Repeated));
+    }
+
+    #[test]
+    fn pages_without_terms_and_cursors_without_end_are_given_up() {
+        let mut reading = Reading::all(7);
+        let ended = (0..20)
+            .map(|n| reading.take(terms(0, Some(&n.to_string()))))
+            .position(|taken| taken == Err(Endless::Empty));
+        assert_eq!(ended, Some(9));
+        assert_eq!(Reading::all(7).take(terms(7, Some(&"x".repeat(9000)))), Err(Endless::TooLong));
+    }
+
+    #[test]
+    fn only_pages_without_a_term_in_a_row_end_a_reading() {
+        let mut reading = Reading::all(7);
+        for round in 0..5 {
+            for n in 0..9 {
+                assert_eq!(reading.take(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
+            }
+            assert_eq!(reading.take(terms(1, Some(&format!("{round}")))), Ok(()));
+        }
+        assert_eq!((reading.pages(), reading.joined.searches.len()), (50, 5));
+        // A last page has no cursor, however many before it had no term.
+        for n in 0..9 {
+            assert_eq!(reading.take(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
+        }
+        assert_eq!((reading.take(terms(0, None)), reading.next()), (Ok(()), None));
+    }
+
+    #[test]
+    fn a_reading_asks_for_what_is_left_and_keeps_what_it_has_read() {
+        let mut reading = Reading::first(3);
+        assert_eq!(reading.next(), Some((3, None)));
+        reading.take(terms(2, Some("a"))).unwrap();
+        assert_eq!(reading.next(), Some((1, Some("a"))));
+        reading.take(Page { total_searches: None, ..terms(2, Some("b")) }).unwrap();
+        assert_eq!((reading.next(), reading.joined.searches.len()), (None, 4), "more than was asked for");
+        assert_eq!(reading.joined.total_searches, Some(9), "a page may leave it out");
+        reading.take(Page { total_searches: Some(10), ..terms(0, None) }).unwrap();
+        assert_eq!(reading.joined.total_searches, Some(10));
+        assert_eq!(Reading::first(0).next(), None);
+        assert_eq!(Reading::first(101).next(), Some((100, None)));
+        assert_eq!(Reading::all(7).from(Some("a".into())).next(), Some((7, Some("a"))));
+        assert_eq!(Reading::all(7).from(None).next(), Some((7, None)));
+        for (length, taken) in [(8192, Ok(())), (8193, Err(Endless::TooLong))] {
+            let mut reading = Reading::all(7);
+            assert_eq!(reading.take(terms(1, Some(&"x".repeat(length)))), taken, "{length}");
+            assert_eq!(reading.joined.searches.len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_cursor_is_a_text_or_a_number_and_fields_are_what_can_be_made_of_them() {
+        for (cursor, next) in
+            [(r#""x""#, Some("x")), ("7", Some("7")), (r#""""#, None), ("null", None), ("[7]", None), ("true", None)]
+        {
+            let page = read(&format!(r#"{{"searches":[],"nextCursor":{cursor}}}"#)).unwrap();
+            assert_eq!((page.next_cursor.as_deref(), page.total_searches), (next, None), "{cursor}");
+        }
+        let text = r#"{"searches":[{"searchQuery":"a","hits":3,"ctr":" 0.25 ","topClickedPage":"/x","lastSearchedAt":7},
+            {"searchQuery":null,"hits":"many","ctr":[1],"topClickedPage":8,"lastSearchedAt":null}]}"#;
+        let rows = read(text).unwrap().searches;
+        let number = |text: &str| Some(serde_json::from_str::<Number>(text).unwrap());
+        assert_eq!((&rows[0].hits, &rows[0].ctr), (&number("3"), &number("0.25")));
+        assert_eq!((rows[0].top_clicked_page.as_deref(), rows[0].last_searched_at.as_deref()), (Some("/x"), Some("7")));
+        let odd = Search {
+            search_query: String::new(),
+            hits: None,
+            ctr: None,
+            top_clicked_page: Some("8".into()),
+            last_searched_at: None,
+        };
+        assert_eq!(rows[1], odd);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which call of the API it is: what that means for trying again, and what a person can do when it fails.
+
+use docwharf_base::net::retry::{Call, PATIENCE};
+use docwharf_base::net::trouble::{Cause, Trouble};
+
+/// Which call of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// Start an export job.
+    Start,
+    /// Its state.
+    Poll,
+    /// A link to its bundle.
+    Link,
+    /// Start a preview, or deploy it again.
+    Preview,
+    /// The state of its deployment.
+    Deployment,
+    /// What readers have searched for.
+    Searches,
+}
+
+impl Ask {
+    /// What kind of call it is, for trying again.
+    pub fn call(self) -> Call {
+        match self {
+            Ask::Start | Ask::Preview => Call::Start,
+            Ask::Poll | Ask::Deployment | Ask::Searches => Call::Read,
+            Ask::Link => Call::Link,
+        }
+    }
+
+    /// What a person can do about this trouble, to be put behind it; empty where nobody knows.
+    pub fn hint(self, trouble: &Trouble) -> String {
+        let hint = match trouble.cause {
+            Cause::Status(401) => unauthorized(trouble),
+            Cause::Status(403) => self.refused(trouble),
+            Cause::Status(400 | 422) => match self {
+                Ask::Preview => "check the branch and api.projectId",
+                Ask::Searches => "check the dates, --limit, --cursor and api.projectId",
+                Ask::Deployment => "check the status id and api.statusPath",
+                Ask::Start | Ask::Poll | Ask::Link => "check api.domain and staticExport.version",
+            },
+            Cause::Status(404) => match self {
+                Ask::Start => "check api.baseUrl and api.domain",
+                Ask::Poll | Ask::Link => "there is no such job any more, or not at this api.baseUrl",
+                Ask::Preview | Ask::Searches => "check api.baseUrl and api.projectId",
+                Ask::Deployment => "there is no such deployment, or its state is at another api.statusPath",
+            },
+            Cause::Status(409) => "the upstream is in another state than we think; try again later",
+            _ if trouble.retry_after.is_some_and(|wait| wait > PATIENCE) => "try again then",
+            Cause::Status(429) => match self {
+                Ask::Preview => "an organization may start 5 previews a minute: try again later",
+                Ask::Searches => "an organization may ask for analytics 100 times an hour: try again later",
+                _ => "too many requests: try again later",
+            },
+            Cause::NotSent => "check api.baseUrl, the network and proxies",
+            Cause::Unreadable => "what answers at api.baseUrl does not speak the management API",
+            Cause::Lost | Cause::Status(500..) => "the upstream has trouble; try again later",
+            Cause::Tls | Cause::Redirected | Cause::TooLarge | Cause::Disk | Cause::Status(_) => return String::new(),
+        };
+        if hint.is_empty() { String::new() } else { format!("; {hint}") }
+    }
+
+    fn refused(self, trouble: &Trouble) -> &'static str {
+        let said = trouble.to_string().to_ascii_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let is_preview = matches!(self, Ask::Preview | Ask::Deployment);
+        if says(&["plan", "enterprise", "upgrade"]) {
+            return match self {
+                _ if is_preview => "previews need another plan: ask the vendor",
+                Ask::Searches => "search analytics need another plan: ask the vendor",
+                _ => "static export needs another plan: ask the vendor",
+            };
+        }
+        if says(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
+            return match self {
+                _ if is_preview => "the key may not do this: make one that may start previews",
+                Ask::Searches => "the key may not do this: make one that may read analytics",
+                _ => "the key may not do this: make one that may start exports",
+            };
+        }
+        if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) {
+            return "this machine's address is not allowed: have it added to the list";
+        }
+        match self {
+            Ask::Start => "the plan may lack static export, the key may be read-only, or this address is not allowed",
+            Ask::Preview => "the plan may lack previews, the key may be read-only, or this address is not allowed",
+            _ => "the key may not do this, or this address is not allowed",
+        }
+    }
+}
+
+/// What to do about a 401, as far as the upstream has not said it itself.
+fn unauthorized(trouble: &Trouble) -> &'static str {
+    let said = trouble.to_string().to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if says(&["new one", "new key", "another key"]) {
+        return "";
+    }
+    if says(&["key"]) && says(&["wrong", "invalid", "revoked", "expired", "unknown"]) {
+        return "put a valid one in its place";
+    }
+    "the key is wrong, revoked or has expired: put a valid one in its place"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_upstream_says_of_a_key_is_not_said_twice() {
+        for (said, hint) in [
+            ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
+            ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
+            ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
+        ] {
+            assert_eq!(Ask::Start.hint(&Trouble::new(Cause::Status(401), said)), hint, "{said}");
+        }
+    }
+
+    const ALL: [Ask; 6] = [Ask::Start, Ask::Poll, Ask::Link, Ask::Preview, Ask::Deployment, Ask::Searches];
+
+    #[test]
+    fn what_begins_something_is_not_repeated_like_what_only_asks() {
+        let calls = [Call::Start, Call::Read, Call::Link, Call::Start, Call::Read, Call::Read];
+        assert_eq!(ALL.map(Ask::call), calls);
+    }
+
+    /// Hints of all calls for one trouble: a part of each, in the order of [`ALL`].
+    fn assert_hints(trouble: &Trouble, parts: [&str; 6]) {
+        for (ask, part) in ALL.into_iter().zip(parts) {
+            let hint = ask.hint(trouble);
+            let is_right =
+                if part.is_empty() { hint.is_empty() } else { hint.starts_with("; ") && hint.contains(part) };
+            assert!(is_right, "{ask:?} {trouble}: {hint:?} has no {part:?}");
+        }
+    }
+
+    #[test]
+    fn each_call_has_a_hint_for_what_may_be_wrong_with_it() {
+        let status = |status, words: &str| Trouble::new(Cause::Status(status), words);
+        for (code, parts) in [
+            (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (422, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (404, ["api.domain", "no such job", "no such job", "projectId", "no such deployment", "projectId"]),
+            (409, ["another state"; 6]),
+            (429, ["too many", "too many", "too many", "5 previews", "too many", "100 times"]),
+            (500, ["has trouble"; 6]),
+            (599, ["has trouble"; 6]),
+            (402, [""; 6]),
+            (405, [""; 6]),
+        ] {
+            assert_hints(&status(code, "x"), parts);
+        }
+        for (words, parts) in [
+            (
+                "needs the Enterprise plan",
+                ["export need", "export need", "export need", "previews need", "previews need", "analytics need"],
+            ),
+            (
+                "the key is READ-ONLY",
+                [
+                    "start exports",
+                    "start exports",
+                    "start exports",
+                    "start previews",
+                    "start previews",
+                    "read analytics",
+                ],
+            ),
+            ("your IP 127.0.0.1 is not on the allowlist", ["address is not allowed: have it added"; 6]),
+            (
+                "no",
+                [
+                    "static export, the key",
+                    "the key may not",
+                    "the key may not",
+                    "previews, the key",
+                    "the key may not",
+                    "the key may not",
+                ],
+            ),
+        ] {
+            assert_hints(&status(403, words), parts);
+        }
+        for (cause, part) in [
+            (Cause::NotSent, "proxies"),
+            (Cause::Unreadable, "does not speak"),
+            (Cause::Lost, "has trouble"),
+            (Cause::Tls, ""),
+            (Cause::Redirected, ""),
+            (Cause::TooLarge, ""),
+            (Cause::Disk, ""),
+        ] {
+            assert_hints(&Trouble::new(cause, "x"), [part; 6]);
+        }
+        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "another state")] {
+            let mut trouble = status(code, "x");
+            trouble.retry_after = Some(std::time::Duration::from_secs(wait));
+            assert_hints(&trouble, [part; 6]);
+        }
+    }
+}

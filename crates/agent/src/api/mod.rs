@@ -1,0 +1,387 @@
+//! The management API as its client sees it: one request, one answer. Never touches disk; never follows the key out of
+//! the API's own origin.
+//!
+//! [`wire`] reads answers, taking what the specification promises and tolerating everything else; [`export`] and
+//! [`preview`] tell what the state of a job means, [`analytics`] what readers searched for, [`ask`] what can be done about
+//! a call that failed. Trying again is the caller's business (`net::retry`).
+
+pub mod analytics;
+pub mod ask;
+pub mod export;
+pub mod preview;
+pub mod wire;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
+use http::{HeaderMap, HeaderValue, Method};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use docwharf_base::chain::OneLine;
+use docwharf_base::secret::{SafeUrl, Scrubber, Secret};
+use docwharf_base::net::trouble::{Cause, Trouble};
+
+use analytics::{Page, Question};
+use preview::{Deployment, Preview};
+use wire::{Answer, Job, Link};
+
+/// Answers of the API are small; more than this is none.
+const LARGEST: usize = 1024 * 1024;
+/// But for what a build says.
+const LARGEST_LOG: usize = 16 * 1024 * 1024;
+/// So much of an error page is read, for so long.
+const ERROR_PAGE: usize = 64 * 1024;
+const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the API says to a question that changes nothing.
+#[derive(Debug)]
+pub struct Greeting {
+    /// The status.
+    pub status: u16,
+    /// Whether the body is a JSON object, as all of the API's are.
+    pub is_api: bool,
+    /// Status and body in one line, without secrets.
+    pub said: String,
+    /// The head.
+    pub headers: HeaderMap,
+    /// The server's certificate in DER, if there was TLS.
+    pub certificate: Option<Vec<u8>>,
+}
+
+/// The API of one base URL, with its key.
+#[derive(Debug, Clone)]
+pub struct Api {
+    http: reqwest::Client,
+    /// Without a trailing slash.
+    base: SafeUrl,
+    key: Secret,
+    call: Duration,
+    redirects: usize,
+    scrubber: Scrubber,
+}
+
+impl Api {
+    /// A client for the API at `base`; `call` limits each call as a whole.
+    pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> Api {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&key);
+        scrubber.hide_url(&base);
+        Api { http, base, key, call, redirects, scrubber }
+    }
+
+    /// What must not be seen of this API's texts.
+    pub fn scrubber(&self) -> &Scrubber {
+        &self.scrubber
+    }
+
+    /// POST /static-export/jobs: starts an export of `domain`; gives the job's id.
+    pub async fn start(&self, domain: &str, version: Option<&str>) -> Result<String, Trouble> {
+        let mut body = json!({ "domain": domain });
+        if let Some(version) = version {
+            body["version"] = json!(version);
+        }
+        let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], &[], Some(&body)).await?;
+        wire::job_id(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// GET /static-export/jobs/{jobId}
+    pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
+        let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
+        wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// POST /project/preview/{projectId}: starts a preview of `branch`, or deploys the one there is again.
+    pub async fn preview(&self, project: &str, branch: &str) -> Result<Preview, Trouble> {
+        let body = json!({ "branch": branch });
+        let (_, answer, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
+        // It has begun, whatever the answer leaves out: asking again would begin another.
+        Ok(preview::started(&answer))
+    }
+
+    /// GET api.statusPath: how far the deployment of a preview is.
+    pub async fn deployment(&self, path: &[&str]) -> Result<Deployment, Trouble> {
+        let (status, answer, bytes) = self.call_for(Method::GET, path, &[], None, LARGEST_LOG).await?;
+        let deployment = preview::deployment(&answer, &self.scrubber);
+        deployment.map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// GET /analytics/{projectId}/searches: one page of what readers searched for.
+    pub async fn searches(&self, project: &str, question: &Question<'_>) -> Result<Page, Trouble> {
+        let limit = question.limit.to_string();
+        let given = [
+            ("dateFrom", question.from),
+            ("dateTo", question.to),
+            ("limit", Some(limit.as_str())),
+            ("cursor", question.cursor),
+        ];
+        let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let (status, answer, bytes) = self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
+        analytics::page(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    }
+
+    /// Asks for a job that does not exist: the API is there and takes the key if it says so. Starts nothing.
+    pub async fn greet(&self) -> Result<Greeting, Trouble> {
+        let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
+        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
+        let late = |_| Err(Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(self.call))));
+        tokio::time::timeout(self.call, self.greeting(&url)).await.unwrap_or_else(late)
+    }
+
+    async fn greeting(&self, url: &SafeUrl) -> Result<Greeting, Trouble> {
+        let request = self.http.get(url.expose().clone()).header(ACCEPT, "application/json");
+        let request = request.header(AUTHORIZATION, self.bearer()?);
+        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, url))?;
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
+        let tls = response.extensions().get::<reqwest::tls::TlsInfo>();
+        let certificate = tls.and_then(|tls| tls.peer_certificate()).map(<[u8]>::to_vec);
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_PAGE {
+                break;
+            }
+        }
+        let said = Trouble::from_answer(status, &headers, &body, &self.scrubber).to_string();
+        Ok(Greeting { status, is_api: Answer::read(&body).is_some(), said, headers, certificate })
+    }
+
+    /// POST /static-export/jobs/{jobId}/bundle: a fresh link; no body.
+    pub async fn link(&self, id: &str) -> Result<Link, Trouble> {
+        let path = ["static-export", "jobs", id, "bundle"];
+        // The body may hold the link itself: it is not quoted, whatever is wrong with it.
+        let (status, answer, _) =
+            self.call(Method::POST, &path, &[], None).await.map_err(|trouble| match trouble.cause {
+                Cause::Unreadable => Trouble::new(Cause::Unreadable, "the answer is no JSON object that can be read"),
+                _ => trouble,
+            })?;
+        wire::link(&answer).map_err(|why| Trouble::new(Cause::Unreadable, format!("{status}, but {why}")))
+    }
+
+    /// One call within its time. Any 2xx with a JSON object counts.
+    async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+        self.call_for(method, path, query, body, LARGEST).await
+    }
+
+    /// The same, for an answer of at most so many bytes.
+    async fn call_for(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<&Value>,
+        largest: usize,
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+        let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
+        for segment in path {
+            if matches!(*segment, "." | "..") {
+                // Encoded or not, a URL would take it for a step up.
+                return Err(Trouble::new(
+                    Cause::Unreadable,
+                    format!("the id {segment:?} cannot be part of an address"),
+                ));
+            }
+            url.push('/');
+            url.extend(utf8_percent_encode(segment, RESERVED));
+        }
+        for (i, (name, value)) in query.iter().enumerate() {
+            let between = if i == 0 { '?' } else { '&' };
+            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, RESERVED));
+        }
+        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
+        let shown = format!("{method} /{}", path.join("/"));
+        let began = std::time::Instant::now();
+        let result = tokio::time::timeout(self.call, self.exchange(method, url, body, largest)).await;
+        let result = result.unwrap_or_else(|_| {
+            Err(Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(self.call))))
+        });
+        let (shown, took) = (OneLine(&shown), began.elapsed().as_millis());
+        match &result {
+            Ok((status, ..)) => tracing::debug!("{shown}: {status} in {took} ms"),
+            // An answer that cannot be read may hold a link.
+            Err(trouble) if trouble.cause == Cause::Unreadable => {
+                tracing::debug!("{shown}: unreadable after {took} ms");
+            }
+            Err(trouble) => tracing::debug!("{shown}: {} after {took} ms", OneLine(&trouble.to_string())),
+        }
+        result
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        mut url: SafeUrl,
+        body: Option<&Value>,
+        largest: usize,
+    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+        for _ in 0..=self.redirects {
+            let mut request = self
+                .http
+                .request(method.clone(), url.expose().clone())
+                .header(ACCEPT, "application/json")
+                .header(AUTHORIZATION, self.bearer()?);
+            if let Some(body) = body {
+                request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+            }
+            let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &url))?;
+            let status = response.status().as_u16();
+            if matches!(status, 301 | 302 | 303 | 307 | 308) {
+                url = self.follow(&method, status, &url, response.headers())?;
+                continue;
+            }
+            if !(200..300).contains(&status) {
+                return Err(refusal(response, &url, &self.scrubber).await);
+            }
+            let mut bytes = Vec::new();
+            while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &url))? {
+                if bytes.len() + chunk.len() > largest {
+                    let most = largest >> 20;
+                    return Err(Trouble::new(
+                        Cause::Unreadable,
+                        format!("{status}, but the answer is over {most} MiB"),
+                    ));
+                }
+                bytes.extend_from_slice(&chunk);
+            }
+            return match Answer::read(&bytes) {
+                Some(answer) => Ok((status, answer, bytes)),
+                None => Err(Trouble::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
+            };
+        }
+        Err(Trouble::new(Cause::Redirected, format!("the API redirects more than {} times", self.redirects)))
+    }
+
+    /// Where a redirect leads, if the key may go there: the API's own scheme, host and port.
+    fn follow(&self, method: &Method, status: u16, from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
+        let refused = |what: String| Trouble::new(Cause::Redirected, format!("{status}: {what}"));
+        let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;
+        let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
+        if !to.same_origin(&self.base) {
+            let to = to.name();
+            return Err(refused(format!(
+                "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
+            )));
+        }
+        // It would be sent beside the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
+        if !to.expose().username().is_empty() || to.expose().password().is_some() {
+            let to = to.name();
+            return Err(refused(format!(
+                "the API redirects to {to} with a user name or a password; the key alone says who we are"
+            )));
+        }
+        if *method == Method::POST && matches!(status, 301..=303) {
+            return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.name())));
+        }
+        Ok(to)
+    }
+
+    fn bearer(&self) -> Result<HeaderValue, Trouble> {
+        let text = Zeroizing::new(format!("Bearer {}", self.key.expose()));
+        let mut value = HeaderValue::from_str(&text)
+            .map_err(|_| Trouble::new(Cause::Unreadable, "the API key cannot be sent in a header"))?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+/// An answer that is not a good one: its status counts, however much of its body can be had in a moment.
+async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> Trouble {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let mut body = Vec::new();
+    let read = async {
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_PAGE {
+                break;
+            }
+        }
+        Ok::<(), Trouble>(())
+    };
+    match tokio::time::timeout(ERROR_PATIENCE, read).await {
+        // Only a whole answer says that nothing was begun.
+        Ok(Err(cut)) if status >= 500 => Trouble::new(Cause::Lost, format!("{status}, and {cut}")),
+        _ => Trouble::from_answer(status, &headers, &body, scrubber),
+    }
+}
+
+/// All but the unreserved characters of RFC 3986 section 2.3.
+const RESERVED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+#[cfg(test)]
+mod tests {
+    use docwharf_base::net::Network;
+    use docwharf_base::net::client::client;
+
+    use super::*;
+
+    fn api(key: &str) -> Api {
+        let base = SafeUrl::parse("https://api.example/v1/").unwrap();
+        let http = client(&Network::default()).unwrap();
+        Api::new(http, base, Secret::new(key.to_owned()), Duration::from_secs(30), 10)
+    }
+
+    #[test]
+    fn the_key_follows_a_redirect_within_its_own_origin_alone() {
+        let (api, get, post) = (api("dwk_0123456789"), Method::GET, Method::POST);
+        let from = SafeUrl::parse("https://api.example/v1/static-export/jobs").unwrap();
+        let leads = |method: &Method, status, location: Option<&str>| {
+            let headers: HeaderMap =
+                location.map(|location| (LOCATION, HeaderValue::from_str(location).unwrap())).into_iter().collect();
+            let to = api.follow(method, status, &from, &headers);
+            to.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause)
+        };
+        let refused = Err(Cause::Redirected);
+        for (location, to) in [
+            ("/v2/jobs?x=1", "https://api.example/v2/jobs?x=1"),
+            ("queue", "https://api.example/v1/static-export/queue"),
+            ("//api.example/x", "https://api.example/x"),
+            ("HTTPS://API.example:443/x", "https://api.example/x"),
+        ] {
+            for status in [301, 302, 303, 307, 308] {
+                assert_eq!(leads(&get, status, Some(location)), Ok(to.to_owned()), "{status} {location}");
+                let expected = if status < 307 { refused.clone() } else { Ok(to.to_owned()) };
+                assert_eq!(leads(&post, status, Some(location)), expected, "POST {status} {location}");
+            }
+        }
+        for location in [
+            "http://api.example/x",
+            "https://api.example:444/x",
+            "https://example/x",
+            "https://api.example.com/x",
+            "https://api.example@other/x",
+            "https://someone@api.example/x",
+            "https://:word@api.example/x",
+            "https://someone:word@api.example/x",
+            "ftp://api.example/x",
+            "https://[",
+        ] {
+            for method in [&get, &post] {
+                assert_eq!(leads(method, 307, Some(location)), refused, "{method} {location}");
+            }
+        }
+        assert_eq!(leads(&get, 302, None), refused);
+    }
+
+    #[test]
+    fn the_key_is_sent_as_it_is_and_shown_nowhere() {
+        let api = api("dwk_0123456789");
+        let bearer = api.bearer().unwrap();
+        assert_eq!((bearer.to_str().unwrap(), bearer.is_sensitive()), ("Bearer dwk_0123456789", true));
+        assert_eq!(api.scrubber().scrub("dwk_0123456789"), "***");
+        assert!(!format!("{api:?}").contains("dwk_"), "{api:?}");
+        for key in ["a\nb", "a\0b", "a\u{7f}b"] {
+            assert_eq!(self::api(key).bearer().unwrap_err().cause, Cause::Unreadable, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! Previews: where one is, and what the state of its deployment means. Pure.
+//!
+//! The specification leaves open how the state is asked for and what it says: the path is a setting, every field but
+//! `status` may be missing or of any type, and a state that nobody knows means still working.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use docwharf_base::secret::Scrubber;
+
+use super::wire::{Answer, hint, text, whole};
+
+/// What starting a preview gives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Preview {
+    /// What its state is asked for with.
+    pub status_id: Option<String>,
+    /// Where it is, or will be.
+    pub preview_url: Option<String>,
+}
+
+/// An address longer than this is none.
+const LONGEST_URL: usize = 8 * 1024;
+
+/// Reads what starting a preview gives. An address is written as a browser would send it, so that it is safe to print.
+pub fn started(answer: &Answer) -> Preview {
+    let said = match answer.get("previewUrl") {
+        Some(Value::String(text)) => url::Url::parse(&text).ok(),
+        _ => None,
+    };
+    let preview_url = said.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= LONGEST_URL);
+    let status_id = match answer.get("statusId") {
+        Some(Value::String(id)) => Some(id).filter(|id| is_id(id)),
+        Some(Value::Number(id)) => Some(id.to_string()),
+        _ => None,
+    };
+    Preview { status_id, preview_url: preview_url.map(String::from) }
+}
+
+/// Whether this can be a segment of a path.
+pub fn is_id(text: &str) -> bool {
+    !matches!(text, "" | "." | "..")
+}
+
+/// How far the deployment of a preview is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Deployment {
+    /// The word itself.
+    pub status: String,
+    /// What has come of it.
+    pub summary: Option<String>,
+    /// What the build says, line by line.
+    pub logs: Vec<String>,
+    /// When it was asked for, in the server's words.
+    pub created_at: Option<String>,
+    /// When it ended, in the server's words.
+    pub ended_at: Option<String>,
+    /// What was deployed.
+    pub commit: Option<Commit>,
+}
+
+/// What was deployed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Commit {
+    /// Its id.
+    pub sha: Option<String>,
+    /// Its branch.
+    #[serde(rename = "ref")]
+    pub branch: Option<String>,
+    /// What its author says.
+    pub message: Option<String>,
+    /// How many files it changes.
+    pub files_changed: FilesChanged,
+}
+
+/// How many files a commit changes, as far as the server says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct FilesChanged {
+    /// New ones.
+    pub added: Option<u64>,
+    /// Other content.
+    pub modified: Option<u64>,
+    /// Gone.
+    pub removed: Option<u64>,
+}
+
+/// What follows from a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Ask again after a pause.
+    Poll,
+    /// It can be looked at.
+    Ready,
+    /// It has failed.
+    GiveUp,
+}
+
+impl Deployment {
+    /// `success` and `failure` alone end a deployment; any other status means still working.
+    pub fn step(&self) -> Step {
+        match self.status.as_str() {
+            "success" => Step::Ready,
+            "failure" => Step::GiveUp,
+            _ => Step::Poll,
+        }
+    }
+
+    /// In a few words: `in_progress, 12 lines of log`.
+    pub fn line(&self) -> String {
+        match self.logs.len() as u64 {
+            0 => self.status.clone(),
+            lines => format!("{}, {} of log", self.status, docwharf_base::model::units::count(lines, "line")),
+        }
+    }
+}
+
+/// Reads the state of a deployment.
+pub fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
+    let said = |name| hint(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+    Ok(Deployment {
+        status: text(answer, "status")?,
+        summary: said("summary"),
+        logs: lines(answer.get("logs")).iter().map(|line| scrubber.scrub(line)).collect(),
+        created_at: said("createdAt"),
+        ended_at: said("endedAt"),
+        commit: answer.raw("commit").and_then(|raw| Answer::read(raw.get().as_bytes())).map(|commit| {
+            let said = |name| hint(&commit, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+            Commit { sha: said("sha"), branch: said("ref"), message: said("message"), files_changed: changed(&commit) }
+        }),
+    })
+}
+
+/// A list of texts, or one text of several lines.
+fn lines(logs: Option<Value>) -> Vec<String> {
+    let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    match logs {
+        Some(Value::String(text)) => of(&text),
+        Some(Value::Array(list)) => list
+            .iter()
+            .flat_map(|line| match line {
+                Value::String(text) => of(text),
+                other => vec![other.to_string()],
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Lists of names, or numbers.
+fn changed(commit: &Answer) -> FilesChanged {
+    let Some(files) = commit.raw("filesChanged").and_then(|raw| Answer::read(raw.get().as_bytes())) else {
+        return FilesChanged::default();
+    };
+    let of = |name| match files.get(name) {
+        Some(Value::Array(list)) => Some(list.len() as u64),
+        other => whole(other),
+    };
+    FilesChanged { added: of("added"), modified: of("modified"), removed: of("removed") }
+}
+
+/// Where the state of a deployment is asked for, below `api.baseUrl`: segments of a path, one of which stands for the
+/// status id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusPath(Vec<String>);
+
+/// What stands for the status id.
+const ID: &str = "{statusId}";
+/// What stands for the project.
+const PROJECT: &str = "{projectId}";
+
+impl Default for StatusPath {
+    fn default() -> StatusPath {
+        StatusPath(["project", "update-status", ID].map(str::to_owned).into())
+    }
+}
+
+impl StatusPath {
+    /// Reads `/project/update-status/{statusId}`; the message says what is wrong.
+    pub fn parse(text: &str) -> Result<StatusPath, String> {
+        let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{ID}");
+        let path = text.trim().strip_prefix('/').ok_or_else(|| wrong("does not begin with /"))?;
+        let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
+        if segments.iter().filter(|segment| *segment == ID).count() != 1 {
+            return Err(wrong("has not exactly one segment {statusId}"));
+        }
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+        for segment in segments.iter().filter(|segment| ![ID, PROJECT].contains(&segment.as_str())) {
+            if segment.is_empty() || [".", ".."].contains(&segment.as_str()) || !segment.bytes().all(plain) {
+                return Err(wrong(&format!("has the segment {segment:?}, which is no plain name")));
+            }
+        }
+        Ok(StatusPath(segments))
+    }
+
+    /// The path for one deployment; none if it has a place for the project and there is none.
+    pub fn of<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
+        let fill = |segment: &'a String| match segment.as_str() {
+            ID => Some(id),
+            PROJECT => project,
+            plain => Some(plain),
+        };
+        self.0.iter().map(fill).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(text: &str) -> Answer {
+        Answer::read(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn only_success_and_failure_end_a_deployment() {
+        let step = |status: &str| {
+            let answer = object(&format!("{{\"status\":{status:?}}}"));
+            deployment(&answer, &Scrubber::default()).unwrap().step()
+        };
+        assert_eq!((step("success"), step("failure")), (Step::Ready, Step::GiveUp));
+        for working in ["queued", "in_progress", "SUCCESS", "failed", "cancelled", "warming-up"] {
+            assert_eq!(step(working), Step::Poll, "{working}");
+        }
+    }
+
+    #[test]
+    fn of_a_deployment_only_its_status_is_required() {
+        let of = |text| deployment(&object(text), &Scrubber::default());
+        let odd = r#"{"status":"queued","summary":7,"logs":"a\nb","commit":"x","endedAt":null}"#;
+        let odd = of(odd).unwrap();
+        assert_eq!((odd.summary, odd.logs, odd.commit), (None, vec!["a".to_owned(), "b".to_owned()], None));
+        let whole = r#"{"status":"success","logs":["a",{"b":1}],"commit":{"sha":"1","ref":"main","filesChanged":
+            {"added":["x","y"],"modified":3,"removed":null}}}"#;
+        let commit = of(whole).unwrap().commit.unwrap();
+        assert_eq!(commit.files_changed, FilesChanged { added: Some(2), modified: Some(3), removed: None });
+        assert!(of("{}").is_err());
+    }
+
+    #[test]
+    fn of_a_preview_nothing_is_required_and_its_address_is_safe_to_print() {
+        let of = |text| started(&object(text));
+        assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
+        assert_eq!(of(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
+        for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":7,"statusId":".."}"#] {
+            assert_eq!(of(wrong), Preview { status_id: None, preview_url: None }, "{wrong}");
+        }
+        let hostile = of("{\"previewUrl\":\"https://p.example/a\\u001b[2J\\u202eb\"}").preview_url.unwrap();
+        assert_eq!(hostile, "https://p.example/a%1B[2J%E2%80%AEb");
+    }
+
+    #[test]
+    fn a_status_path_has_one_place_for_the_id_and_leads_nowhere_else() {
+        let path = StatusPath::parse("/p/{projectId}/status/{statusId}").unwrap();
+        assert_eq!(path.of("a/b", Some("7")).unwrap(), ["p", "7", "status", "a/b"]);
+        assert_eq!(path.of("a", None), None);
+        assert_eq!(StatusPath::default(), StatusPath::parse("/project/update-status/{statusId}").unwrap());
+        for wrong in
+            ["", "x/{statusId}", "/x", "/../{statusId}", "/{statusId}/{statusId}", "/a?b/{statusId}", "//{statusId}"]
+        {
+            assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_one_of_the_web_and_an_id_one_segment() {
+        let long = |n: usize| format!("https://p.example/{}", "x".repeat(n - "https://p.example/".len()));
+        for (address, is_shown) in [
+            ("http://p.example/", true),
+            ("https://p.example/?x", true),
+            (&long(8192), true),
+            (&long(8193), false),
+            ("ftp://p.example/", false),
+            ("data:text/html,x", false),
+            ("p.example", false),
+            ("", false),
+        ] {
+            let preview = started(&object(&format!(r#"{{"previewUrl":"{address}","statusId":"x"}}"#)));
+            assert_eq!(preview.preview_url.as_deref(), is_shown.then_some(address));
+            assert_eq!(preview.status_id.as_deref(), Some("x"));
+        }
+        for (id, known) in [
+            (r#""a/b""#, Some("a/b")),
+            ("7", Some("7")),
+            (r#""...""#, Some("...")),
+            (r#"".""#, None),
+            (r#""""#, None),
+            ("null", None),
+        ] {
+            let preview = started(&object(&format!(r#"{{"statusId":{id}}}"#)));
+            assert_eq!(preview.status_id.as_deref(), known, "{id}");
+        }
+        assert_eq!(["x", "", ".", ".."].map(is_id), [true, false, false, false]);
+    }
+
+    #[test]
+    fn whatever_a_deployment_says_is_without_secrets_and_what_is_empty_is_nothing() {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
+        let said = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
+            "createdAt":"1","endedAt":"2","commit":{"sha":"dwk_0123456789","ref":"R dwk_0123456789","message":"M dwk_0123456789",
+            "filesChanged":{"added":4,"modified":[],"removed":["x"]}}}"#;
+        let whole = deployment(&object(said), &scrubber).unwrap();
+        assert_eq!(whole.logs, ["L ***", "more", r#"{"x":"***"}"#, "7"]);
+        let text = |text: &str| Some(text.to_owned());
+        let files_changed = FilesChanged { added: Some(4), modified: Some(0), removed: Some(1) };
+        let commit = Commit { sha: text("***"), branch: text("R ***"), message: text("M ***"), files_changed };
+        assert_eq!((&whole.summary, &whole.commit), (&text("S ***"), &Some(commit)));
+        assert_eq!(
+            (&whole.created_at, &whole.ended_at, whole.line()),
+            (&text("1"), &text("2"), "queued, 4 lines of log".into())
+        );
+        let empty = r#"{"status":"queued","summary":"","logs":"","createdAt":"","commit":{"sha":"","filesChanged":7}}"#;
+        let empty = deployment(&object(empty), &scrubber).unwrap();
+        let commit = Commit { sha: None, branch: None, message: None, files_changed: FilesChanged::default() };
+        assert_eq!((&empty.summary, &empty.created_at, &empty.commit), (&None, &None, &Some(commit)));
+        assert_eq!((empty.logs.len(), empty.line()), (0, "queued".to_owned()));
+        let one = deployment(&object(r#"{"status":"x","logs":"a"}"#), &scrubber).unwrap();
+        assert_eq!((one.commit.is_none(), one.line()), (true, "x, 1 line of log".to_owned()));
+    }
+
+    #[test]
+    fn a_status_path_is_of_plain_names() {
+        for (text, segments) in [
+            ("/{statusId}", &["7"][..]),
+            (" /a-b_c.d~e/{statusId} ", &["a-b_c.d~e", "7"]),
+            ("/.../{statusId}/x", &["...", "7", "x"]),
+            ("/{projectId}/{projectId}/{statusId}", &["p", "p", "7"]),
+        ] {
+            assert_eq!(StatusPath::parse(text).unwrap().of("7", Some("p")).unwrap(), segments, "{text}");
+        }
+        for wrong in [
+            "/",
+            "/{statusId}/",
+            "/./{statusId}",
+            "/{statusId}/..",
+            "/x{statusId}",
+            "/%41/{statusId}",
+            "/a b/{statusId}",
+            "/ä/{statusId}",
+        ] {
+            assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(StatusPath::default().of("7", None).unwrap(), ["project", "update-status", "7"]);
+    }
+}

@@ -1,0 +1,137 @@
+//! A version's files: written from its image, or linked from an earlier folder that has them untouched.
+
+use std::io::{self, Read};
+
+use rustix::fs::{FileType, Stat, Timespec, Timestamps, UTIME_OMIT, fstat, futimens};
+use rustix::process::geteuid;
+
+use docwharf_base::directory::Directory;
+use docwharf_base::codec::inflate::Inflate;
+use docwharf_base::model::digest::Hasher;
+use docwharf_base::model::site_path::{SitePath, is_hidden};
+use docwharf_site::index::Entry;
+use docwharf_site::sealed::Sealed;
+use docwharf_site::tree::{self, Modes, Tree};
+
+use super::{PublishError, Published};
+
+/// The files of a version that a reader may see, in the order of their paths.
+fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
+    let index = version.index();
+    let seen = (0..index.len()).filter(|&file| !is_hidden(index.path(file)));
+    // They were judged when the version was sealed; only a path that passes again is joined to a folder.
+    seen.map(|file| (SitePath::judge(index.path(file), false).ok().flatten(), index.entry(file)))
+}
+
+/// Writes the site to the empty directory `to`, linking from `donors` what has not changed.
+pub(super) fn build(
+    to: &Directory,
+    version: &Sealed,
+    donors: &[Directory],
+    modes: Modes,
+) -> Result<Published, PublishError> {
+    let dir = to.path();
+    let root = to.to_file().map_err(PublishError::io("open", dir))?;
+    tree::set_folder_mode(&root, modes.folder).map_err(PublishError::io("make", dir))?;
+    let mut building = Building {
+        tree: Tree::new(root, Some(modes)),
+        donors: donors.iter().filter_map(|donor| donor.to_file().ok()).map(|root| Tree::new(root, None)).collect(),
+        modes,
+        inflate: Inflate::new(),
+        buffer: vec![0; 1 << 17],
+    };
+    let mut done = Published { changed: true, ..Published::default() };
+    for (path, entry) in files(version) {
+        let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the index holds an impossible path"));
+        let path = path.map_err(PublishError::io("write", dir))?;
+        if building.link(&path, &entry) {
+            done.linked += 1;
+            continue;
+        }
+        let shown = || dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()));
+        building
+            .write(&path, &version.coded(&entry), &entry)
+            .map_err(|error| PublishError::io("write", &shown())(error))?;
+        done.written += 1;
+    }
+    Ok(done)
+}
+
+struct Building {
+    tree: Tree,
+    donors: Vec<Tree>,
+    modes: Modes,
+    inflate: Inflate,
+    buffer: Vec<u8>,
+}
+
+impl Building {
+    fn write(&mut self, path: &SitePath, coded: &[u8], entry: &Entry) -> io::Result<()> {
+        let mut file = self.tree.create(path)?;
+        tree::write(&mut file, coded, entry, &mut self.inflate)?;
+        let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let modified = Timespec { tv_sec: entry.modified, tv_nsec: 0 };
+        Ok(futimens(&file, &Timestamps { last_access: unchanged, last_modification: modified })?)
+    }
+
+    /// Whether the file could be had from an earlier folder. Whatever speaks against it (other content, another disk, too
+    /// many links, a file that the kernel protects), it is written then.
+    fn link(&mut self, path: &SitePath, entry: &Entry) -> bool {
+        for donor in &mut self.donors {
+            if !donor.stat(path).is_ok_and(|stat| is_untouched(&stat, entry, self.modes)) {
+                continue;
+            }
+            if self.tree.link_from(donor, path).is_err() {
+                continue;
+            }
+            // What counts is what is here now, whatever was there a moment ago.
+            if has_content(&mut self.tree, path, entry, self.modes, &mut self.buffer) {
+                return true;
+            }
+            if self.tree.remove(path).is_err() {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// Whether every file of `version` is in a directory as it was put there. Content is not read: what changes it changes the
+/// time.
+pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) -> bool {
+    let Ok(root) = directory.to_file() else { return false };
+    let is_folder = fstat(&root).is_ok_and(|stat| stat.st_mode & 0o777 == modes.folder);
+    let mut tree = Tree::new(root, None);
+    is_folder
+        && files(version).all(|(path, entry)| {
+            path.is_some_and(|path| tree.stat(&path).is_ok_and(|stat| is_untouched(&stat, &entry, modes)))
+        })
+}
+
+/// Whether a file looks as we have left it.
+// The types of the fields differ between architectures.
+#[allow(clippy::unnecessary_cast, clippy::cast_lossless, clippy::useless_conversion)]
+fn is_untouched(stat: &Stat, entry: &Entry, modes: Modes) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+        && stat.st_mode & 0o7777 == modes.file
+        && stat.st_uid == geteuid().as_raw()
+        && u64::try_from(stat.st_size) == Ok(entry.len)
+        && stat.st_mtime as i64 == entry.modified
+        && stat.st_mtime_nsec == 0
+}
+
+fn has_content(tree: &mut Tree, path: &SitePath, entry: &Entry, modes: Modes, buffer: &mut [u8]) -> bool {
+    let Ok(mut file) = tree.open(path) else { return false };
+    if !fstat(&file).is_ok_and(|stat| is_untouched(&stat, entry, modes)) {
+        return false;
+    }
+    let mut hasher = Hasher::new();
+    loop {
+        match file.read(buffer) {
+            Ok(0) => return hasher.take() == entry.content,
+            Ok(n) => hasher.update(&buffer[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+}

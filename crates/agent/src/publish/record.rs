@@ -1,0 +1,175 @@
+//! Which folders are ours, and which of them nobody needs any more. No I/O.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::model::units::{parse_time, show_unix};
+use docwharf_base::model::version::VersionId;
+use docwharf_site::tree::Modes;
+
+use super::GRACE;
+
+/// The record's file name.
+pub(super) const FILE: &str = ".docwharf.json";
+
+/// What we know of the folder that we publish into.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Record {
+    schema_version: u32,
+    /// The one that was current before.
+    #[serde(default)]
+    previous: Option<VersionId>,
+    /// The folders that we have made.
+    #[serde(default)]
+    trees: BTreeMap<VersionId, Made>,
+}
+
+/// A folder of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Made {
+    /// Modes in octal digits.
+    file_mode: String,
+    folder_mode: String,
+    /// When another became current, RFC 3339; nothing while it is.
+    #[serde(default)]
+    replaced: Option<String>,
+}
+
+impl Made {
+    fn replaced(&self) -> Option<i64> {
+        self.replaced.as_deref().and_then(parse_time)
+    }
+}
+
+fn octal(mode: u32) -> String {
+    format!("{mode:04o}")
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Record { schema_version: 1, previous: None, trees: BTreeMap::new() }
+    }
+}
+
+impl Record {
+    /// Whether we have made this folder, with these modes.
+    pub(super) fn has(&self, id: VersionId, modes: Modes) -> bool {
+        let same = |made: &Made| made.file_mode == octal(modes.file) && made.folder_mode == octal(modes.folder);
+        self.trees.get(&id).is_some_and(same)
+    }
+
+    /// Whether we have made this folder.
+    pub(super) fn knows(&self, id: VersionId) -> bool {
+        self.trees.contains_key(&id)
+    }
+
+    /// Takes in what is so: a crash may have left a flip untold, somebody may have removed folders or set the clock back.
+    pub(super) fn observe(&mut self, current: Option<VersionId>, now: i64, is_there: impl Fn(VersionId) -> bool) {
+        self.trees.retain(|&id, _| is_there(id));
+        for (&id, made) in &mut self.trees {
+            made.replaced = match made.replaced() {
+                _ if current == Some(id) => None,
+                Some(time) if time <= now => continue,
+                _ => Some(show_unix(now)),
+            };
+        }
+    }
+
+    /// Takes in a folder that is about to be in place. It is not current yet.
+    pub(super) fn add(&mut self, id: VersionId, modes: Modes, is_current: bool, now: i64) {
+        let replaced = (!is_current).then(|| show_unix(now));
+        self.trees.insert(id, Made { file_mode: octal(modes.file), folder_mode: octal(modes.folder), replaced });
+    }
+
+    /// Takes in that `id` becomes current after `before`.
+    pub(super) fn succeed(&mut self, id: VersionId, before: Option<VersionId>, now: i64) {
+        self.previous = before.or(self.previous);
+        for (&other, made) in &mut self.trees {
+            if other == id {
+                made.replaced = None;
+            } else if Some(other) == before {
+                made.replaced = Some(show_unix(now));
+            }
+        }
+    }
+
+    /// Folders to link unchanged files from, the best first.
+    pub(super) fn donors(&self, current: Option<VersionId>, id: VersionId) -> Vec<VersionId> {
+        let mut donors: Vec<VersionId> = [current, Some(id), self.previous].into_iter().flatten().collect();
+        donors.dedup();
+        donors.retain(|&donor| self.knows(donor));
+        donors
+    }
+
+    /// Folders that nobody needs any more while `current` is.
+    pub(super) fn surplus(&self, current: VersionId, now: i64) -> Vec<VersionId> {
+        let is_over = |made: &Made| made.replaced().is_some_and(|time| now - time >= GRACE.as_secs().cast_signed());
+        let all = self.trees.iter().filter(|&(&id, made)| id != current && Some(id) != self.previous && is_over(made));
+        all.map(|(&id, _)| id).collect()
+    }
+
+    /// Forgets a folder.
+    pub(super) fn forget(&mut self, id: VersionId) {
+        self.trees.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    const MODES: Modes = Modes { file: 0o644, folder: 0o755 };
+    const HOUR: i64 = 3600;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest([n; 32]))
+    }
+
+    /// A record after versions became current one after another, an hour apart, the last one at `HOUR * n`.
+    fn after(versions: &[u8]) -> (Record, i64) {
+        let (mut record, mut now, mut current) = (Record::default(), 0, None);
+        for &n in versions {
+            now += HOUR;
+            record.observe(current, now, |_| true);
+            record.add(id(n), MODES, false, now);
+            record.succeed(id(n), current, now);
+            current = Some(id(n));
+        }
+        (record, now)
+    }
+
+    #[test]
+    fn current_and_the_one_before_stay_however_old_and_others_for_a_while() {
+        let (record, now) = after(&[1, 2, 3, 4]);
+        assert_eq!(record.surplus(id(4), now), [id(1), id(2)]);
+        assert_eq!(record.surplus(id(4), now + 1000 * HOUR), [id(1), id(2)]);
+        let grace = GRACE.as_secs().cast_signed();
+        assert_eq!(record.surplus(id(4), 3 * HOUR + grace - 1), [id(1)]);
+    }
+
+    #[test]
+    fn going_back_and_forth_keeps_both() {
+        let (record, now) = after(&[1, 2, 1, 2, 1]);
+        assert_eq!(record.surplus(id(1), now + HOUR), []);
+        assert_eq!(record.donors(Some(id(1)), id(3)), [id(1), id(2)]);
+    }
+
+    #[test]
+    fn a_crash_after_the_flip_and_a_clock_set_back_are_put_right() {
+        let (mut record, now) = after(&[1, 2, 3]);
+        record.add(id(4), MODES, false, now);
+        // The link leads to 4 already, of which the record knows nothing.
+        record.observe(Some(id(4)), now, |_| true);
+        assert!(!record.surplus(id(4), now + HOUR).contains(&id(4)));
+        assert!(record.trees[&id(3)].replaced.is_some());
+        // As if everything had been replaced in the future.
+        record.observe(Some(id(4)), now - 100 * HOUR, |_| true);
+        assert_eq!(record.trees[&id(1)].replaced, Some(show_unix(now - 100 * HOUR)));
+        record.observe(Some(id(4)), now, |other| other == id(4));
+        assert!(!record.knows(id(1)));
+    }
+}

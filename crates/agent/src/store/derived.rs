@@ -1,0 +1,271 @@
+//! What was computed from a version and can be computed again: `derived/<id>/`, one file a kind. Whoever reads one checks
+//! it, and whoever cannot write one goes on without.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use docwharf_base::directory::EntryKind;
+use docwharf_base::model::version::VersionId;
+
+use super::writer::{Writer, sweep_unrenamed};
+use super::{Store, StoreError};
+
+/// The folder's name in a store.
+pub(super) const DERIVED: &str = "derived";
+/// The content security policies of a version.
+pub const CSP: &str = "csp";
+/// Its Brotli forms.
+pub const BROTLI: &str = "brotli";
+/// Its Zstandard forms.
+pub const ZSTD: &str = "zstd";
+
+/// What may be as large as the version itself, and is given up when there is not enough room.
+const LARGE: [&str; 2] = [BROTLI, ZSTD];
+
+impl Store {
+    /// Where what was computed from a version lies.
+    pub fn derived_dir(&self, id: VersionId) -> PathBuf {
+        self.root().join(DERIVED).join(id.to_string())
+    }
+
+    /// What was computed from a version, if it is there and has at most so many bytes.
+    pub fn derived(&self, id: VersionId, kind: &str, most: u64) -> Option<Vec<u8>> {
+        self.directory().ok()?.read(Path::new(DERIVED).join(id.to_string()).join(kind), most).ok()
+    }
+
+    /// The same, opened, if it is there.
+    pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<File> {
+        self.directory().ok()?.file(Path::new(DERIVED).join(id.to_string()).join(kind)).ok()
+    }
+
+    /// Whether anything is there that [`Writer::give_up_large`] would remove.
+    pub(super) fn has_large(&self) -> bool {
+        self.large().next().is_some()
+    }
+
+    /// What was derived that is large, finished or not.
+    fn large(&self) -> impl Iterator<Item = PathBuf> {
+        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+        let folders = derived.and_then(|derived| derived.entries().ok()).into_iter().flatten().flatten();
+        let names = || LARGE.into_iter().flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")]);
+        let paths = folders.flat_map(move |folder| names().map(move |name| Path::new(&folder.name).join(name)));
+        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+        paths.filter(move |path| derived.as_ref().is_some_and(|derived| derived.has(path)))
+    }
+}
+
+impl Writer {
+    /// Keeps what was computed from a version, as a whole. Of one that has gone meanwhile, nothing is kept.
+    pub fn derive(&self, id: VersionId, kind: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.derive_by(id, kind, 0o644, |mut file| file.write_all(bytes))
+    }
+
+    /// The same of what is too large to be held at once, or takes long: `fill` writes it to a file that is renamed into place
+    /// afterwards and is never written again.
+    pub fn derive_large(
+        &self,
+        id: VersionId,
+        kind: &str,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        self.derive_by(id, kind, 0o444, fill)
+    }
+
+    fn derive_by(
+        &self,
+        id: VersionId,
+        kind: &str,
+        mode: u32,
+        fill: impl FnOnce(&File) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let (name, dir) = (id.to_string(), self.store().derived_dir(id));
+        let derived = self.store().folder(DERIVED)?;
+        let folder = derived.ensure_directory(&name, 0o755).map_err(StoreError::io("make", &dir))?;
+        let fill = |file: &File| {
+            // Already now: whoever sweeps it after a kill may not be root.
+            self.hand_over();
+            fill(file)
+        };
+        let written = folder.replace_file(kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)));
+        // Looked at last: it may have been pruned while this was written.
+        if !self.store().has(id) {
+            let _ = derived.remove_all(&name);
+        } else if written.is_err() {
+            // On a full disk a folder without a file helps nobody.
+            let _ = derived.remove_directory(&name);
+        }
+        // Already now: a daemon may be killed before it gives back what it has.
+        self.hand_over();
+        written
+    }
+
+    /// Removes one thing that was computed from a version, because it is of no use.
+    pub fn discard(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
+        let path = self.store().derived_dir(id).join(kind);
+        let folder = self.store().folder(DERIVED)?.directory(id.to_string());
+        match folder.and_then(|folder| folder.remove_file_if_there(kind)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what is large and was derived from any version, and has whoever uses or makes it let go of it first. Gives
+    /// whether there was any.
+    pub(super) fn give_up_large(&self) -> bool {
+        if !self.store().has_large() {
+            return false;
+        }
+        self.let_go_of_large();
+        let Ok(derived) = self.store().folder(DERIVED) else { return false };
+        let Ok(folders) = derived.entries() else { return false };
+        let mut any = false;
+        for folder in folders.flatten() {
+            let Ok(folder) = derived.directory(&folder.name) else { continue };
+            for kind in LARGE {
+                for name in [kind.to_owned(), format!(".{kind}.new")] {
+                    any |= folder.remove_file(name).is_ok();
+                }
+            }
+        }
+        any
+    }
+
+    /// Removes what a crash has left half made, and what belongs to no version. What cannot be removed does no harm.
+    pub(super) fn sweep_derived(&self) {
+        let derived = self.store().directory().and_then(|root| root.directory(DERIVED));
+        let entries = derived.and_then(|derived| Ok((derived.entries()?, derived)));
+        let (entries, derived) = match entries {
+            Ok(both) => both,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+            Err(error) => {
+                tracing::warn!("cannot read {}: {error}", self.store().root().join(DERIVED).display());
+                return;
+            }
+        };
+        for entry in entries.flatten() {
+            let owner = entry.name.to_str().and_then(|name| name.parse().ok());
+            if entry.kind == EntryKind::Directory && owner.is_some_and(|id| self.store().has(id)) {
+                let folder = derived.directory(&entry.name).map_err(StoreError::io("read", derived.path()));
+                if let Err(error) = folder.and_then(|folder| sweep_unrenamed(&folder)) {
+                    tracing::warn!("{error}");
+                }
+            } else {
+                let _ = derived.remove_all(&entry.name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{chown, symlink};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    #[test]
+    fn root_derives_nothing_through_the_links_of_a_store_that_is_not_his() {
+        if !rustix::process::geteuid().is_root() {
+            return; // only root works in other people's stores
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        let writer = Writer::open(&store, Duration::ZERO).unwrap();
+        let (id, derived) = (VersionId(Digest::of(b"x")), store.join(DERIVED));
+        fs::create_dir(&elsewhere).unwrap();
+        fs::create_dir(&derived).unwrap();
+        symlink(&elsewhere, derived.join(id.to_string())).unwrap();
+        chown(&store, Some(4711), Some(4711)).unwrap();
+        chown(&derived, Some(4711), Some(4711)).unwrap();
+        let refused = writer.derive(id, CSP, b"x").unwrap_err();
+        assert!(refused.to_string().contains("store/derived/"), "{refused}");
+        // Nor where the whole folder is one.
+        fs::remove_dir_all(&derived).unwrap();
+        symlink(&elsewhere, &derived).unwrap();
+        assert!(writer.derive(id, CSP, b"x").is_err());
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+        fs::remove_file(&derived).unwrap();
+        writer.derive(id, CSP, b"x").unwrap();
+        assert!(derived.is_dir() && !derived.join(id.to_string()).exists(), "there is no such version");
+    }
+
+    /// A store with versions whose content nobody reads.
+    fn with_versions(root: &Path, ids: &[VersionId]) -> Writer {
+        let writer = Writer::open(root, Duration::ZERO).unwrap();
+        for &id in ids {
+            fs::create_dir(writer.store().version_dir(id)).unwrap();
+            fs::write(writer.store().version_dir(id).join("site.zip"), "image").unwrap();
+        }
+        writer
+    }
+
+    #[test]
+    fn what_is_large_is_given_up_finished_or_not_and_nothing_else_is() {
+        let names = [
+            (BROTLI, true),
+            (ZSTD, true),
+            (".brotli.new", true),
+            (".zstd.new", true),
+            (CSP, false),
+            (".csp.new", false),
+        ];
+        let id = VersionId(Digest::of(b"x"));
+        for (name, is_large) in names {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = with_versions(dir.path(), &[id]);
+            let asked = Arc::new(AtomicU32::new(0));
+            let count = Arc::clone(&asked);
+            writer.before_giving_up(move || {
+                count.fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(!writer.store().has_large() && !writer.give_up_large(), "nothing is there yet");
+            fs::create_dir_all(writer.store().derived_dir(id)).unwrap();
+            fs::write(writer.store().derived_dir(id).join(name), "x").unwrap();
+            assert_eq!((writer.store().has_large(), writer.give_up_large()), (is_large, is_large), "{name}");
+            assert_eq!(writer.store().derived_dir(id).join(name).exists(), !is_large, "{name}");
+            assert_eq!(asked.load(Ordering::Relaxed), u32::from(is_large), "{name}: who uses it lets go first");
+        }
+    }
+
+    #[test]
+    fn what_was_derived_is_read_within_its_bound_discarded_alone_and_gone_without_its_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let (id, gone) = (VersionId(Digest::of(b"x")), VersionId(Digest::of(b"gone")));
+        let writer = with_versions(dir.path(), &[id]);
+        let store = writer.store();
+        writer.derive(id, CSP, b"four").unwrap();
+        writer.derive_large(id, ZSTD, |mut file| file.write_all(b"large")).unwrap();
+        assert_eq!(store.derived(id, CSP, 4).as_deref(), Some(&b"four"[..]));
+        assert_eq!(store.derived(id, CSP, 3), None);
+        assert!(store.derived_file(id, ZSTD).is_some() && store.derived_file(id, BROTLI).is_none());
+        // A failure leaves what there was, and no folder of its own.
+        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert_eq!(store.derived(id, ZSTD, 5).as_deref(), Some(&b"large"[..]));
+        writer.discard(id, ZSTD).unwrap();
+        assert!(store.derived_file(id, ZSTD).is_none() && store.derived_file(id, CSP).is_some());
+        writer.discard(id, ZSTD).unwrap();
+        writer.discard(gone, ZSTD).unwrap();
+        writer.derive(gone, CSP, b"x").unwrap();
+        assert!(!store.derived_dir(gone).exists(), "there is no such version");
+        writer.discard(id, CSP).unwrap();
+        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert!(!store.derived_dir(id).exists());
+        // A start sweeps what a crash has left.
+        writer.derive(id, CSP, b"kept").unwrap();
+        fs::write(store.derived_dir(id).join(".zstd.new"), "half").unwrap();
+        fs::create_dir(store.derived_dir(gone)).unwrap();
+        fs::write(dir.path().join(DERIVED).join("file"), "x").unwrap();
+        drop(writer);
+        drop(Writer::open(dir.path(), Duration::ZERO).unwrap());
+        let left =
+            |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        assert_eq!(left(&dir.path().join(DERIVED)), [id.to_string().as_str()]);
+        assert_eq!(left(&dir.path().join(DERIVED).join(id.to_string())), [CSP]);
+    }
+}

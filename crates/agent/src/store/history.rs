@@ -1,0 +1,199 @@
+//! `history.jsonl`: who has done what, when. Lines are added; a store that lives for years keeps the newest, and of the older
+//! ones what a lost record would be made again from.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::directory::{Access, Demands, Directory};
+use docwharf_base::model::version::VersionId;
+
+use super::{Store, StoreError};
+
+/// The file's name.
+pub const FILE: &str = "history.jsonl";
+/// Beyond so many bytes (some 20,000 lines) the oldest lines go, until [`KEPT`] are left.
+pub const MOST: u64 = 4 << 20;
+/// See [`MOST`].
+const KEPT: usize = 2 << 20;
+/// How history ends what it says of a version that a person has activated and so holds.
+pub const BY_HAND: &str = " by hand";
+
+/// One line of history.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Who.
+    pub who: String,
+    /// What: `imported`, `activated`, `rolled back`, `held`, `released`, `refused`, `pruned`.
+    pub what: String,
+    /// Which version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<VersionId>,
+    /// Further words: a label, a reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Event {
+    /// Whether a person has said with it what is to stay, or that nothing is.
+    pub fn is_word(&self) -> bool {
+        match self.what.as_str() {
+            "held" | "rolled back" | "released" => true,
+            "activated" => self.note.as_ref().is_some_and(|note| note.ends_with(BY_HAND)),
+            _ => false,
+        }
+    }
+
+    /// Whether with it a version became active.
+    pub fn is_activation(&self) -> bool {
+        matches!(self.what.as_str(), "activated" | "rolled back")
+    }
+}
+
+impl Store {
+    /// History, oldest first; a torn line is dropped.
+    pub fn history(&self) -> Result<Vec<Event>, StoreError> {
+        let path = self.root().join(FILE);
+        match self.directory().and_then(|root| root.file(FILE)) {
+            Ok(file) => Ok(lines(file).filter_map(|line| serde_json::from_slice(&line).ok()).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(source) => Err(StoreError::Io { doing: "read", path, source }),
+        }
+    }
+}
+
+/// By bytes: what a power cut makes of a line need not be text, and must not hide those behind it.
+fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
+    BufReader::new(file).split(b'\n').map_while(Result::ok)
+}
+
+/// Adds a line, durably.
+pub(super) fn append(root: &Directory, event: &Event) -> io::Result<()> {
+    let mut line = serde_json::to_vec(event)?;
+    line.push(b'\n');
+    let mut file = root.open_file(FILE, Access::Append(0o644), Demands::SINGLE_NAME)?;
+    if !ends_a_line(root.file(FILE)?)? {
+        // A torn line from a crash must not swallow this one.
+        line.insert(0, b'\n');
+    }
+    file.write_all(&line)?;
+    file.sync_data()
+}
+
+fn ends_a_line(mut file: File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
+}
+
+/// Cuts a history that has grown beyond [`MOST`], as a whole or not at all.
+pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
+    let file = root.file(FILE)?;
+    if file.metadata()?.len() <= MOST {
+        return Ok(());
+    }
+    root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT, is_here))
+}
+
+/// The newest lines up to `most` bytes, behind those of the older ones that a lost record is made again from: the last
+/// word of a person, and the last activation of each version that is still here.
+fn cut(lines: &[Vec<u8>], most: usize, is_here: impl Fn(VersionId) -> bool) -> Vec<u8> {
+    let (mut kept, mut bytes) = (Vec::new(), 0);
+    let (mut has_word, mut activated) = (false, BTreeSet::new());
+    for line in lines.iter().rev() {
+        bytes += line.len() + 1;
+        let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
+        let is_last_word = event.is_word() && !has_word;
+        has_word |= is_last_word;
+        let became_active = event.version.filter(|&id| event.is_activation() && is_here(id));
+        let is_last_activation = became_active.is_some_and(|id| activated.insert(id));
+        if bytes <= most || is_last_word || is_last_activation {
+            kept.push(line);
+        }
+    }
+    kept.iter().rev().flat_map(|line| line.iter().copied().chain([b'\n'])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn line(what: &str, version: u8, note: Option<&str>) -> Vec<u8> {
+        let note = note.map(str::to_owned);
+        let time = "2026-11-21T10:00:00Z".to_owned();
+        let event = Event { time, who: "x".to_owned(), what: what.to_owned(), version: Some(id(version)), note };
+        serde_json::to_vec(&event).unwrap()
+    }
+
+    #[test]
+    fn what_is_cut_keeps_the_newest_lines_the_last_word_and_when_each_version_here_became_active() {
+        let mut lines = vec![
+            line("activated", 1, None),
+            line("activated", 2, None),
+            line("held", 2, Some("old")),
+            line("activated", 3, Some("activated x by hand")),
+            line("activated", 2, None),
+            b"torn".to_vec(),
+        ];
+        lines.extend((0..50).map(|_| line("refused", 9, None)));
+        let most = 10 * (lines[20].len() + 1);
+        let after = cut(&lines, most, |version| version != id(1));
+        let after: Vec<_> = after.split(|&byte| byte == b'\n').collect();
+        let mut expected = vec![&lines[3][..], &lines[4]];
+        expected.extend(lines[46..].iter().map(Vec::as_slice));
+        expected.push(b"");
+        assert_eq!(after, expected);
+    }
+
+    #[test]
+    fn a_word_is_what_a_person_said_of_what_stays_and_an_activation_whatever_became_active() {
+        let cases = [
+            ("held", None, true, false),
+            ("released", None, true, false),
+            ("rolled back", None, true, true),
+            ("activated", Some("activated 0ab12cd3 by hand"), true, true),
+            ("activated", Some("by hand it was not"), false, true),
+            ("activated", None, false, true),
+            ("imported", Some("x by hand"), false, false),
+            ("kept back", None, false, false),
+            ("pruned", None, false, false),
+        ];
+        for (what, note, is_word, is_activation) in cases {
+            let event: Event = serde_json::from_slice(&line(what, 1, note)).unwrap();
+            assert_eq!((event.is_word(), event.is_activation()), (is_word, is_activation), "{what} {note:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_words_and_two_activations_the_last_is_kept_and_only_of_what_is_here() {
+        let lines = [
+            line("held", 1, None),
+            line("activated", 1, None),
+            line("released", 1, None),
+            line("activated", 1, None),
+            line("activated", 2, None),
+            line("imported", 1, None),
+        ];
+        let all: usize = lines.iter().map(|line| line.len() + 1).sum();
+        let left = |most| cut(&lines, most, |_| false).len();
+        assert_eq!((left(all), left(all - 1)), (all, all - lines[0].len() - 1));
+        assert_eq!(cut(&lines, 0, |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, 0, |_| true), [&lines[2][..], &lines[3], &lines[4], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, lines[5].len(), |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(cut(&lines, lines[5].len() + 1, |_| false), [&lines[2][..], &lines[5], b""].join(&b'\n'));
+    }
+}

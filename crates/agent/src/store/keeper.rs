@@ -1,0 +1,614 @@
+//! What is decided about a store's record and room, over what is done to a disk. [`Writer`](super::writer::Writer) does it
+//! to a real one; a simulation has another.
+
+use std::path::Path;
+
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::VersionId;
+
+use super::record::Record;
+use super::space::{Allowance, Taken, Wanted, held_by_then, is_over, surplus};
+use super::{Event, Receipt, StoreError, Stored};
+
+/// What, of which version, and further words: see [`Event`].
+pub type Told = (&'static str, Option<VersionId>, Option<String>);
+
+/// Effects, each of which is done as a whole or not at all, and what follows from them.
+pub trait Keeper {
+    /// Seconds since 1970.
+    fn now(&self) -> i64;
+    /// The store's folder, for messages.
+    fn root(&self) -> &Path;
+    /// The record; an empty one for a store that has none yet.
+    fn record(&self) -> Result<Record, StoreError>;
+    /// Whether a version is there.
+    fn has(&self, id: VersionId) -> bool;
+    /// All versions, the newest arrival first.
+    fn versions(&self) -> Result<Vec<Stored>, StoreError>;
+    /// A version's arrivals, oldest first.
+    fn receipts(&self, id: VersionId) -> Vec<Receipt>;
+    /// History, oldest first.
+    fn history(&self) -> Result<Vec<Event>, StoreError>;
+    /// Whether a version was found damaged.
+    fn is_suspect(&self, id: VersionId) -> bool;
+    /// What each of these versions takes, in their order.
+    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken>;
+    /// Bytes that may still be written; none where the file system does not say.
+    fn free(&self) -> Result<Option<u64>, StoreError>;
+    /// Removes what was computed from versions, can be computed again and takes much room; whether there was any.
+    fn give_up_derived(&self) -> bool;
+
+    /// Does `work` while nobody else changes the record.
+    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T;
+    /// Makes a record durable, the turn being the caller's.
+    fn write(&self, record: &Record) -> Result<(), StoreError>;
+    /// Adds a line to history. A failure is no reason to undo what has happened; it is logged.
+    fn append(&self, event: &Event);
+    /// Files a receipt.
+    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError>;
+    /// Takes a version out of the store, unless somebody has it mapped: whether it is gone.
+    fn remove(&self, id: VersionId) -> Result<bool, StoreError>;
+    /// Takes a version out of the store, whoever has it mapped.
+    fn withdraw(&self, id: VersionId) -> Result<(), StoreError>;
+    /// Forgets that a version was found damaged.
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError>;
+    /// Keeps what a damaged record says, for whoever has changed it by hand, and tells of both. To be called before it is
+    /// replaced.
+    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError>;
+    /// Bytes of versions that were removed and that this process still reads: the disk has not got them back yet.
+    fn still_read(&self) -> u64 {
+        0
+    }
+
+    /// Whether a version is there and nothing is known against it.
+    fn has_whole(&self, id: VersionId) -> bool {
+        self.has(id) && !self.is_suspect(id)
+    }
+
+    /// Adds a line to history.
+    fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
+        let time = show_unix(self.now());
+        self.append(&Event { time, who: who.to_owned(), what: what.to_owned(), version, note });
+    }
+
+    /// Changes the record as it is on disk; nobody else does meanwhile.
+    fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
+        self.in_turn(|| {
+            let before = self.record()?;
+            let mut record = before.clone();
+            let result = change(&mut record);
+            if record != before {
+                self.write(&record)?;
+            }
+            Ok(result)
+        })
+    }
+
+    /// What a person changes in the record, and the line of history that tells of it, if there is one to write. It is
+    /// written also when the change is in place and only could not be made durable: a record that is lost afterwards is
+    /// made again from history.
+    fn change_and_tell<T>(
+        &self,
+        who: &str,
+        change: impl FnOnce(&mut Record) -> T,
+        tell: impl FnOnce(&T) -> Option<Told>,
+    ) -> Result<T, StoreError> {
+        let mut wanted = None;
+        let mut told = None;
+        let changed = self.change(|record| {
+            let result = change(record);
+            told = tell(&result);
+            wanted = Some(record.clone());
+            result
+        });
+        let is_in_place = changed.is_ok() || self.record().is_ok_and(|record| Some(record) == wanted);
+        if let Some((what, version, note)) = told.filter(|_| is_in_place) {
+            self.note(who, what, version, note);
+        }
+        changed
+    }
+
+    /// Writes the record that a sync carries along, having taken over what a person has decided meanwhile.
+    fn save(&self, record: &mut Record) -> Result<(), StoreError> {
+        self.decide(record, |_| ())
+    }
+
+    /// The same, with a decision in between that follows from what is so at this moment.
+    fn decide<T>(&self, record: &mut Record, decide: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
+        self.in_turn(|| {
+            let before = match self.record() {
+                Ok(before) => Some(before),
+                // It is replaced; one that cannot be read just now may say that it is held.
+                Err(error @ StoreError::Damaged { .. }) => {
+                    self.keep_damaged(&error)?;
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(before) = &before {
+                record.take_over_from_people(before);
+            }
+            let result = decide(record);
+            if before.as_ref() != Some(record) {
+                self.write(record)?;
+            }
+            Ok(result)
+        })
+    }
+
+    /// Replaces a record that cannot be read.
+    fn mend(&self, record: &Record) -> Result<(), StoreError> {
+        self.in_turn(|| self.write(record))
+    }
+
+    /// The allowance less the bytes of removed versions that readers still hold.
+    fn left_of(&self, allowance: &Allowance) -> Allowance {
+        let read = self.still_read();
+        Allowance { max_bytes: allowance.max_bytes.map(|most| most.saturating_sub(read)), ..*allowance }
+    }
+
+    /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
+    /// somebody has open is passed by.
+    fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
+        let allowance = &self.left_of(allowance);
+        let versions = self.versions()?;
+        let mut sizes = self.sizes_of(&versions);
+        // No version goes for the sake of what was derived from it or another one.
+        if is_over(allowance, &sizes, 0) && self.give_up_derived() {
+            sizes = self.sizes_of(&versions);
+        }
+        let mut removed = Vec::new();
+        for (id, _) in surplus(record, allowance, &sizes) {
+            if self.remove_unless_needed(id)? {
+                removed.extend(versions.iter().find(|version| version.id == id).cloned());
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes a version unless somebody has it open, or the record, as it is at this moment, needs it: a person may have
+    /// chosen it since it was found to be superfluous.
+    fn remove_unless_needed(&self, id: VersionId) -> Result<bool, StoreError> {
+        self.in_turn(|| if self.record()?.protects(id) { Ok(false) } else { self.remove(id) })
+    }
+
+    /// Sees to it that there is room for `wanted`; gives the versions that had to go for it. Those that `keep` does not
+    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain, and none
+    /// before what was derived.
+    fn make_room(&self, record: &Record, allowance: &Allowance, wanted: Wanted) -> Result<Vec<VersionId>, StoreError> {
+        let path = || self.root().to_owned();
+        let min_free = allowance.min_free.unwrap_or(0);
+        let target = wanted.more.saturating_add(min_free);
+        let left = &self.left_of(allowance);
+        let mut sizes = self.sizes_of(&self.versions()?);
+        let is_tight = self.free()?.is_some_and(|free| free < target) || is_over(left, &sizes, wanted.whole);
+        if is_tight && self.give_up_derived() {
+            sizes = self.sizes_of(&self.versions()?);
+        }
+        if let Some(most) = allowance.max_bytes {
+            let held = held_by_then(record, &sizes);
+            if wanted.whole > 0 && held.saturating_add(wanted.whole) > most {
+                return Err(StoreError::OverMost { path: path(), needed: wanted.whole, held, most });
+            }
+            let read = self.still_read();
+            if wanted.whole > 0 && held.saturating_add(wanted.whole).saturating_add(read) > most {
+                return Err(StoreError::StillRead { path: path(), needed: wanted.whole, held, read, most });
+            }
+        }
+        let Some(mut now) = self.free()? else { return Ok(Vec::new()) };
+        let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
+        let mut may_go = surplus(record, &Allowance { keep, ..*left }, &sizes);
+        if allowance.min_free.is_some() {
+            // The last to go: a look at the source would bring it again.
+            let offered = record.offered_version().filter(|&id| !record.protects(id));
+            let offered = sizes.iter().filter(|(id, _)| Some(*id) == offered);
+            may_go.extend(offered.filter(|taken| !may_go.contains(taken)).copied().collect::<Vec<_>>());
+        }
+        let gain: u64 = may_go.iter().map(|(_, bytes)| bytes).sum();
+        let mut removed = Vec::new();
+        if now < target && now.saturating_add(gain) >= target {
+            for (id, _) in may_go {
+                if self.remove_unless_needed(id)? {
+                    removed.push(id);
+                    now = self.free()?.unwrap_or(u64::MAX);
+                }
+                if now >= target {
+                    break;
+                }
+            }
+        }
+        if now < target {
+            return Err(StoreError::NoSpace { path: path(), needed: wanted.more, free: now, min_free });
+        }
+        Ok(removed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::io;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use crate::store::record::{Hold, Offered};
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    /// How the disk takes a record.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Writes {
+        Well,
+        NotAtAll,
+        /// It is in place, but may not outlive a power cut.
+        NotDurably,
+    }
+
+    /// What reading the record gives.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Reads {
+        Well,
+        Damaged,
+        Later,
+    }
+
+    /// A store in memory, on a disk of `total` bytes. It has the versions 5 (the newest, active) to 1, each of 10 bytes; 4
+    /// is the previous one. What was derived is of the active one.
+    struct Memory {
+        record: RefCell<Record>,
+        versions: RefCell<Vec<u8>>,
+        history: RefCell<Vec<Event>>,
+        writes: Cell<u32>,
+        kept_damaged: Cell<u32>,
+        writing: Cell<Writes>,
+        reading: Cell<Reads>,
+        derived: Cell<u64>,
+        total: Option<u64>,
+        still_read: u64,
+        /// What somebody has open.
+        open: Vec<u8>,
+    }
+
+    fn five(total: Option<u64>) -> Memory {
+        let mut record = Record { newest: Some(id(5)), ..Record::default() };
+        record.activate(id(4), "t");
+        record.activate(id(5), "t");
+        Memory {
+            record: RefCell::new(record),
+            versions: RefCell::new(vec![5, 4, 3, 2, 1]),
+            history: RefCell::default(),
+            writes: Cell::default(),
+            kept_damaged: Cell::default(),
+            writing: Cell::new(Writes::Well),
+            reading: Cell::new(Reads::Well),
+            derived: Cell::default(),
+            total,
+            still_read: 0,
+            open: Vec::new(),
+        }
+    }
+
+    impl Memory {
+        fn failed(&self) -> StoreError {
+            StoreError::Io { doing: "write", path: self.root().to_owned(), source: io::ErrorKind::StorageFull.into() }
+        }
+
+        fn numbers(&self, ids: &[VersionId]) -> Vec<u8> {
+            ids.iter().map(|&of| (1..=9).find(|&n| id(n) == of).unwrap()).collect()
+        }
+
+        fn told(&self) -> Vec<String> {
+            self.history.borrow().iter().map(|event| event.what.clone()).collect()
+        }
+    }
+
+    impl Keeper for Memory {
+        fn now(&self) -> i64 {
+            0
+        }
+
+        fn root(&self) -> &Path {
+            Path::new("/store")
+        }
+
+        fn record(&self) -> Result<Record, StoreError> {
+            let path = self.root().join("state.json");
+            match self.reading.get() {
+                Reads::Well => Ok(self.record.borrow().clone()),
+                Reads::Later => Err(StoreError::Later { path, found: 3 }),
+                Reads::Damaged => {
+                    let source = serde_json::from_str::<Record>("{").unwrap_err();
+                    Err(StoreError::Damaged { path, source })
+                }
+            }
+        }
+
+        fn has(&self, of: VersionId) -> bool {
+            self.versions.borrow().iter().any(|&n| id(n) == of)
+        }
+
+        fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+            let stored = |&n: &u8| Stored { id: id(n), bytes: 10, receipts: Vec::new() };
+            Ok(self.versions.borrow().iter().map(stored).collect())
+        }
+
+        fn receipts(&self, _: VersionId) -> Vec<Receipt> {
+            Vec::new()
+        }
+
+        fn history(&self) -> Result<Vec<Event>, StoreError> {
+            Ok(self.history.borrow().clone())
+        }
+
+        fn is_suspect(&self, of: VersionId) -> bool {
+            of == id(2)
+        }
+
+        fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+            let derived = |of: VersionId| if of == id(5) { self.derived.get() } else { 0 };
+            versions.iter().map(|version| (version.id, version.bytes + derived(version.id))).collect()
+        }
+
+        fn free(&self) -> Result<Option<u64>, StoreError> {
+            let taken = 10 * self.versions.borrow().len() as u64 + self.derived.get();
+            Ok(self.total.map(|total| total - taken))
+        }
+
+        fn give_up_derived(&self) -> bool {
+            self.derived.take() > 0
+        }
+
+        fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+            work()
+        }
+
+        fn write(&self, record: &Record) -> Result<(), StoreError> {
+            self.writes.set(self.writes.get() + 1);
+            if self.writing.get() != Writes::NotAtAll {
+                *self.record.borrow_mut() = record.clone();
+                self.reading.set(Reads::Well);
+            }
+            if self.writing.get() == Writes::Well { Ok(()) } else { Err(self.failed()) }
+        }
+
+        fn append(&self, event: &Event) {
+            self.history.borrow_mut().push(event.clone());
+        }
+
+        fn receive(&self, _: VersionId, _: &Receipt) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn remove(&self, of: VersionId) -> Result<bool, StoreError> {
+            let is_open = self.open.iter().any(|&n| id(n) == of);
+            self.versions.borrow_mut().retain(|&n| is_open || id(n) != of);
+            Ok(!is_open)
+        }
+
+        fn withdraw(&self, of: VersionId) -> Result<(), StoreError> {
+            self.versions.borrow_mut().retain(|&n| id(n) != of);
+            Ok(())
+        }
+
+        fn clear_suspect(&self, _: VersionId) -> Result<(), StoreError> {
+            Ok(())
+        }
+
+        fn keep_damaged(&self, _: &StoreError) -> Result<(), StoreError> {
+            self.kept_damaged.set(self.kept_damaged.get() + 1);
+            Ok(())
+        }
+
+        fn still_read(&self) -> u64 {
+            self.still_read
+        }
+    }
+
+    /// What room is made of, and how.
+    struct Case {
+        total: u64,
+        keep: usize,
+        min_free: Option<u64>,
+        max_bytes: Option<u64>,
+        wanted: (u64, u64),
+        derived: u64,
+        still_read: u64,
+        open: &'static [u8],
+    }
+
+    const CASE: Case = Case {
+        total: 60,
+        keep: 9,
+        min_free: None,
+        max_bytes: None,
+        wanted: (10, 10),
+        derived: 0,
+        still_read: 0,
+        open: &[],
+    };
+
+    /// What has gone and whether anything derived is left, or why there is no room.
+    fn made(case: &Case, change: impl FnOnce(&mut Record, &Memory)) -> Result<(Vec<u8>, bool), &'static str> {
+        let memory = Memory { still_read: case.still_read, open: case.open.to_vec(), ..five(Some(case.total)) };
+        memory.derived.set(case.derived);
+        let mut record = memory.record().unwrap();
+        change(&mut record, &memory);
+        let allowance = Allowance { keep: case.keep, max_bytes: case.max_bytes, min_free: case.min_free };
+        let wanted = Wanted { whole: case.wanted.0, more: case.wanted.1 };
+        let before = memory.versions.borrow().len();
+        let made = memory.make_room(&record, &allowance, wanted);
+        let gone = before - memory.versions.borrow().len();
+        assert_eq!(gone, made.as_ref().map_or(0, Vec::len), "nothing goes in vain or without being told of");
+        match made {
+            Ok(removed) => Ok((memory.numbers(&removed), memory.derived.get() > 0)),
+            Err(StoreError::NoSpace { needed, min_free, .. }) => {
+                assert_eq!((needed, min_free), (case.wanted.1, case.min_free.unwrap_or(0)));
+                Err("no space")
+            }
+            Err(StoreError::OverMost { .. }) => Err("over"),
+            Err(StoreError::StillRead { .. }) => Err("read"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough() {
+        let none = || Ok((Vec::new(), false));
+        let derived = || Ok((Vec::new(), true));
+        let gone = |numbers: &[u8]| Ok((numbers.to_vec(), false));
+        let min_free = |bytes| Some(bytes);
+        let cases = [
+            (CASE, none()),
+            (Case { total: 59, ..CASE }, Err("no space")),
+            (Case { total: 59, keep: 2, ..CASE }, gone(&[1])),
+            (Case { total: 59, keep: 1, wanted: (10, 19), ..CASE }, gone(&[1])),
+            (Case { total: 59, keep: 1, wanted: (10, 20), ..CASE }, gone(&[1, 2])),
+            (Case { total: 59, keep: 1, wanted: (10, 29), ..CASE }, gone(&[1, 2])),
+            (Case { total: 59, keep: 1, wanted: (10, 30), ..CASE }, Err("no space")),
+            // Where something must stay free, `keep` keeps nothing.
+            (Case { min_free: min_free(0), ..CASE }, none()),
+            (Case { total: 59, min_free: min_free(0), ..CASE }, gone(&[1])),
+            (Case { min_free: min_free(1), ..CASE }, gone(&[1])),
+            (Case { total: 59, min_free: min_free(29), ..CASE }, gone(&[1, 2, 3])),
+            (Case { total: 59, min_free: min_free(30), ..CASE }, Err("no space")),
+            (Case { min_free: min_free(u64::MAX), ..CASE }, Err("no space")),
+            // What was derived goes before any version, and only if that helps.
+            (Case { derived: 5, total: 65, ..CASE }, derived()),
+            (Case { derived: 5, total: 64, ..CASE }, none()),
+            (Case { derived: 5, total: 64, keep: 1, wanted: (10, 15), ..CASE }, gone(&[1])),
+            // What the store may hold: the new one, and the active one as the previous.
+            (Case { total: 999, max_bytes: Some(20), ..CASE }, none()),
+            (Case { total: 999, max_bytes: Some(19), ..CASE }, Err("over")),
+            (Case { total: 999, max_bytes: Some(19), wanted: (0, 10), ..CASE }, none()),
+            (Case { total: 999, max_bytes: Some(25), still_read: 5, ..CASE }, none()),
+            (Case { total: 999, max_bytes: Some(24), still_read: 5, ..CASE }, Err("read")),
+            (Case { total: 999, max_bytes: Some(24), still_read: 5, wanted: (0, 10), ..CASE }, none()),
+            (Case { total: 999, max_bytes: Some(65), derived: 5, ..CASE }, derived()),
+            (Case { total: 999, max_bytes: Some(64), derived: 5, ..CASE }, none()),
+            (Case { total: 999, max_bytes: Some(69), derived: 5, still_read: 5, ..CASE }, none()),
+            // What somebody has open is passed by.
+            (Case { total: 59, keep: 1, open: &[1], ..CASE }, gone(&[2])),
+        ];
+        for (n, (case, expected)) in cases.iter().enumerate() {
+            assert_eq!(made(case, |_, _| ()), *expected, "case {n}");
+        }
+        let memory = five(None);
+        let wanted = Wanted { whole: u64::MAX, more: u64::MAX };
+        assert_eq!(memory.make_room(&memory.record().unwrap(), &Allowance::default(), wanted).unwrap(), []);
+    }
+
+    #[test]
+    fn what_the_source_has_goes_last_and_what_a_person_has_chosen_meanwhile_does_not_go() {
+        let offered = |record: &mut Record, _: &Memory| {
+            record.offered = Some(Offered { source: "s".to_owned(), version: id(1) });
+        };
+        let all = Case { total: 59, wanted: (10, 39), ..CASE };
+        assert_eq!(made(&Case { min_free: Some(0), wanted: (10, 29), ..all }, offered), Ok((vec![2, 3], false)));
+        assert_eq!(made(&Case { min_free: Some(0), ..all }, offered), Ok((vec![2, 3, 1], false)));
+        assert_eq!(made(&Case { keep: 0, ..all }, offered), Err("no space"));
+        let chosen = |_: &mut Record, memory: &Memory| memory.record.borrow_mut().previous = Some(id(1));
+        assert_eq!(made(&Case { total: 59, keep: 1, ..CASE }, chosen), Ok((vec![2], false)));
+        let held = |record: &mut Record, _: &Memory| {
+            record.hold = Some(Hold { who: String::new(), when: String::new(), why: String::new() });
+        };
+        // Under a hold the previous one stays that.
+        assert_eq!(made(&Case { total: 999, max_bytes: Some(29), ..CASE }, held), Err("over"));
+        assert_eq!(made(&Case { total: 999, max_bytes: Some(30), ..CASE }, held), Ok((Vec::new(), false)));
+    }
+
+    #[test]
+    fn the_oldest_beyond_what_is_allowed_are_pruned_and_those_that_are_needed_or_open_are_not() {
+        // Kept, the most bytes, those derived, those still read; what goes.
+        let cases = [
+            (3, None, 0, 0, &[][..]),
+            (1, None, 0, 0, &[1, 2]),
+            (9, Some(50), 0, 0, &[]),
+            (9, Some(49), 0, 0, &[1]),
+            (9, Some(50), 5, 0, &[]),
+            (9, Some(49), 5, 0, &[1]),
+            (9, Some(55), 0, 5, &[]),
+            (9, Some(54), 0, 5, &[1]),
+            (9, Some(0), 0, 5, &[1, 2, 3]),
+        ];
+        for (keep, max_bytes, derived, still_read, expected) in cases {
+            let memory = Memory { still_read, ..five(None) };
+            memory.derived.set(derived);
+            let allowance = Allowance { keep, max_bytes, min_free: None };
+            let pruned = memory.prune(&memory.record().unwrap(), &allowance).unwrap();
+            let pruned: Vec<VersionId> = pruned.iter().map(|version| version.id).collect();
+            assert_eq!(memory.numbers(&pruned), expected, "{keep} {max_bytes:?} {derived} {still_read}");
+            assert_eq!(memory.versions.borrow().len(), 5 - expected.len());
+            assert_eq!(memory.derived.get(), 0);
+        }
+        let memory = Memory { open: vec![2], ..five(None) };
+        let record = memory.record().unwrap();
+        memory.record.borrow_mut().previous = Some(id(1));
+        memory.derived.set(5);
+        let pruned = memory.prune(&record, &Allowance::default()).unwrap();
+        assert_eq!(pruned.iter().map(|version| version.id).collect::<Vec<_>>(), [id(3)]);
+        assert_eq!(memory.derived.get(), 5, "nothing is lacking");
+        assert!(memory.has_whole(id(1)) && !memory.has_whole(id(2)) && !memory.has_whole(id(3)));
+    }
+
+    #[test]
+    fn a_record_is_written_when_it_changes_and_what_people_said_meanwhile_stays_in_it() {
+        let memory = five(None);
+        let mut syncing = memory.record().unwrap();
+        memory.save(&mut syncing).unwrap();
+        assert_eq!(memory.writes.get(), 0, "nothing has changed");
+        let hold = Hold { who: "me".to_owned(), when: String::new(), why: String::new() };
+        memory.change(|record| record.hold = Some(hold.clone())).unwrap();
+        memory.change(|_| ()).unwrap();
+        assert_eq!(memory.writes.get(), 1);
+        syncing.newest = Some(id(3));
+        assert!(memory.decide(&mut syncing, |record| record.hold.is_some()).unwrap());
+        assert_eq!((memory.writes.get(), &memory.record().unwrap()), (2, &syncing));
+        assert_eq!((&syncing.hold, syncing.newest), (&Some(hold), Some(id(3))));
+        // One that cannot be read is replaced, and kept aside; one of a later docwharf is left alone.
+        memory.reading.set(Reads::Damaged);
+        assert!(memory.change(|record| record.hold = None).is_err());
+        memory.save(&mut syncing).unwrap();
+        assert_eq!((memory.writes.get(), memory.kept_damaged.get(), &memory.record().unwrap()), (3, 1, &syncing));
+        memory.reading.set(Reads::Later);
+        assert!(memory.save(&mut syncing).is_err() && memory.change(|record| record.hold = None).is_err());
+        assert_eq!((memory.writes.get(), memory.kept_damaged.get()), (3, 1));
+        memory.mend(&Record::default()).unwrap();
+        assert_eq!((memory.writes.get(), memory.record().unwrap()), (4, Record::default()));
+    }
+
+    #[test]
+    fn history_tells_what_a_person_has_changed_once_it_is_in_place() {
+        for (writes, changes, tells, is_told) in [
+            (Writes::Well, true, true, true),
+            (Writes::Well, true, false, false),
+            (Writes::Well, false, true, true),
+            (Writes::NotDurably, true, true, true),
+            (Writes::NotDurably, true, false, false),
+            (Writes::NotAtAll, true, true, false),
+            (Writes::NotAtAll, false, true, true),
+        ] {
+            let memory = five(None);
+            memory.writing.set(writes);
+            let change = |record: &mut Record| {
+                if changes {
+                    record.previous = None;
+                }
+                7
+            };
+            let tell = |&seven: &i32| (tells && seven == 7).then(|| ("held", Some(id(1)), Some("why".to_owned())));
+            let result = memory.change_and_tell("me", change, tell);
+            assert_eq!(result.ok(), (writes == Writes::Well || !changes).then_some(7));
+            let expected: &[&str] = if is_told { &["held"] } else { &[] };
+            assert_eq!(memory.told(), expected);
+            if let Some(event) = memory.history.borrow().first() {
+                assert_eq!(
+                    (event.who.as_str(), event.version, event.note.as_deref()),
+                    ("me", Some(id(1)), Some("why"))
+                );
+                assert_eq!(event.time, "1970-01-01T00:00:00Z");
+            }
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! The store: sealed versions, and the one record that says which of them is served.
+//!
+//! ```text
+//! lock               flock: one writer; readers take no lock
+//! state.json         the record (see `record`)
+//! state.json.damaged the last one that could not be read
+//! versions/<id>/     site.zip and index, 0444, never changed
+//! derived/<id>/      what was computed from a version; may be deleted at any time
+//! receipts/<id>/     one file per arrival
+//! staging/<n>/       unfinished work, swept when a writer opens the store
+//! downloads/         a bundle on its way, kept for being continued
+//! history.jsonl      who, what, when
+//! control.sock       orders, while a daemon has the store open
+//! suspect            versions that were found damaged
+//! scrub.json         when versions were proved last, and whether a daemon is running
+//! ```
+//!
+//! A version arrives by one rename of a folder whose files are already on disk; after it come the receipt, the record
+//! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
+//! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
+
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
+pub mod asked;
+pub mod derived;
+pub mod history;
+pub mod keeper;
+mod owner;
+pub mod prune;
+pub mod record;
+mod replaced;
+pub mod rot;
+pub mod space;
+pub mod writer;
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::directory::{Directory, EntryKind};
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionId;
+
+pub use history::Event;
+use record::{DecodeError, Record};
+
+/// Why the store did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The operating system failed.
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        /// What was being done: "read", "write", …
+        doing: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Another process writes.
+    #[error("the store {} is locked by another docwharf: try again when it is done, or stop it; `docwharf doctor` names its process", path.display())]
+    Locked {
+        /// The store.
+        path: PathBuf,
+    },
+    /// The record is not readable as such.
+    #[error("the record {} is damaged; the next sync or start makes it again from versions, receipts and history", path.display())]
+    Damaged {
+        /// The record's path.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// A later docwharf has written the record.
+    #[error("the record {} was written by a later docwharf (schemaVersion {found}; this one reads up to {}): use that docwharf or a later one for this store", path.display(), record::SCHEMA_VERSION)]
+    Later {
+        /// The record's path.
+        path: PathBuf,
+        /// Its schema version.
+        found: u32,
+    },
+    /// No version answers to that name.
+    #[error("no version or label is called {0:?}, and 8 digits of an id are needed; `docwharf versions` lists them")]
+    Unknown(String),
+    /// Several do.
+    #[error("{0:?} begins the ids of several versions; give more digits")]
+    Ambiguous(String),
+    /// The file system has less room than is needed, or than it must keep.
+    #[error("no space in the store {}: {} needed, {} free{}; free some{}", path.display(), show_size(*.needed), show_size(*.free), kept(*.min_free), or_lower(*.min_free))]
+    NoSpace {
+        /// The store.
+        path: PathBuf,
+        /// Bytes that are still to be written.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// Bytes that must stay free; 0 if nobody says so.
+        min_free: u64,
+    },
+    /// The bundle and what must stay are more than the store may hold.
+    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or take away labels or a hold that are not needed", path.display(), show_size(*.needed), show_size(*.held), show_size(*.most))]
+    OverMost {
+        /// The store.
+        path: PathBuf,
+        /// Size of the bundle in bytes.
+        needed: u64,
+        /// Bytes of versions that cannot be pruned once it is there.
+        held: u64,
+        /// `store.maxBytes`
+        most: u64,
+    },
+    /// There would be room, but for removed versions that readers have not yet taken all of.
+    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), show_size(*.read), show_size(*.needed), show_size(*.held), show_size(*.most))]
+    StillRead {
+        /// The store.
+        path: PathBuf,
+        /// Size of the bundle in bytes.
+        needed: u64,
+        /// Bytes of versions that cannot be pruned once it is there.
+        held: u64,
+        /// Bytes of removed versions that are still mapped.
+        read: u64,
+        /// `store.maxBytes`
+        most: u64,
+    },
+    /// There is nothing to go back to.
+    #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
+    NoPrevious,
+}
+
+impl StoreError {
+    /// Wraps an error of the operating system: `doing` is a verb with its object, `path` what it was about.
+    pub fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
+        move |source| StoreError::Io { doing, path: path.to_owned(), source }
+    }
+}
+
+/// One arrival of a version.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Receipt {
+    /// When, RFC 3339.
+    pub time: String,
+    /// Who brought it.
+    pub who: String,
+    /// Where from, without a link's query.
+    pub source: String,
+    /// What it was: `zip`, `tar.gz`, …
+    pub kind: String,
+    /// SHA-256 of the archive; none for a folder.
+    pub archive_sha256: Option<String>,
+    /// Size of the archive in bytes.
+    pub archive_bytes: Option<u64>,
+    /// The label it was brought under.
+    pub label: Option<String>,
+    /// The export job it came from.
+    #[serde(default)]
+    pub job: Option<String>,
+    /// What the server named the archive with: its strong `ETag`, else its Last-Modified.
+    #[serde(default)]
+    pub validator: Option<String>,
+    /// Size in bytes as it was sent.
+    #[serde(default)]
+    pub sent_bytes: Option<u64>,
+    /// Whether a look at the source has found it, rather than somebody brought it.
+    #[serde(default)]
+    pub looked: bool,
+}
+
+/// A version as it lies in the store.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Its id.
+    pub id: VersionId,
+    /// Size of its image in bytes.
+    pub bytes: u64,
+    /// Its arrivals, oldest first.
+    pub receipts: Vec<Receipt>,
+}
+
+/// A store to read from; no lock is taken.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+    /// The root, once it has been opened. What root does in a store of another user goes through it: the name could be
+    /// made to lead elsewhere meanwhile.
+    opened: Arc<OnceLock<Directory>>,
+    /// What this process knows of rot, whatever can still be written.
+    marks: Arc<rot::Marks>,
+}
+
+/// A record of ours is never larger: it has some hundred bytes for each label.
+const MAX_RECORD_BYTES: u64 = 64 << 20;
+/// Neither is a receipt.
+const MAX_RECEIPT_BYTES: u64 = 1 << 20;
+
+/// The image's name in a version's folder.
+pub const IMAGE: &str = "site.zip";
+/// The control socket's name in a store.
+pub const CONTROL: &str = "control.sock";
+/// The index's name in a version's folder.
+pub const INDEX: &str = "index";
+
+impl Store {
+    /// The store at `root`, which need not exist yet.
+    pub fn at(root: &Path) -> Store {
+        Store { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
+    }
+
+    /// Its folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Its directory, open.
+    pub fn directory(&self) -> io::Result<&Directory> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let opened = Directory::open(&self.root)?;
+        Ok(self.opened.get_or_init(|| opened))
+    }
+
+    /// A directory of it, which is created if it is not there.
+    pub(super) fn folder(&self, name: &str) -> Result<Directory, StoreError> {
+        let opened = self.directory().and_then(|root| root.ensure_directory(name, 0o750));
+        opened.map_err(StoreError::io("open", &self.root.join(name)))
+    }
+
+    /// Opens the image of a version for reading.
+    pub fn image(&self, id: VersionId) -> io::Result<File> {
+        self.directory()?.file(Path::new("versions").join(id.to_string()).join(IMAGE))
+    }
+
+    /// Opens the index of a version for reading.
+    pub fn index(&self, id: VersionId) -> io::Result<File> {
+        self.directory()?.file(Path::new("versions").join(id.to_string()).join(INDEX))
+    }
+
+    /// Opens the directory in which bundles arrive.
+    pub fn downloads_directory(&self) -> Result<Directory, StoreError> {
+        self.folder("downloads")
+    }
+
+    /// Where a version's files lie.
+    pub fn version_dir(&self, id: VersionId) -> PathBuf {
+        self.root.join("versions").join(id.to_string())
+    }
+
+    /// Whether a version is there.
+    pub fn has(&self, id: VersionId) -> bool {
+        let image = Path::new("versions").join(id.to_string()).join(IMAGE);
+        self.directory().and_then(|root| root.metadata_of(image)).is_ok_and(|metadata| metadata.is_file())
+    }
+
+    /// The record; an empty one for a store that has none yet.
+    pub fn record(&self) -> Result<Record, StoreError> {
+        let path = self.root.join(record::FILE);
+        match self.directory().and_then(|root| root.read(record::FILE, MAX_RECORD_BYTES)) {
+            Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
+                DecodeError::Damaged(source) => StoreError::Damaged { path, source },
+                DecodeError::Later(found) => StoreError::Later { path, found },
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+            Err(source) => Err(StoreError::Io { doing: "read", path, source }),
+        }
+    }
+
+    /// All versions, the newest arrival first.
+    pub fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+        let dir = self.root.join("versions");
+        let folder = match self.directory().and_then(|root| root.directory("versions")) {
+            Ok(folder) => folder,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(source) => {
+                return Err(StoreError::Io { doing: "read", path: dir, source });
+            }
+        };
+        let mut versions = Vec::new();
+        for entry in folder.entries().map_err(StoreError::io("read", &dir))? {
+            let entry = entry.map_err(StoreError::io("read", &dir))?;
+            let Some(id) = entry.name.to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let Ok(metadata) = folder.metadata_of(Path::new(&entry.name).join(IMAGE)) else {
+                continue;
+            };
+            versions.push(Stored { id, bytes: metadata.len(), receipts: self.receipts(id) });
+        }
+        versions.sort_by(|a, b| arrival(b).cmp(arrival(a)).then(a.id.cmp(&b.id)));
+        Ok(versions)
+    }
+
+    /// Where bundles lie while they are downloaded.
+    pub fn downloads(&self) -> PathBuf {
+        self.root.join("downloads")
+    }
+
+    /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
+    pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        let folder = Path::new("receipts").join(id.to_string());
+        let Ok(folder) = self.directory().and_then(|root| root.directory(folder)) else { return Vec::new() };
+        let Ok(entries) = folder.entries() else { return Vec::new() };
+        let files = entries.flatten().filter(|entry| entry.kind == EntryKind::File);
+        let read = |name: &OsStr| serde_json::from_slice(&folder.read(name, MAX_RECEIPT_BYTES).ok()?).ok();
+        let mut receipts: Vec<Receipt> = files.filter_map(|entry| read(&entry.name)).collect();
+        receipts.sort_by(|a, b| a.time.cmp(&b.time));
+        receipts
+    }
+
+    /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.
+    pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
+        named(name, &self.record()?, &self.versions()?)
+    }
+}
+
+/// The one of these versions that is called `name`.
+pub(crate) fn named(name: &str, record: &Record, versions: &[Stored]) -> Result<VersionId, StoreError> {
+    let labelled = record.labels.get(name).map(|labelled| labelled.version);
+    if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {
+        return Ok(id);
+    }
+    let mut matching = versions.iter().filter(|v| v.id.has_prefix(name)).map(|v| v.id);
+    match (matching.next(), matching.next()) {
+        (Some(id), None) => Ok(id),
+        (None, _) => Err(StoreError::Unknown(name.to_owned())),
+        (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
+    }
+}
+
+fn kept(min_free: u64) -> String {
+    if min_free == 0 {
+        String::new()
+    } else {
+        format!(", of which {} must stay so (store.minFree)", show_size(min_free))
+    }
+}
+
+fn or_lower(min_free: u64) -> &'static str {
+    if min_free == 0 { " and try again" } else { ", or lower store.minFree" }
+}
+
+fn arrival(version: &Stored) -> &str {
+    version.receipts.last().map_or("", |receipt| receipt.time.as_str())
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use crate::store::keeper::Keeper;
+    use crate::store::record::Labelled;
+    use crate::store::writer::Writer;
+
+    /// An id that begins with these bytes.
+    fn id(begin: &[u8]) -> VersionId {
+        let mut bytes = [0; 32];
+        bytes[..begin.len()].copy_from_slice(begin);
+        VersionId(Digest(bytes))
+    }
+
+    #[test]
+    fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
+        let (a, b, c) = (id(&[0xab; 5]), id(&[0xab, 0xab, 0xab, 0xab, 0x01]), id(&[0xcd; 8]));
+        let versions = [a, b, c].map(|id| Stored { id, bytes: 1, receipts: Vec::new() });
+        let mut record = Record::default();
+        let labels =
+            [("stable", a), ("cdcdcdcd", b), ("abababab", c), ("lost", id(b"lost")), ("cdcdcdcdcd", id(b"lost"))];
+        for (label, version) in labels {
+            let labelled = Labelled { version, source: String::new(), sha256: None, time: String::new() };
+            record.labels.insert(label.to_owned(), labelled);
+        }
+        let found = |name: &str| named(name, &record, &versions).ok();
+        let cases = [
+            ("stable", Some(a)),
+            ("Stable", None),
+            // Also where it begins the id of another version, or of several.
+            ("cdcdcdcd", Some(b)),
+            ("abababab", Some(c)),
+            // Digits lead to what is there, where the label does not.
+            ("cdcdcdcdcd", Some(c)),
+            ("lost", None),
+            ("ababababab", Some(a)),
+            ("ABABABAB01", Some(b)),
+            ("cdcdcdc", None),
+            ("cdcdcdce", None),
+            ("", None),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(found(name), expected, "{name}");
+        }
+        record.labels.clear();
+        let refused = |name: &str| named(name, &record, &versions).unwrap_err();
+        assert!(matches!(refused("abababab"), StoreError::Ambiguous(_)));
+        assert!(matches!(refused("abababa"), StoreError::Unknown(_)));
+        assert!(matches!(refused("stable"), StoreError::Unknown(_)));
+    }
+
+    #[test]
+    fn versions_are_told_by_their_last_arrival_the_newest_first() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Store::at(&dir.path().join("none")).versions().is_ok_and(|versions| versions.is_empty()));
+        let writer = Writer::open(dir.path(), Duration::ZERO).unwrap();
+        let (early, late, again, bare) = (id(b"a"), id(b"b"), id(b"c"), id(b"d"));
+        let arrivals = [(early, 1), (late, 5), (again, 7), (again, 2), (early, 1)];
+        for (version, minute) in arrivals {
+            let receipt = Receipt {
+                time: format!("2026-11-21T10:{minute:02}:00Z"),
+                who: String::new(),
+                source: String::new(),
+                kind: String::new(),
+                archive_sha256: None,
+                archive_bytes: None,
+                label: None,
+                job: None,
+                validator: None,
+                sent_bytes: None,
+                looked: false,
+            };
+            writer.receive(version, &receipt).unwrap();
+        }
+        for (n, version) in [early, late, again, bare].into_iter().enumerate() {
+            fs::create_dir(writer.store().version_dir(version)).unwrap();
+            fs::write(writer.store().version_dir(version).join(IMAGE), vec![0; n]).unwrap();
+        }
+        // Neither of these is a version.
+        fs::create_dir(writer.store().version_dir(id(b"e"))).unwrap();
+        fs::create_dir(dir.path().join("versions/other")).unwrap();
+        fs::write(dir.path().join("versions/other").join(IMAGE), "").unwrap();
+        let broken = dir.path().join("receipts").join(late.to_string()).join("9.json");
+        fs::write(broken, "{").unwrap();
+        let versions = writer.store().versions().unwrap();
+        let told: Vec<_> = versions.iter().map(|stored| (stored.id, stored.bytes, stored.receipts.len())).collect();
+        assert_eq!(told, [(again, 2, 2), (late, 1, 1), (early, 0, 2), (bare, 3, 0)]);
+        assert!(versions[0].receipts.is_sorted_by_key(|receipt| receipt.time.as_str()));
+        assert!(writer.store().has(bare) && !writer.store().has(id(b"e")) && !writer.store().has(id(b"f")));
+        assert_eq!(writer.store().named(&early.to_string()).unwrap(), early);
+    }
+
+    #[test]
+    fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damaged_or_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::at(dir.path());
+        assert_eq!(store.record().unwrap(), Record::default());
+        let put = |text: &str| fs::write(dir.path().join(record::FILE), text).unwrap();
+        put("{\"schemaVersion\": 2, \"configError\": \"x\"}");
+        assert_eq!(store.record().unwrap().config_error.as_deref(), Some("x"));
+        put("{\"schemaVersion\": 3}");
+        assert!(matches!(store.record(), Err(StoreError::Later { found: 3, .. })));
+        for damaged in ["", "{", "{}", "{\"schemaVersion\": 2,\n  \"sum\": \"0000000000000000\"\n}\n"] {
+            put(damaged);
+            assert!(matches!(store.record(), Err(StoreError::Damaged { .. })), "{damaged:?}");
+        }
+        fs::remove_file(dir.path().join(record::FILE)).unwrap();
+        fs::create_dir(dir.path().join(record::FILE)).unwrap();
+        assert!(matches!(store.record(), Err(StoreError::Io { .. })), "what cannot be read is not empty");
+    }
+}

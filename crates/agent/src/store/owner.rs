@@ -1,0 +1,129 @@
+//! Whose a store is. A command that root types must not leave anything in it that the service, which runs as somebody
+//! else, cannot change afterwards.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, chownat, openat};
+use rustix::process::{Gid, Uid, geteuid};
+
+use docwharf_base::directory::Directory;
+
+/// How deep folders lie in a store: `receipts/<id>/`.
+const DEPTH: usize = 2;
+
+/// Gives what root has made in the store `root` to whom the store belongs. Does nothing for anybody but root, nor in
+/// root's own store.
+pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let metadata = root.metadata()?;
+    let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
+    if owner.0.is_root() { Ok(()) } else { give(root.as_fd(), owner, DEPTH) }
+}
+
+/// Takes from a folder of the store what others than its owner and group may do there: who can open a version can lock it,
+/// and a site may be meant for some readers only. Only the owner does so, where the file system has such modes.
+pub(super) fn shut_to_others(folder: &Directory) {
+    let Ok(about) = folder.metadata() else { return };
+    let (mode, others) = (about.mode() & 0o7777, 0o007);
+    if about.uid() == geteuid().as_raw() && mode & others != 0 {
+        let _ = folder.set_mode(mode & !others);
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The owner of the store may be hostile and change it meanwhile: no link is followed, neither a symbolic one nor, as a
+/// file with a second name may be anybody's, a hard one.
+fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What has gone meanwhile needs no owner.
+        let Ok(file) = openat(dir, name, flags, Mode::empty()) else { continue };
+        let stat = rustix::fs::fstat(&file)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_folder = kind == FileType::Directory;
+        if is_folder && depth > 0 {
+            let folder = openat(&file, c".", FOLDER, Mode::empty())?;
+            give(folder.as_fd(), owner, depth - 1)?;
+        }
+        if stat.st_uid == 0 && (is_folder || kind == FileType::RegularFile && stat.st_nlink == 1) {
+            chownat(&file, c"", Some(owner.0), Some(owner.1), AtFlags::EMPTY_PATH)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    use std::path::Path;
+
+    use super::*;
+    use crate::store::keeper::Keeper;
+
+    #[test]
+    fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {
+        if !geteuid().is_root() {
+            return; // only root works in other people's stores
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        drop(super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap());
+        std::fs::create_dir(&elsewhere).unwrap();
+        std::fs::write(elsewhere.join("kept"), "x").unwrap();
+        std::fs::remove_dir(store.join("staging")).unwrap();
+        symlink(&elsewhere, store.join("staging")).unwrap();
+        chown(&store, Some(4711), Some(4711)).unwrap();
+        let refused = super::super::writer::Writer::open(&store, std::time::Duration::ZERO);
+        assert!(refused.is_err());
+        assert!(elsewhere.join("kept").exists());
+        // Files that are links are not followed either.
+        std::fs::remove_file(store.join("staging")).unwrap();
+        symlink(elsewhere.join("kept"), store.join(".state.json.new")).unwrap();
+        symlink(elsewhere.join("kept"), store.join("history.jsonl")).unwrap();
+        let writer = super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap();
+        writer.change(|record| record.tried_link = Some("x".into())).unwrap();
+        writer.note("me", "held", None, None);
+        assert_eq!(std::fs::read_to_string(elsewhere.join("kept")).unwrap(), "x");
+    }
+
+    #[test]
+    fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {
+        if !geteuid().is_root() {
+            return; // nobody else could give anything away
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        std::fs::create_dir_all(store.join("receipts/one")).unwrap();
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        std::fs::create_dir_all(store.join("derived/one")).unwrap();
+        let made = ["receipts/one/1.json", "derived/one/csp", "state.json"].map(|name| store.join(name));
+        for path in made.into_iter().chain([elsewhere.join("shadow")]) {
+            std::fs::write(path, "x").unwrap();
+        }
+        std::fs::hard_link(elsewhere.join("shadow"), store.join("history.jsonl")).unwrap();
+        symlink(&elsewhere, store.join("versions")).unwrap();
+        symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
+        let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+        hand_over(&Directory::open(&store).unwrap()).unwrap();
+        assert_eq!(owner(&store.join("state.json")), 0, "root's own store stays root's");
+        chown(&store, Some(4711), Some(4711)).unwrap();
+        lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
+        hand_over(&Directory::open(&store).unwrap()).unwrap();
+        for name in ["receipts", "receipts/one", "receipts/one/1.json", "derived/one/csp", "state.json"] {
+            assert_eq!(owner(&store.join(name)), 4711, "{name}");
+        }
+        assert_eq!(owner(&elsewhere.join("shadow")), 0);
+        assert_eq!(owner(&elsewhere), 0);
+    }
+}

@@ -1,0 +1,626 @@
+//! `state.json`: the one record. Written by rename, read whole; never a link, never the pin.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::version::VersionId;
+
+/// The record's file name.
+pub const FILE: &str = "state.json";
+/// The `schemaVersion` that is written. A record with a later one is refused: fields that are not known here would be lost
+/// at the next write.
+pub const SCHEMA_VERSION: u32 = 2;
+/// What a damaged one said, kept when it is replaced: somebody may have changed it by hand.
+pub const DAMAGED: &str = "state.json.damaged";
+
+/// How the last line begins: a checksum of what stands above it. A disk that changes one bit of a label or an id would
+/// otherwise change what is served.
+const SUM: &str = ",\n  \"sum\": \"";
+
+/// The record as its file has it.
+pub(super) fn encode(record: &Record) -> Vec<u8> {
+    let mut bytes = super::writer::json(record);
+    // "\n}\n"
+    bytes.truncate(bytes.len() - 3);
+    let sum = sum(&bytes);
+    bytes.extend_from_slice(format!("{SUM}{sum}\"\n}}\n").as_bytes());
+    bytes
+}
+
+/// Why the file gives no record.
+#[derive(Debug)]
+pub(super) enum DecodeError {
+    /// It is not what was written.
+    Damaged(serde_json::Error),
+    /// A later docwharf has written it, with this `schemaVersion`.
+    Later(u32),
+}
+
+/// What every schema of the file has.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Schema {
+    schema_version: u32,
+}
+
+/// Reads the file. One without a checksum was written by hand, or by a docwharf before 0.1.
+pub(super) fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    check_sum(bytes).map_err(DecodeError::Damaged)?;
+    let schema: Schema = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
+    if schema.schema_version > SCHEMA_VERSION {
+        return Err(DecodeError::Later(schema.schema_version));
+    }
+    let mut record: Record = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
+    if schema.schema_version < 2 {
+        // It did not tell what the source offered; the bundle that was judged last came from there.
+        let looked = record.looked.as_ref();
+        let offered =
+            looked.and_then(|looked| Some(Offered { source: looked.source.clone(), version: looked.version? }));
+        record.offered = offered;
+    }
+    record.schema_version = SCHEMA_VERSION;
+    Ok(record)
+}
+
+fn check_sum(bytes: &[u8]) -> Result<(), serde_json::Error> {
+    if let Some(end) = memchr::memmem::rfind(bytes, SUM.as_bytes()) {
+        let said = bytes[end + SUM.len()..].split(|&byte| byte == b'"').next();
+        if said != Some(sum(&bytes[..end]).as_bytes()) {
+            return Err(serde::de::Error::custom("its checksum (\"sum\") is of another content"));
+        }
+    }
+    Ok(())
+}
+
+/// The first 16 hex digits of the SHA-256.
+fn sum(bytes: &[u8]) -> String {
+    let mut digits = Digest::of(bytes).hex();
+    digits.truncate(16);
+    digits
+}
+
+/// What the store knows besides the versions themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// [`SCHEMA_VERSION`]; raised whenever a field is added or changes its meaning.
+    pub schema_version: u32,
+    /// The version that is served.
+    #[serde(default)]
+    pub active: Option<VersionId>,
+    /// Since when, RFC 3339.
+    #[serde(default)]
+    pub active_since: Option<String>,
+    /// The one before it.
+    #[serde(default)]
+    pub previous: Option<VersionId>,
+    /// The one that arrived last, whether or not it was activated: from a source that has changed, or by hand.
+    #[serde(default)]
+    pub newest: Option<VersionId>,
+    /// What the source had when it was last looked at with success.
+    #[serde(default)]
+    pub offered: Option<Offered>,
+    /// Who stopped automatic activation.
+    #[serde(default)]
+    pub hold: Option<Hold>,
+    /// Names of versions.
+    #[serde(default)]
+    pub labels: BTreeMap<String, Labelled>,
+    /// What the last look at the source saw.
+    #[serde(default)]
+    pub looked: Option<Looked>,
+    /// How the last sync ended.
+    #[serde(default)]
+    pub last_attempt: Option<Attempt>,
+    /// When a look at the source last went well, RFC 3339.
+    #[serde(default)]
+    pub last_good: Option<String>,
+    /// When the API last gave a bundle that was accepted, and for what.
+    #[serde(default)]
+    pub last_success: Option<Success>,
+    /// The export job of ours that has not yet given a bundle.
+    #[serde(default)]
+    pub job: Option<JobRecord>,
+    /// Those at sources that the configuration does not name now; one that comes back finds its job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub jobs_elsewhere: Vec<JobRecord>,
+    /// The last start of an export job.
+    #[serde(default)]
+    pub last_start: Option<Success>,
+    /// What the probes said when the bundle that was judged last was asked for.
+    #[serde(default)]
+    pub probed: Option<Probed>,
+    /// Probes whose servers ask to be left alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub busy: BTreeMap<String, Busy>,
+    /// The link that was tried while the store was empty, as a digest.
+    #[serde(default)]
+    pub tried_link: Option<String>,
+    /// What is wrong with the configuration that was to be taken over; the one before is in force.
+    #[serde(default)]
+    pub config_error: Option<String>,
+    /// What the gate said last.
+    #[serde(default)]
+    pub gate: Option<Verdict>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Record {
+            schema_version: SCHEMA_VERSION,
+            active: None,
+            active_since: None,
+            previous: None,
+            newest: None,
+            offered: None,
+            hold: None,
+            labels: BTreeMap::new(),
+            looked: None,
+            last_attempt: None,
+            last_good: None,
+            last_success: None,
+            job: None,
+            jobs_elsewhere: Vec::new(),
+            last_start: None,
+            probed: None,
+            busy: BTreeMap::new(),
+            tried_link: None,
+            config_error: None,
+            gate: None,
+        }
+    }
+}
+
+/// What the gate said of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// Of which.
+    pub version: VersionId,
+    /// Which one was active then.
+    #[serde(default)]
+    pub against: Option<VersionId>,
+    /// A digest of the rules it was judged by.
+    pub rules: String,
+    /// Why it does not become active by itself; none if it may.
+    #[serde(default)]
+    pub refused: Option<String>,
+    /// When, RFC 3339.
+    pub time: String,
+    /// A digest of what addresses meant when links were counted.
+    #[serde(default)]
+    pub addresses: String,
+    /// Broken links of the versions whose links were counted.
+    #[serde(default)]
+    pub links: BTreeMap<VersionId, u64>,
+}
+
+/// A stop of automatic activation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// By whom.
+    pub who: String,
+    /// Since when, RFC 3339.
+    pub when: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a label stands for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Labelled {
+    /// The version.
+    pub version: VersionId,
+    /// The source it came from, without a link's query.
+    pub source: String,
+    /// SHA-256 of the archive it came in.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// When the label was given, RFC 3339.
+    pub time: String,
+}
+
+/// A look at a bundle: what it was, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Looked {
+    /// The source.
+    pub source: String,
+    /// The label it was asked for under.
+    pub label: Option<String>,
+    /// The digest that was demanded of it.
+    pub demanded: Option<String>,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When a file was last changed, in nanoseconds since 1970; 0 for a link.
+    pub modified: i64,
+    /// What a link's server names the content with.
+    #[serde(default)]
+    pub validator: Option<String>,
+    /// SHA-256 of it.
+    pub sha256: Option<String>,
+    /// The version it holds; none if it was refused.
+    pub version: Option<VersionId>,
+    /// Why it was refused.
+    #[serde(default)]
+    pub refusal: Option<String>,
+}
+
+/// A version that a source has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Offered {
+    /// The source, without a link's query.
+    pub source: String,
+    /// The version.
+    pub version: VersionId,
+}
+
+/// How a sync ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// When, RFC 3339.
+    pub time: String,
+    /// `activated`, `already current`, `held`, `failed`, …
+    pub result: String,
+    /// What it saw, in a few words.
+    #[serde(default)]
+    pub saw: Option<String>,
+    /// The error's line.
+    #[serde(default)]
+    pub error: Option<String>,
+    /// Failures in a row, this one included.
+    #[serde(default)]
+    pub failures: u32,
+    /// What was asked: another question starts counting anew.
+    #[serde(default)]
+    pub question: String,
+    /// How long to leave the source alone, in seconds.
+    #[serde(default)]
+    pub wait: u64,
+}
+
+/// Something that happened for a source under a pin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Success {
+    /// The source, without a link's query.
+    pub source: String,
+    /// The pin.
+    #[serde(default)]
+    pub pin: Option<String>,
+    /// When, RFC 3339.
+    pub time: String,
+}
+
+/// An export job of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRecord {
+    /// The upstream's word for it.
+    pub id: String,
+    /// The source: base URL and domain.
+    pub source: String,
+    /// The label it was started for.
+    #[serde(default)]
+    pub pin: Option<String>,
+    /// When, RFC 3339.
+    pub started: String,
+    /// What the probes said just before, if they were asked.
+    #[serde(default)]
+    pub probes: BTreeMap<String, Probe>,
+}
+
+/// What a source's probes said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probed {
+    /// The source.
+    pub source: String,
+    /// By URL without query.
+    pub probes: BTreeMap<String, Probe>,
+}
+
+/// How long a server asks to be left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Busy {
+    /// From when on, RFC 3339.
+    pub since: String,
+    /// For so many seconds.
+    pub wait: u64,
+}
+
+/// What a probe said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    /// SHA-256 of the body.
+    pub sha256: String,
+    /// Its `ETag`.
+    #[serde(default)]
+    pub etag: Option<String>,
+    /// Its Last-Modified.
+    #[serde(default)]
+    pub last_modified: Option<String>,
+}
+
+impl Record {
+    /// Makes `id` the active version.
+    pub fn activate(&mut self, id: VersionId, now: &str) {
+        if self.active != Some(id) {
+            self.previous = self.active.or(self.previous);
+            self.active = Some(id);
+            self.active_since = Some(now.to_owned());
+        }
+    }
+
+    /// The version that should be active: held, else pinned (if the label is there), else the newest accepted.
+    pub fn due(&self, pin: Option<&str>) -> Option<VersionId> {
+        if self.hold.is_some() {
+            return self.active;
+        }
+        match pin {
+            Some(label) => self.labels.get(label).map(|l| l.version).or(self.active),
+            None => self.newest.or(self.active),
+        }
+    }
+
+    /// The version that is to be active next, if it is not: what the pin names, else the newest accepted. A hold keeps it
+    /// waiting.
+    pub fn waiting(&self, pin: Option<&str>) -> Option<VersionId> {
+        let next = match pin {
+            Some(label) => self.labels.get(label).map(|labelled| labelled.version),
+            None => self.newest,
+        };
+        next.filter(|&id| self.active != Some(id))
+    }
+
+    /// Takes over what people, and the daemon for them, may change while a sync is under way.
+    pub fn take_over_from_people(&mut self, now: &Record) {
+        self.active = now.active;
+        self.active_since.clone_from(&now.active_since);
+        self.previous = now.previous;
+        self.hold.clone_from(&now.hold);
+        self.config_error.clone_from(&now.config_error);
+        let time = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
+        if time(&now.gate) > time(&self.gate) {
+            self.gate.clone_from(&now.gate);
+        }
+    }
+
+    /// Makes the job at `source` the one that counts; one at another source is set aside.
+    pub fn turn_to(&mut self, source: &str) {
+        self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
+        if self.job.is_none()
+            && let Some(at) = self.jobs_elsewhere.iter().position(|job| job.source == source)
+        {
+            self.job = Some(self.jobs_elsewhere.remove(at));
+        }
+    }
+
+    /// Takes note of what a look at `source` has found. A source that has another version than before makes it the newest
+    /// one, also if it goes back to an earlier one; a source that has not changed leaves what somebody has brought since,
+    /// as long as that is there, unless its version is `demanded`.
+    pub fn take_offer(
+        &mut self,
+        source: &str,
+        version: VersionId,
+        demanded: bool,
+        is_stored: impl Fn(VersionId) -> bool,
+    ) {
+        let offered = Offered { source: source.to_owned(), version };
+        let is_unchanged = self.offered.as_ref() == Some(&offered);
+        self.offered = Some(offered);
+        if demanded || !is_unchanged || !self.newest.is_some_and(is_stored) {
+            self.newest = Some(version);
+        }
+    }
+
+    /// The version that the source had when it was last looked at.
+    pub fn offered_version(&self) -> Option<VersionId> {
+        self.offered.as_ref().map(|offered| offered.version)
+    }
+
+    /// Versions that pruning must leave alone whatever `keep` says.
+    pub fn protects(&self, id: VersionId) -> bool {
+        self.active == Some(id)
+            || self.previous == Some(id)
+            || self.newest == Some(id)
+            || self.labels.values().any(|labelled| labelled.version == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    #[test]
+    fn hold_beats_pin_and_pin_beats_newest() {
+        let mut record = Record::default();
+        record.activate(id(1), "t");
+        record.newest = Some(id(2));
+        assert_eq!(record.due(None), Some(id(2)));
+        assert_eq!(record.due(Some("L")), Some(id(1)), "until the label is there, the active version stays");
+        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.due(Some("L")), Some(id(3)));
+        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn what_waits_is_what_would_be_active_without_a_hold() {
+        let mut record = Record { newest: Some(id(2)), ..Record::default() };
+        assert_eq!(record.waiting(None), Some(id(2)), "nothing is active yet");
+        record.activate(id(1), "t");
+        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.waiting(None), Some(id(2)));
+        assert_eq!(record.waiting(Some("L")), None, "until the label is there, nothing waits");
+        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.waiting(Some("L")), Some(id(3)));
+        record.activate(id(2), "t");
+        assert_eq!(record.waiting(None), None);
+    }
+
+    #[test]
+    fn what_a_person_decides_during_a_sync_outlives_it() {
+        let mut syncing = Record { newest: Some(id(2)), ..Record::default() };
+        syncing.activate(id(2), "t");
+        let mut now = Record { newest: Some(id(1)), ..Record::default() };
+        now.activate(id(1), "u");
+        now.hold = Some(Hold { who: "me".into(), when: "u".into(), why: "x".into() });
+        syncing.take_over_from_people(&now);
+        assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
+        assert_eq!(syncing.active_since.as_deref(), Some("u"));
+    }
+
+    #[test]
+    fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
+        let mut record = Record::default();
+        let look = |record: &mut Record, n| {
+            record.take_offer("s", id(n), false, |_| true);
+            record.newest
+        };
+        assert_eq!(look(&mut record, 1), Some(id(1)));
+        assert_eq!(look(&mut record, 2), Some(id(2)));
+        assert_eq!(look(&mut record, 1), Some(id(1)), "the source goes back");
+        record.newest = Some(id(9));
+        assert_eq!(look(&mut record, 1), Some(id(9)), "it has not changed since the import");
+        assert_eq!(look(&mut record, 2), Some(id(2)), "it has changed");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), false, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "another source is configured");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), false, |_| false);
+        assert_eq!(record.newest, Some(id(2)), "what was imported is not there any more");
+        record.newest = Some(id(9));
+        record.take_offer("other", id(2), true, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "a person wants what the source has");
+    }
+
+    fn with_schema(record: &Record, version: u32) -> Vec<u8> {
+        let text = String::from_utf8(encode(record)).unwrap();
+        let (text, _) = text.split_once(SUM).unwrap();
+        format!("{text}\n}}").replace("\"schemaVersion\": 2", &format!("\"schemaVersion\": {version}")).into_bytes()
+    }
+
+    #[test]
+    fn an_earlier_record_is_read_and_a_later_one_is_refused() {
+        let looked = Looked {
+            source: "s".into(),
+            label: None,
+            demanded: None,
+            size: 1,
+            modified: 0,
+            validator: None,
+            sha256: None,
+            version: Some(id(1)),
+            refusal: None,
+        };
+        let record = Record { newest: Some(id(2)), looked: Some(looked), ..Record::default() };
+        let earlier = decode(&with_schema(&record, 1)).unwrap();
+        assert_eq!(earlier.offered, Some(Offered { source: "s".into(), version: id(1) }));
+        assert_eq!((earlier.schema_version, earlier.newest), (SCHEMA_VERSION, Some(id(2))));
+        assert_eq!(decode(&with_schema(&record, 2)).unwrap(), record);
+        assert!(matches!(decode(&with_schema(&record, 3)), Err(DecodeError::Later(3))));
+    }
+
+    #[test]
+    fn previous_is_the_version_before_and_survives_an_empty_change() {
+        let mut record = Record::default();
+        record.activate(id(1), "t");
+        record.activate(id(2), "t");
+        record.activate(id(2), "t");
+        assert_eq!((record.active, record.previous), (Some(id(2)), Some(id(1))));
+    }
+
+    #[test]
+    fn a_source_that_comes_back_finds_its_job() {
+        let job = |source: &str| {
+            let (id, started) = (format!("job of {source}"), String::new());
+            JobRecord { id, source: source.into(), pin: None, started, probes: BTreeMap::new() }
+        };
+        let mut record = Record { job: Some(job("a")), ..Record::default() };
+        record.turn_to("a");
+        assert_eq!(record.job, Some(job("a")));
+        record.turn_to("b");
+        assert_eq!((&record.job, record.jobs_elsewhere.len()), (&None, 1));
+        record.job = Some(job("b"));
+        record.turn_to("a");
+        assert_eq!((record.job, record.jobs_elsewhere), (Some(job("a")), vec![job("b")]));
+    }
+
+    #[test]
+    fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
+        let mut record = Record { previous: Some(id(9)), ..Record::default() };
+        let told = |record: &Record| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
+        record.activate(id(1), "1");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
+        record.activate(id(1), "2");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))));
+        record.activate(id(2), "3");
+        assert_eq!(told(&record), (Some(id(2)), "3".to_owned(), Some(id(1))));
+    }
+
+    #[test]
+    fn what_is_active_previous_newest_or_labelled_is_protected_and_what_the_source_has_is_not() {
+        let labelled = Labelled { version: id(4), source: String::new(), sha256: None, time: String::new() };
+        let record = Record {
+            active: Some(id(1)),
+            previous: Some(id(2)),
+            newest: Some(id(3)),
+            labels: BTreeMap::from([("L".to_owned(), labelled)]),
+            offered: Some(Offered { source: "s".to_owned(), version: id(5) }),
+            ..Record::default()
+        };
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
+        assert_eq!((record.offered_version(), Record::default().offered_version()), (Some(id(5)), None));
+        assert_eq!(Record::default().due(None), None);
+        assert_eq!(Record { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
+    }
+
+    #[test]
+    fn of_two_verdicts_of_the_gate_the_later_one_is_taken_over_and_nothing_that_a_sync_knows_better() {
+        let verdict = |time: &str, rules: &str| Verdict {
+            version: id(1),
+            against: None,
+            rules: rules.to_owned(),
+            refused: None,
+            time: time.to_owned(),
+            addresses: String::new(),
+            links: BTreeMap::new(),
+        };
+        let cases = [
+            (Some("1"), Some("2"), Some("now")),
+            (Some("2"), Some("2"), Some("syncing")),
+            (Some("3"), Some("2"), Some("syncing")),
+            (None, Some("2"), Some("now")),
+            (Some("1"), None, Some("syncing")),
+            (None, None, None),
+        ];
+        for (ours, theirs, expected) in cases {
+            let gate = ours.map(|time| verdict(time, "syncing"));
+            let mut syncing =
+                Record { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..Record::default() };
+            let config_error = Some("x".to_owned());
+            let previous = Some(id(7));
+            let gate = theirs.map(|time| verdict(time, "now"));
+            syncing.take_over_from_people(&Record { previous, config_error, gate, ..Record::default() });
+            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{ours:?}, {theirs:?}");
+            assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
+            assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! The one writer of a store: staging, commit, the record, history.
+
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use docwharf_base::chain::{Chain, words};
+use docwharf_base::directory::{Directory, EntryKind, FileId, is_unsupported};
+use docwharf_base::durable::Lock;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::VersionId;
+
+use super::derived::DERIVED;
+use super::keeper::Keeper;
+use super::prune::Removed;
+use super::record::{self, Record};
+use super::space::{Taken, free_bytes};
+use super::{CONTROL, Event, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, Store, StoreError, Stored, history, owner};
+
+/// What Linux takes of a path at once, its NUL included (`PATH_MAX`).
+const MAX_PATH_BYTES: usize = 4096;
+
+/// A store held open for writing.
+#[derive(Debug)]
+pub struct Writer {
+    store: Store,
+    /// Whose turn it is to change the record.
+    turn: Mutex<()>,
+    /// Who has versions mapped that he could do without.
+    holder: OnceLock<Holder>,
+    /// Who uses or makes what was derived and is large.
+    user: OnceLock<User>,
+    /// What is not free yet though it was removed.
+    pub(super) removed: Removed,
+    _lock: Lock,
+}
+
+/// Asked to let go of a version before it is removed.
+struct Holder(Box<dyn Fn(VersionId) + Send + Sync>);
+
+/// Asked to let go of what was derived and is large.
+struct User(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("User")
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holder")
+    }
+}
+
+/// A folder for unfinished work; gone when dropped.
+///
+/// In a store of another user it belongs to that user from the beginning, so that the service can sweep it after a kill.
+/// That user may exchange names in it at any moment, so it is used through its descriptor only.
+#[derive(Debug)]
+pub struct Stage {
+    parent: Directory,
+    name: String,
+    directory: Directory,
+}
+
+impl Stage {
+    /// The folder.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // What is left after a failure is swept at the next start as well.
+        let _ = self.parent.remove_all(&self.name);
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // While the lock is still held: nobody else writes.
+        self.hand_over();
+    }
+}
+
+/// What a commit found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    /// The version is new in this store.
+    New,
+    /// It was there, whole.
+    Known,
+    /// It was there, damaged, and has been replaced.
+    Mended,
+}
+
+impl Writer {
+    /// Opens the store at `root`, making it if need be, waiting up to `patience` for another writer, and sweeps what a
+    /// crash has left.
+    pub fn open(root: &Path, patience: Duration) -> Result<Writer, StoreError> {
+        check_length(root)?;
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o750);
+        #[allow(clippy::disallowed_methods)] // the operator's path
+        builder.create(root).map_err(StoreError::io("make the store", root))?;
+        let store = Store::at(root);
+        let path = root.join("lock");
+        let directory = store.directory().map_err(StoreError::io("open", root))?;
+        let take = |patience| Lock::take_in(directory, "lock", patience).map_err(StoreError::io("lock", &path));
+        let mut lock = take(Duration::ZERO)?;
+        if lock.is_none() && !patience.is_zero() {
+            tracing::warn!(
+                "another docwharf writes to {}; waiting up to {} s for it",
+                root.display(),
+                patience.as_secs()
+            );
+            lock = take(patience)?;
+        }
+        let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
+        for dir in ["versions", "receipts", "staging", "downloads"] {
+            owner::shut_to_others(&store.folder(dir)?);
+        }
+        if let Ok(derived) = directory.directory(DERIVED) {
+            owner::shut_to_others(&derived);
+        }
+        let writer = Writer {
+            store,
+            turn: Mutex::new(()),
+            holder: OnceLock::new(),
+            user: OnceLock::new(),
+            removed: Removed::default(),
+            _lock: lock,
+        };
+        writer.sweep()?;
+        Ok(writer)
+    }
+
+    /// Whoever has versions of this store mapped that he could do without says so once: `let_go` is called for each that is
+    /// to be removed. One that is still mapped afterwards stays.
+    pub fn before_removing(&self, let_go: impl Fn(VersionId) + Send + Sync + 'static) {
+        let first = self.holder.set(Holder(Box::new(let_go))).is_ok();
+        debug_assert!(first, "one holder a store");
+    }
+
+    /// Has a version let go of.
+    pub(super) fn let_go(&self, id: VersionId) {
+        if let Some(Holder(let_go)) = self.holder.get() {
+            let_go(id);
+        }
+    }
+
+    /// Whoever uses or makes what is large and derived says so once: `let_go` is called before it is removed to make room.
+    pub fn before_giving_up(&self, let_go: impl Fn() + Send + Sync + 'static) {
+        let first = self.user.set(User(Box::new(let_go))).is_ok();
+        debug_assert!(first, "one user a store");
+    }
+
+    /// Has what is large and derived let go of.
+    pub(super) fn let_go_of_large(&self) {
+        if let Some(User(let_go)) = self.user.get() {
+            let_go();
+        }
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn sweep(&self) -> Result<(), StoreError> {
+        let path = |name: &str| self.store.root.join(name);
+        let staging = self.store.folder("staging")?;
+        staging.remove_contents().map_err(StoreError::io("remove what lies in", &path("staging")))?;
+        let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
+        sweep_unrenamed(root)?;
+        // Whoever listened there had the lock.
+        root.remove_file_if_there(CONTROL).map_err(StoreError::io("remove", &path(CONTROL)))?;
+        for parent in ["versions", "receipts"] {
+            let folder = self.store.folder(parent)?;
+            for entry in folder.entries().map_err(StoreError::io("read", &path(parent)))? {
+                let entry = entry.map_err(StoreError::io("read", &path(parent)))?;
+                if entry.kind == EntryKind::Directory {
+                    let inner = folder.directory(&entry.name);
+                    sweep_unrenamed(&inner.map_err(StoreError::io("read", &path(parent).join(&entry.name)))?)?;
+                }
+            }
+        }
+        self.sweep_derived();
+        // Receipts of a version that was pruned, but not yet they.
+        let (versions, receipts) = (self.store.folder("versions")?, self.store.folder("receipts")?);
+        for entry in receipts.entries().map_err(StoreError::io("read", &path("receipts")))? {
+            let name = entry.map_err(StoreError::io("read", &path("receipts")))?.name;
+            if !versions.has(&name) {
+                receipts.remove_all_if_there(&name).map_err(StoreError::io("remove", &path("receipts").join(&name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What root writes into another user's store becomes that user's.
+    pub(super) fn hand_over(&self) {
+        if let Err(error) = self.store.directory().and_then(owner::hand_over) {
+            tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
+        }
+    }
+
+    /// A new folder for unfinished work.
+    pub fn stage(&self) -> Result<Stage, StoreError> {
+        let parent = self.store.folder("staging")?;
+        let mut n = 0u32;
+        loop {
+            let name = n.to_string();
+            match parent.create_directory(&name, 0o755) {
+                Ok(directory) => {
+                    // Already now: whoever sweeps it after a kill may not be root.
+                    self.hand_over();
+                    return Ok(Stage { parent, name, directory });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
+                Err(source) => {
+                    let path = parent.path().join(&name);
+                    return Err(StoreError::Io { doing: "make", path, source });
+                }
+            }
+        }
+    }
+
+    /// Writes a version's index into its stage and makes it and the image, which is open, durable and read-only.
+    pub fn finish_stage(&self, stage: &Stage, image: &File, index: &[u8]) -> Result<(), StoreError> {
+        let path = stage.directory.path();
+        write_sealed(&stage.directory, index).map_err(StoreError::io("write", &path.join(INDEX)))?;
+        // By its descriptor: what its name leads to may be a file that the owner of the store could not change.
+        let seal = |mode| image.set_permissions(Permissions::from_mode(mode));
+        // FAT knows no files that some may read and others may not.
+        seal(0o440).or_else(|_| seal(0o444)).map_err(StoreError::io("seal", &path.join(IMAGE)))?;
+        stage.directory.sync().map_err(StoreError::io("sync", path))
+    }
+
+    /// Makes a finished stage with this image, which is used up, the version `id`. One that is there already is kept if
+    /// `whole` says of its image that it is good.
+    pub fn commit(
+        &self,
+        stage: &Stage,
+        image: &File,
+        id: VersionId,
+        whole: impl FnOnce(File) -> bool,
+    ) -> Result<Committed, StoreError> {
+        let (target, name) = (self.store.version_dir(id), id.to_string());
+        let versions = self.store.folder("versions")?;
+        is_still_there(stage, image).map_err(StoreError::io("commit", stage.directory.path()))?;
+        let mut committed = Committed::New;
+        if versions.has(&name) {
+            if self.store.image(id).is_ok_and(whole) {
+                return Ok(Committed::Known);
+            }
+            // In one step, so that a crash leaves one of them. Who has the damaged one mapped keeps it; its name goes with
+            // the stage.
+            mend(stage, &versions, &name).map_err(StoreError::io("mend", &target))?;
+            committed = Committed::Mended;
+        } else {
+            let moved = stage.parent.rename(&stage.name, &versions, &name);
+            moved.map_err(StoreError::io("move into place", &target))?;
+        }
+        versions.sync().map_err(StoreError::io("sync", versions.path()))?;
+        Ok(committed)
+    }
+
+    /// Replaces the index of a version in place, as a whole.
+    pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
+        let folder = self.store.folder("versions")?.directory(id.to_string());
+        let written = folder.and_then(|folder| folder.replace(INDEX, 0o440, index));
+        written.map_err(StoreError::io("write the index in", &self.store.version_dir(id)))
+    }
+}
+
+/// Refuses a store so deep that the kernel takes no path to what lies in it: people and other programs have nothing but
+/// paths.
+fn check_length(root: &Path) -> Result<(), StoreError> {
+    let longest = root.join("receipts").join("0".repeat(64)).join(format!(".{:020}.json.new", 0));
+    if longest.as_os_str().len() < MAX_PATH_BYTES {
+        return Ok(());
+    }
+    Err(StoreError::io("make the store", root)(rustix::io::Errno::NAMETOOLONG.into()))
+}
+
+/// In a store of another user, that user may have put something else in the place of the image.
+fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
+    let named = stage.directory.metadata_of(IMAGE)?;
+    if FileId::of(&named) == FileId::of(&image.metadata()?) {
+        Ok(())
+    } else {
+        let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
+                   again";
+        Err(io::Error::other(why))
+    }
+}
+
+/// Puts a finished stage in the place of a damaged version, in one step: a crash leaves one of them. On file systems that
+/// cannot exchange names the files are replaced one by one; opening a version finds out that an index does not belong to its
+/// image.
+fn mend(stage: &Stage, versions: &Directory, name: &str) -> io::Result<()> {
+    match stage.parent.exchange(&stage.name, versions, name) {
+        Err(error) if is_unsupported(&error) => replace_files(stage, versions, name),
+        done => done,
+    }
+}
+
+fn replace_files(stage: &Stage, versions: &Directory, name: &str) -> io::Result<()> {
+    let damaged = versions.directory(name)?;
+    for file in [IMAGE, INDEX] {
+        stage.directory.rename(file, &damaged, file)?;
+    }
+    damaged.sync()
+}
+
+impl Keeper for Writer {
+    fn now(&self) -> i64 {
+        unix_seconds(SystemTime::now())
+    }
+
+    fn root(&self) -> &Path {
+        self.store.root()
+    }
+
+    fn record(&self) -> Result<Record, StoreError> {
+        self.store.record()
+    }
+
+    fn has(&self, id: VersionId) -> bool {
+        self.store.has(id)
+    }
+
+    fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+        self.store.versions()
+    }
+
+    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        self.store.receipts(id)
+    }
+
+    fn history(&self) -> Result<Vec<Event>, StoreError> {
+        self.store.history()
+    }
+
+    fn is_suspect(&self, id: VersionId) -> bool {
+        self.store.is_suspect(id)
+    }
+
+    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+        self.store.sizes_of(versions)
+    }
+
+    fn free(&self) -> Result<Option<u64>, StoreError> {
+        free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
+    }
+
+    fn still_read(&self) -> u64 {
+        self.removed.bytes()
+    }
+
+    fn give_up_derived(&self) -> bool {
+        self.give_up_large()
+    }
+
+    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
+    }
+
+    fn write(&self, record: &Record) -> Result<(), StoreError> {
+        let path = self.store.root.join(record::FILE);
+        let written =
+            self.store.directory().and_then(|root| root.replace(record::FILE, 0o644, &record::encode(record)));
+        written.map_err(StoreError::io("write", &path))
+    }
+
+    fn append(&self, event: &Event) {
+        let path = self.store.root.join(history::FILE);
+        let is_here = |id| self.store.has(id);
+        let written = self.store.directory().and_then(|root| {
+            history::append(root, event)?;
+            history::bound(root, is_here)
+        });
+        if let Err(error) = written {
+            tracing::warn!("cannot write {}: {}", path.display(), words(&error));
+        }
+    }
+
+    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+        let dir = self.store.root.join("receipts").join(id.to_string());
+        let folder = self.store.folder("receipts")?.ensure_directory(id.to_string(), 0o755);
+        let folder = folder.map_err(StoreError::io("make", &dir))?;
+        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let bytes = json(receipt);
+        folder.replace(format!("{nanos:020}.json"), 0o644, &bytes).map_err(StoreError::io("write", &dir))
+    }
+
+    fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+        self.remove_unless_mapped(id)
+    }
+
+    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+        self.take_out(id)
+    }
+
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+        self.clear_mark(id)
+    }
+
+    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
+        let kept = self.store.root.join(record::DAMAGED);
+        // No link is followed: what is kept becomes the owner's of the store, who may not be allowed to read any file.
+        let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
+        let bytes = root.read(record::FILE, MAX_RECORD_BYTES).map_err(StoreError::io("read", &self.store.root))?;
+        root.replace(record::DAMAGED, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
+        tracing::warn!(
+            "{}; it is kept as {}: whoever has changed it by hand does so again, without its last line (\"sum\")",
+            Chain(damage),
+            kept.display()
+        );
+        Ok(())
+    }
+}
+
+/// Removes temporary names in a directory from writes that did not reach their rename.
+pub(super) fn sweep_unrenamed(directory: &Directory) -> Result<(), StoreError> {
+    for entry in directory.entries().map_err(StoreError::io("read", directory.path()))? {
+        let name = entry.map_err(StoreError::io("read", directory.path()))?.name;
+        if name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".new") {
+            let removed = directory.remove_file_if_there(&name);
+            removed.map_err(StoreError::io("remove", &directory.path().join(&name)))?;
+        }
+    }
+    Ok(())
+}
+
+fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
+    let mut file = stage.create_file(INDEX, 0o440)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// Indented, for people.
+pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
+    bytes.push(b'\n');
+    bytes
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    #[test]
+    fn an_image_that_was_exchanged_for_a_link_changes_no_file_and_becomes_no_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "secret").unwrap();
+        fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
+        let root = dir.path().join("store");
+        let writer = Writer::open(&root, Duration::ZERO).unwrap();
+        let stage = writer.stage().unwrap();
+        let image = stage.directory().create_file(IMAGE, 0o600).unwrap();
+        fs::remove_file(root.join("staging/0").join(IMAGE)).unwrap();
+        symlink(&victim, root.join("staging/0").join(IMAGE)).unwrap();
+        writer.finish_stage(&stage, &image, b"index").unwrap();
+        assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let id = VersionId(Digest::of(b"x"));
+        assert!(writer.commit(&stage, &image, id, |_| true).is_err());
+        assert!(!root.join("versions").join(id.to_string()).exists());
+    }
+
+    #[test]
+    fn a_folder_is_replaced_in_one_step_or_file_by_file() {
+        for replace in [mend, replace_files] {
+            let dir = tempfile::tempdir().unwrap();
+            let root = dir.path().join("store");
+            let writer = Writer::open(&root, Duration::ZERO).unwrap();
+            let (stage, versions) = (writer.stage().unwrap(), writer.store().folder("versions").unwrap());
+            let old = versions.create_directory("old", 0o755).unwrap();
+            for name in [IMAGE, INDEX] {
+                old.replace(name, 0o644, b"old").unwrap();
+                stage.directory().replace(name, 0o644, b"new").unwrap();
+            }
+            replace(&stage, &versions, "old").unwrap();
+            for name in [IMAGE, INDEX] {
+                assert_eq!(fs::read(root.join("versions/old").join(name)).unwrap(), b"new");
+                assert_ne!(fs::read(root.join("staging/0").join(name)).unwrap_or_default(), b"new");
+            }
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
+        fs::write(&secret, "secret").unwrap();
+        let writer = Writer::open(&root, Duration::ZERO).unwrap();
+        symlink(&secret, root.join(record::FILE)).unwrap();
+        let damage = writer.record().unwrap_err();
+        assert!(writer.keep_damaged(&damage).is_err() && !root.join(record::DAMAGED).exists());
+        symlink(&secret, root.join("versions/x")).unwrap();
+        symlink(dir.path(), root.join("receipts/x")).unwrap();
+        drop(writer);
+        drop(Writer::open(&root, Duration::ZERO).unwrap());
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    }
+}

@@ -1,0 +1,435 @@
+//! The real world: the store, this machine's files, and upstreams over the network.
+//!
+//! A sync runs on a thread of its own and waits there; sockets and timers belong to the runtime it is lent. Whoever has
+//! started it may call it off at any wait, and at each page that the gate reads.
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::api::Api;
+use crate::api::wire::{Job, Link};
+use docwharf_base::backoff;
+use docwharf_base::chain::{Chain, OneLine};
+use docwharf_base::regular;
+use docwharf_base::secret::{SafeUrl, Scrubber};
+use crate::fetch::{self, Arrived, Coming, Download, Fetched, Known, Progress};
+use docwharf_base::model::digest::{Digest, Hasher};
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::net::client::client;
+use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_site::seal::Meter;
+use crate::store::StoreError;
+use crate::store::keeper::Keeper;
+use crate::store::record::{Probe, Record};
+use crate::store::space::Wanted;
+use crate::store::writer::Writer;
+
+use super::ahead::Ahead;
+use super::bring::{Arrival, Brought, bring, find_again};
+use super::decide::Asker;
+use super::known::known;
+use super::plan::{Seen, Trigger};
+use super::settle::{Report, read_record, settle};
+use super::world::{Asked, KnownBundle, World};
+use super::{Intent, SyncError, room, run};
+
+/// A probe larger than this is none.
+const PROBE: usize = 8 * 1024 * 1024;
+
+/// What a sync is doing, for whoever shows it.
+#[derive(Debug, Default)]
+pub struct Doing {
+    what: Mutex<String>,
+    error: Mutex<Option<String>>,
+    percent: Mutex<Option<f64>>,
+    /// How far a download has come.
+    pub fetching: Arc<Progress>,
+    /// How far sealing has come.
+    pub sealing: Meter,
+}
+
+impl Doing {
+    /// Says what is being done; told once, however often it is said.
+    pub fn tell(&self, what: &str) {
+        let mut said = self.what.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != what {
+            tracing::info!("{}", OneLine(what));
+            what.clone_into(&mut said);
+            self.set_error(None);
+        }
+    }
+
+    /// What another process says that it does, without telling it on.
+    pub fn show(&self, what: &str) {
+        what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What has gone wrong with it, while it is tried again; none once it goes on.
+    pub fn set_error(&self, error: Option<String>) {
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    /// What has gone wrong with it so far, on one line.
+    pub fn error(&self) -> Option<String> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How far an export job is, in percent.
+    pub fn set_percent(&self, percent: Option<f64>) {
+        *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
+    }
+
+    /// How far an export job is, in percent, if one is being waited for and says so.
+    pub fn percent(&self) -> Option<f64> {
+        *self.percent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In a few words.
+    pub fn what(&self) -> String {
+        self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What a sync needs of the process it runs in.
+#[derive(Debug, Clone)]
+pub struct Means {
+    /// Drives sockets and timers; not a single-threaded one.
+    pub runtime: Handle,
+    /// Turns true to call it off.
+    pub stop: watch::Receiver<bool>,
+    /// For showing.
+    pub doing: Arc<Doing>,
+    /// Who wants it, for receipts and history.
+    pub who: String,
+    /// Whether what is due passes the gate unasked.
+    pub force: bool,
+    /// The configuration in force, where it may change while work is under way.
+    pub in_force: Option<Arc<ArcSwap<Intent>>>,
+}
+
+/// One sync on the real world.
+pub fn sync(writer: &Writer, intent: &Intent, trigger: Trigger, means: &Means) -> Result<Report, SyncError> {
+    let mut record = read_record(writer)?;
+    let began = Instant::now();
+    let mut act = Act { writer, intent, means, http: None, api: None, download: None, ahead: None, began };
+    run::sync(&mut act, &mut record, intent, trigger)
+}
+
+struct Act<'a> {
+    writer: &'a Writer,
+    intent: &'a Intent,
+    means: &'a Means,
+    http: Option<reqwest::Client>,
+    api: Option<Api>,
+    download: Option<Download>,
+    ahead: Option<Ahead>,
+    began: Instant,
+}
+
+impl Means {
+    /// The configuration that counts at this moment for work that began under `intent`.
+    pub fn in_force(&self, intent: &Intent) -> Intent {
+        self.in_force.as_ref().map_or_else(|| intent.clone(), |now| Intent::clone(&now.load()))
+    }
+
+    /// Whether it has been called off, for work that does not wait.
+    pub fn is_called_off(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits for a future, unless the sync is called off.
+    pub fn wait_for<T>(&self, future: impl Future<Output = T>) -> Result<T, SyncError> {
+        let mut stop = self.stop.clone();
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = stop.wait_for(|&stop| stop) => Err(SyncError::Interrupted),
+                value = future => Ok(value),
+            }
+        })
+    }
+}
+
+impl Act<'_> {
+    /// The client, made once a sync: certificates may have been exchanged since the last.
+    fn http(&mut self) -> Result<reqwest::Client, SyncError> {
+        if let Some(http) = &self.http {
+            return Ok(http.clone());
+        }
+        let http = client(&self.intent.network)?;
+        self.http = Some(http.clone());
+        Ok(http)
+    }
+
+    fn api(&mut self) -> Result<(Api, String), SyncError> {
+        let Some(source) = &self.intent.api else {
+            return Err(SyncError::Absent("there is no [api] in the configuration".to_owned()));
+        };
+        if let Some(api) = &self.api {
+            return Ok((api.clone(), source.domain.clone()));
+        }
+        let key = source.key.read()?;
+        let network = &self.intent.network;
+        let api = Api::new(self.http()?, source.base.clone(), key, network.call, network.redirects);
+        self.api = Some(api.clone());
+        Ok((api, source.domain.clone()))
+    }
+}
+
+impl World for Act<'_> {
+    fn now(&mut self) -> i64 {
+        unix_seconds(SystemTime::now())
+    }
+
+    fn elapsed(&mut self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn random(&mut self) -> f64 {
+        backoff::random()
+    }
+
+    fn wait(&mut self, pause: Duration) -> Result<(), SyncError> {
+        self.means.wait_for(async { tokio::time::sleep(pause).await })
+    }
+
+    fn tell(&mut self, what: &str) {
+        self.means.doing.tell(what);
+    }
+
+    fn show_progress(&mut self, percent: Option<f64>) {
+        self.means.doing.set_percent(percent);
+        // The upstream has answered.
+        self.means.doing.set_error(None);
+    }
+
+    fn warn(&mut self, what: &str) {
+        let line = OneLine(what).to_string();
+        tracing::warn!("{line}");
+        self.means.doing.set_error(Some(line));
+    }
+
+    fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {
+        Ok(self.writer.save(record)?)
+    }
+
+    fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
+        self.writer.note(&self.means.who, what, version, note);
+    }
+
+    fn has(&self, id: VersionId) -> bool {
+        self.writer.store().has_whole(id)
+    }
+
+    fn is_empty(&self) -> Result<bool, SyncError> {
+        Ok(self.writer.store().versions()?.is_empty())
+    }
+
+    fn see(&mut self, path: &Path) -> Result<Seen, SyncError> {
+        let metadata =
+            std::fs::metadata(path).map_err(|source| SyncError::Missing { path: path.to_owned(), source })?;
+        if metadata.is_dir() {
+            return Err(SyncError::IsFolder { path: path.to_owned() });
+        }
+        if !metadata.is_file() {
+            // Reading a named pipe would wait for a writer, perhaps for ever.
+            let source = regular::kind_error(metadata.file_type());
+            return Err(SyncError::Missing { path: path.to_owned(), source });
+        }
+        let modified = metadata.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Ok(Seen {
+            source: path.display().to_string(),
+            size: metadata.len(),
+            modified: modified.and_then(|d| i64::try_from(d.as_nanos()).ok()).unwrap_or(0),
+        })
+    }
+
+    fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
+        use std::io::Read;
+        let missing = |source| SyncError::Missing { path: path.to_owned(), source };
+        let mut file = regular::open(path).map_err(missing)?;
+        let mut hasher = Hasher::new();
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let n = file.read(&mut buffer).map_err(missing)?;
+            if n == 0 {
+                return Ok(hasher.take());
+            }
+            hasher.update(&buffer[..n]);
+        }
+    }
+
+    fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>> {
+        let http = self.http()?;
+        let (idle, redirects) = (self.intent.network.call, self.intent.network.redirects);
+        self.means.wait_for(async {
+            let read = probe(&http, url, before, redirects);
+            let late = || Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(idle)));
+            tokio::time::timeout(idle, read).await.unwrap_or_else(|_| Err(late()))
+        })
+    }
+
+    fn prepare(&mut self) -> Result<(), SyncError> {
+        self.api().map(drop)
+    }
+
+    fn start_job(&mut self) -> Asked<String> {
+        let (api, domain) = self.api()?;
+        let version = self.intent.pin.as_ref().map(Label::as_str);
+        self.means.wait_for(api.start(&domain, version))
+    }
+
+    fn poll(&mut self, id: &str) -> Asked<Job> {
+        let (api, _) = self.api()?;
+        self.means.wait_for(api.job(id))
+    }
+
+    fn link(&mut self, id: &str) -> Asked<Link> {
+        let (api, _) = self.api()?;
+        self.means.wait_for(api.link(id))
+    }
+
+    fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle> {
+        known(self.writer, record, source, self.intent.sha256)
+    }
+
+    fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
+        let dir = self.writer.store().downloads_directory()?;
+        let progress = Arc::clone(&self.means.doing.fetching);
+        let limit = self.intent.effort.limits.archive;
+        let network = self.intent.network.clone();
+        // It reads what the next line may take away.
+        self.ahead = None;
+        self.download = Some(Download::new(self.http()?, network, progress, &dir, source, limit, known));
+        Ok(())
+    }
+
+    fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError> {
+        let here = self.download.as_ref().map_or(0, Download::received);
+        let wanted = Wanted { whole: size, more: size.saturating_sub(here) };
+        self.ahead = self.ahead.take().and_then(|ahead| ahead.gives_way(self.writer, self.intent, wanted.more));
+        Ok(room::make(self.writer, record, self.intent, wanted, &self.means.who)?)
+    }
+
+    fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched> {
+        let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
+        let (lacking, ahead) = (Cell::new(None), Cell::new(self.ahead.take()));
+        let room = |coming: &Coming<'_>| {
+            ahead.set(ahead.take().and_then(|ahead| ahead.goes_on(self.writer, self.intent, coming)));
+            let wanted = Wanted { whole: coming.whole, more: coming.more };
+            room::make(self.writer, record, self.intent, wanted, &self.means.who).map_err(|error| {
+                let trouble = Trouble::new(Cause::Disk, Chain(&error).to_string());
+                lacking.set(Some(error));
+                trouble
+            })?;
+            ahead.set(ahead.take().or_else(|| Ahead::begin(self.writer, self.intent, coming)));
+            Ok(())
+        };
+        let result = self.means.wait_for(download.attempt(url, &room))?;
+        self.ahead = ahead.into_inner().filter(|_| !matches!(result, Ok(Fetched::Unchanged(_))));
+        match lacking.into_inner() {
+            Some(error) => Err(error.into()),
+            None => Ok(result),
+        }
+    }
+
+    fn has_moved(&mut self) -> bool {
+        self.download.as_mut().is_some_and(Download::has_moved)
+    }
+
+    fn discard(&mut self) {
+        self.ahead = None;
+        if let Some(download) = &mut self.download {
+            download.restart();
+        }
+    }
+
+    fn unwrap(&mut self, arrived: &Arrived) -> Result<Option<PathBuf>, SyncError> {
+        let limit = self.intent.effort.limits.archive;
+        let downloads = self.writer.store().downloads_directory()?;
+        Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &arrived.path))?)
+    }
+
+    fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
+        let done = self.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
+        let arrival = &Arrival { ahead: RefCell::new(done), ..*arrival };
+        bring(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
+    }
+
+    fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(find_again(self.writer, record, source, id, &self.means.who)?)
+    }
+
+    fn settle(
+        &mut self,
+        record: &mut Record,
+        found: Option<VersionId>,
+        brought: Option<Brought>,
+    ) -> Result<Report, SyncError> {
+        let stop = || self.means.is_called_off();
+        let in_force = || self.means.in_force(self.intent);
+        let asker = Asker { who: &self.means.who, force: self.means.force, stop: &stop, in_force: &in_force };
+        settle(self.writer, record, asker, found, brought)
+    }
+}
+
+/// A conditional GET without the key; the body is compared, because servers that export also rewrite dates.
+async fn probe(
+    http: &reqwest::Client,
+    url: &SafeUrl,
+    before: Option<&Probe>,
+    redirects: usize,
+) -> Result<Option<Probe>, Trouble> {
+    let mut to = url.clone();
+    for _ in 0..=redirects {
+        let mut request = http.get(to.expose().clone());
+        if let Some(etag) = before.and_then(|before| before.etag.as_deref()) {
+            request = request.header(IF_NONE_MATCH, etag);
+        } else if let Some(date) = before.and_then(|before| before.last_modified.as_deref()) {
+            request = request.header(IF_MODIFIED_SINCE, date);
+        }
+        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &to))?;
+        let status = response.status().as_u16();
+        if matches!(status, 301 | 302 | 303 | 307 | 308) {
+            to = fetch::follow(&to, response.headers())?;
+            continue;
+        }
+        if status == 304 && before.is_some() {
+            return Ok(None);
+        }
+        let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+        let (etag, last_modified) = (text(ETAG), text(LAST_MODIFIED));
+        let headers = response.headers().clone();
+        let mut hasher = Hasher::new();
+        let mut size = 0;
+        let mut start = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &to))? {
+            size += chunk.len();
+            if size > PROBE {
+                return Err(Trouble::new(Cause::TooLarge, "it is over 8 MiB"));
+            }
+            if start.len() < 1024 {
+                start.extend_from_slice(&chunk[..chunk.len().min(1024)]);
+            }
+            hasher.update(&chunk);
+        }
+        if status != 200 {
+            let mut scrubber = Scrubber::default();
+            scrubber.hide_url(url);
+            scrubber.hide_url(&to);
+            return Err(Trouble::from_answer(status, &headers, &start, &scrubber));
+        }
+        let probe = Probe { sha256: hasher.take().hex(), etag, last_modified };
+        return Ok(Some(probe));
+    }
+    Err(Trouble::new(Cause::Redirected, format!("more than {redirects} redirects")))
+}

@@ -1,0 +1,356 @@
+//! When the source is looked at next, and why: pure, the moment being told. What wakes a sync while one is under way is
+//! remembered; a stronger trigger is not replaced by a weaker one.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use docwharf_base::backoff;
+use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_base::net::trouble::LONGEST;
+use crate::store::record::Record;
+
+use super::SyncError;
+use super::plan::Trigger;
+use super::run::wait_after;
+use super::schedule::Schedule;
+use super::settle::Report;
+
+/// A moment, on both clocks: one that nobody can set, and the wall's.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Never goes back.
+    pub at: Instant,
+    /// May be set by anybody.
+    pub wall: SystemTime,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now() -> Moment {
+        Moment { at: Instant::now(), wall: SystemTime::now() }
+    }
+}
+
+/// How often the source is looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct Rhythm<'a> {
+    /// `sync.interval`
+    pub interval: Duration,
+    /// `sync.schedule`, which replaces it.
+    pub schedule: Option<&'a Schedule>,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Agenda {
+    /// Failures in a row.
+    pub failures: u32,
+    /// What is to be done as soon as nothing else is.
+    pub pending: Option<Trigger>,
+    /// When to look next, and by what trigger.
+    pub next: (Instant, Trigger),
+    /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
+    pub scheduled: Option<SystemTime>,
+}
+
+impl Agenda {
+    /// That of a daemon that starts.
+    pub fn new(now: Instant) -> Agenda {
+        Agenda { failures: 0, pending: None, next: (now, Trigger::Start), scheduled: None }
+    }
+
+    /// A restart goes on waiting where the one before left off, for the same question; gives how long that is, if so.
+    pub fn take_up(&mut self, record: &Record, question: &str, now: Moment) -> Option<Duration> {
+        let attempt = record.last_attempt.as_ref().filter(|attempt| attempt.question == question)?;
+        self.failures = attempt.failures;
+        let ago = parse_time(&attempt.time).map(|time| unix_seconds(now.wall) - time);
+        // A clock that was set back since then must not make it wait longer than it would have.
+        let ago = u64::try_from(ago.unwrap_or(0)).unwrap_or(0);
+        let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(LONGEST);
+        if attempt.failures == 0 || left.is_zero() {
+            return None;
+        }
+        self.next.0 = now.at + left;
+        Some(left)
+    }
+
+    /// Looks as soon as can be.
+    pub fn wake(&mut self, trigger: Trigger) {
+        self.pending = self.pending.max(Some(trigger));
+    }
+
+    /// The time that `next` names has come.
+    pub fn time_has_come(&mut self, now: Moment) {
+        match self.scheduled.and_then(|time| time.duration_since(now.wall).ok()) {
+            // The machine has slept, or its clock was set: ask again soon, it may be again.
+            Some(left) if !left.is_zero() => self.next.0 = now.at + left.min(Duration::from_mins(1)),
+            _ => {
+                self.scheduled = None;
+                self.wake(self.next.1);
+            }
+        }
+    }
+
+    /// Looks again after `wait`, or when the rhythm says so. `random` gives numbers from 0 to 1.
+    pub fn look_after(
+        &mut self,
+        wait: Option<Duration>,
+        rhythm: Rhythm<'_>,
+        now: Moment,
+        mut random: impl FnMut() -> f64,
+    ) {
+        self.scheduled = None;
+        let wait = match (wait, rhythm.schedule) {
+            (Some(wait), _) => wait,
+            (None, Some(schedule)) => {
+                let wait = schedule.wait();
+                self.scheduled = now.wall.checked_add(wait);
+                wait.min(Duration::from_mins(1))
+            }
+            (None, None) => backoff::jitter(rhythm.interval, random()),
+        };
+        self.next = (now.at + wait, Trigger::Interval);
+    }
+
+    /// Another rhythm: a shorter one counts from now, a longer one does not put off what is due.
+    pub fn change_rhythm(&mut self, rhythm: Rhythm<'_>, now: Moment, random: impl FnMut() -> f64) {
+        let due = (self.next, self.scheduled);
+        self.look_after(None, rhythm, now, random);
+        if due.0.0 < self.next.0 {
+            (self.next, self.scheduled) = due;
+        }
+    }
+
+    /// The configuration, the key or a certificate has changed, and could be read.
+    pub fn settings_changed(&mut self) {
+        // After a failure there is something to make good: that is what the change was for, probably.
+        let trigger = if self.failures > 0 { Trigger::Interval } else { Trigger::Changed };
+        self.failures = 0;
+        self.wake(trigger);
+    }
+
+    /// Somebody wants the content of now.
+    pub fn asked(&mut self, trigger: Trigger) {
+        self.failures = 0;
+        self.wake(trigger);
+    }
+
+    /// A sync has ended; after a failure, how long until the next look.
+    pub fn after_sync(
+        &mut self,
+        trigger: Trigger,
+        result: &Result<Report, SyncError>,
+        rhythm: Rhythm<'_>,
+        now: Moment,
+        mut random: impl FnMut() -> f64,
+    ) -> Option<Duration> {
+        match result {
+            // What failed before is to be made good as soon as may be.
+            Ok(Report { too_early: Some(more), .. }) => {
+                let wait = (*more).min(rhythm.interval);
+                self.look_after((wait < rhythm.interval).then_some(wait), rhythm, now, random);
+                None
+            }
+            Ok(report) => {
+                self.failures = 0;
+                // A changed configuration that asked for nothing puts nothing off.
+                let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
+                if !asked_nothing || self.next.0 <= now.at {
+                    self.look_after(None, rhythm, now, random);
+                }
+                None
+            }
+            // What called it off comes first, but it is not forgotten.
+            Err(SyncError::Interrupted) => {
+                self.wake(trigger);
+                None
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                self.look_after(None, rhythm, now, &mut random);
+                let every = self.next.0.saturating_duration_since(now.at);
+                let wait = wait_after(error, self.failures, every, &mut random);
+                if wait != every {
+                    self.look_after(Some(wait), rhythm, now, random);
+                }
+                Some(wait)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionId;
+    use crate::store::record::Attempt;
+    use crate::store::writer::Committed;
+    use crate::sync::Outcome;
+    use crate::sync::bring::Brought;
+
+    #[test]
+    fn of_several_wishes_the_strongest_is_done_in_whichever_order_they_come() {
+        let rising =
+            [Trigger::Changed, Trigger::Start, Trigger::Interval, Trigger::Hook, Trigger::Asked, Trigger::Refresh];
+        for first in rising {
+            for second in rising {
+                let mut agenda = Agenda::new(Instant::now());
+                agenda.wake(first);
+                agenda.wake(second);
+                assert_eq!(agenda.pending, Some(first.max(second)), "{first:?}, {second:?}");
+            }
+        }
+        assert!(rising.is_sorted());
+        // A person waits for a refresh while the interval comes round.
+        let mut agenda = Agenda::new(Instant::now());
+        agenda.asked(Trigger::Refresh);
+        agenda.time_has_come(Moment::now());
+        agenda.settings_changed();
+        assert_eq!(agenda.pending, Some(Trigger::Refresh));
+    }
+
+    fn moment() -> Moment {
+        // 2026-11-20T12:00:00Z
+        Moment { at: Instant::now(), wall: SystemTime::UNIX_EPOCH + Duration::from_hours(498_660) }
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn every(interval: u64) -> Rhythm<'static> {
+        Rhythm { interval: seconds(interval), schedule: None }
+    }
+
+    #[test]
+    fn a_restart_waits_for_what_is_left_of_the_wait_for_the_same_question() {
+        // Failures, the wait, when the attempt was, what is left.
+        let cases = [
+            (3, 100, "11:59:20", Some(seconds(60))),
+            (1, 100, "11:58:21", Some(seconds(1))),
+            (1, 100, "11:58:20", None),
+            (1, 100, "12:00:50", Some(seconds(100))),
+            (1, 100, "soon", Some(seconds(100))),
+            (1, u64::MAX, "11:59:20", Some(LONGEST)),
+            (1, 0, "12:00:00", None),
+            (0, 100, "11:59:20", None),
+        ];
+        for (failures, wait, time, left) in cases {
+            let attempt = Attempt {
+                time: format!("2026-11-20T{time}Z"),
+                result: String::new(),
+                saw: None,
+                error: None,
+                failures,
+                question: "q".to_owned(),
+                wait,
+            };
+            let record = Record { last_attempt: Some(attempt), ..Record::default() };
+            let now = moment();
+            let mut agenda = Agenda::new(now.at);
+            assert_eq!(agenda.take_up(&record, "another", now), None);
+            assert_eq!((agenda.failures, agenda.next), (0, (now.at, Trigger::Start)), "nothing is taken up");
+            assert_eq!(agenda.take_up(&record, "q", now), left, "{failures} {wait} {time}");
+            let next = (now.at + left.unwrap_or_default(), Trigger::Start);
+            assert_eq!((agenda.failures, agenda.next), (failures, next), "{failures} {wait} {time}");
+        }
+        assert_eq!(Agenda::new(moment().at).take_up(&Record::default(), "q", moment()), None);
+    }
+
+    #[test]
+    fn what_is_scheduled_waits_for_the_clock_of_the_wall_and_asks_it_each_minute() {
+        // Seconds until the scheduled time; when to ask again.
+        for (left, again) in [(30, Some(30)), (60, Some(60)), (61, Some(60)), (1, Some(1)), (0, None), (-1, None)] {
+            let now = moment();
+            let scheduled = now.wall + seconds(100) - seconds(u64::try_from(100 - left).unwrap());
+            let mut agenda = Agenda { scheduled: Some(scheduled), ..Agenda::new(now.at) };
+            agenda.next.1 = Trigger::Interval;
+            agenda.time_has_come(now);
+            let pending = again.is_none().then_some(Trigger::Interval);
+            assert_eq!((agenda.pending, agenda.scheduled), (pending, again.map(|_| scheduled)), "{left}");
+            assert_eq!(agenda.next.0, now.at + seconds(again.unwrap_or(0)), "{left}");
+        }
+    }
+
+    #[test]
+    fn the_next_look_is_when_a_wait_ends_else_by_the_schedule_else_after_the_interval() {
+        let now = moment();
+        let schedules = ["* * * * *", "0 0 1 1 *"].map(|text| Schedule::parse(text).unwrap());
+        let mut agenda = Agenda::new(now.at);
+        for schedule in &schedules {
+            let rhythm = Rhythm { schedule: Some(schedule), ..every(7) };
+            agenda.look_after(None, rhythm, now, || 0.5);
+            let wait = agenda.scheduled.unwrap().duration_since(now.wall).unwrap();
+            assert_eq!(agenda.next, (now.at + wait.min(seconds(60)), Trigger::Interval));
+            agenda.look_after(Some(seconds(9)), rhythm, now, || 0.5);
+            assert_eq!((agenda.next, agenda.scheduled), ((now.at + seconds(9), Trigger::Interval), None));
+        }
+        for (random, wait) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
+            agenda.scheduled = Some(now.wall);
+            agenda.look_after(None, every(100), now, || random);
+            assert_eq!((agenda.next, agenda.scheduled), ((now.at + seconds(wait), Trigger::Interval), None));
+        }
+    }
+
+    #[test]
+    fn a_shorter_rhythm_counts_from_now_and_a_longer_one_puts_off_nothing() {
+        let now = moment();
+        for (interval, wait, trigger) in [(50, 50, Trigger::Interval), (200, 100, Trigger::Start)] {
+            let scheduled = Some(now.wall);
+            let mut agenda = Agenda { next: (now.at + seconds(100), Trigger::Start), scheduled, ..Agenda::new(now.at) };
+            agenda.change_rhythm(every(interval), now, || 0.5);
+            assert_eq!(agenda.next, (now.at + seconds(wait), trigger), "{interval}");
+            assert_eq!(agenda.scheduled, scheduled.filter(|_| trigger == Trigger::Start), "{interval}");
+        }
+        for (failures, trigger) in [(0, Trigger::Changed), (1, Trigger::Interval)] {
+            let mut agenda = Agenda { failures, ..Agenda::new(now.at) };
+            agenda.settings_changed();
+            assert_eq!((agenda.failures, agenda.pending), (0, Some(trigger)));
+            let mut agenda = Agenda { failures, ..Agenda::new(now.at) };
+            agenda.asked(Trigger::Hook);
+            assert_eq!((agenda.failures, agenda.pending), (0, Some(Trigger::Hook)));
+        }
+    }
+
+    #[test]
+    fn after_a_sync_it_is_looked_again_after_the_interval_or_when_trying_again_is_of_use() {
+        let now = moment();
+        let report = || Ok(Report::of(Outcome::Current(None)));
+        let early = |more| Ok(Report { too_early: Some(more), ..Report::of(Outcome::Current(None)) });
+        let brought = || {
+            let id = VersionId(Digest::of(b"x"));
+            let (sha256, warnings, committed) = (None, Vec::new(), Committed::New);
+            let brought = Brought { id, sha256, warnings, committed, pages: 0, bytes: 0 };
+            Ok(Report { brought: Some(brought), ..Report::of(Outcome::Activated(id)) })
+        };
+        let (interval, changed) = (Trigger::Interval, Trigger::Changed);
+        // Before, four have failed, and the next look is after this many seconds. What was tried and came of it; the
+        // failures then, what is pending, when the next look is, and how long that is after a failure.
+        let cases = [
+            (10, interval, early(seconds(30)), 4, None, seconds(30), None),
+            (10, interval, early(seconds(60)), 4, None, seconds(54), None),
+            (10, interval, early(Duration::MAX), 4, None, seconds(54), None),
+            (10, interval, report(), 0, None, seconds(54), None),
+            (10, changed, report(), 0, None, seconds(10), None),
+            (0, changed, report(), 0, None, seconds(54), None),
+            (10, changed, brought(), 0, None, seconds(54), None),
+            (10, Trigger::Hook, Err(SyncError::Interrupted), 4, Some(Trigger::Hook), seconds(10), None),
+            // The fifth failure: 80 s, less a tenth.
+            (10, interval, Err(SyncError::Broken(String::new())), 5, None, seconds(72), Some(seconds(72))),
+            (10, interval, Err(SyncError::StillRefused(String::new())), 5, None, seconds(54), Some(seconds(54))),
+            (0, changed, Err(SyncError::Absent(String::new())), 5, None, seconds(72), Some(seconds(72))),
+        ];
+        for (n, (next, trigger, result, failures, pending, wait, told)) in cases.into_iter().enumerate() {
+            let next = (now.at + seconds(next), Trigger::Start);
+            let mut agenda = Agenda { failures: 4, next, ..Agenda::new(now.at) };
+            assert_eq!(agenda.after_sync(trigger, &result, every(60), now, || 0.0), told, "case {n}");
+            assert_eq!((agenda.failures, agenda.pending), (failures, pending), "case {n}");
+            assert_eq!(agenda.next.0, now.at + wait, "case {n}");
+        }
+        let mut agenda = Agenda { failures: u32::MAX, ..Agenda::new(now.at) };
+        agenda.after_sync(interval, &Err(SyncError::Broken(String::new())), every(60), now, || 0.0);
+        assert_eq!(agenda.failures, u32::MAX);
+    }
+}

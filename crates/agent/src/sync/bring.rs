@@ -1,0 +1,247 @@
+//! From a bundle to a version in the store: prove, seal, commit, receipt, record, history.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use docwharf_base::chain::Chain;
+use crate::fetch::Known;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_site::seal::{self, Effort, Meter, Proven};
+use crate::store::keeper::Keeper;
+use crate::store::record::{Labelled, Record};
+use crate::store::writer::{Committed, Writer};
+use crate::store::{Receipt, StoreError};
+
+use super::ahead::Done;
+use super::workshop::{Proved, Workshop};
+use super::{Intent, SyncError, open, room};
+
+/// Where a bundle comes from and under what name.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// The bundle.
+    pub path: &'a Path,
+    /// The bundle itself, if it is open already: then nothing is opened by path.
+    pub file: Option<&'a File>,
+    /// The source's name, as receipts and labels have it.
+    pub source: &'a str,
+    /// What messages call it.
+    pub title: &'a str,
+    /// What has brought it.
+    pub occasion: Occasion,
+    /// The label that the result gets.
+    pub label: Option<&'a Label>,
+    /// The archive that alone is accepted.
+    pub demanded: Option<Digest>,
+    /// The export job it comes from.
+    pub job: Option<&'a str>,
+    /// What the server named it with, and its size as it was sent.
+    pub sent: Option<&'a Known>,
+    /// What was sealed of it while it arrived, if that was all of it.
+    pub ahead: RefCell<Option<Done>>,
+}
+
+/// What has brought a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Occasion {
+    /// A look at the source.
+    Look,
+    /// A person who wants what the source has, whether or not it has changed.
+    Refresh,
+    /// Somebody by hand, or the inbox.
+    Import,
+}
+
+/// A bundle that has become a version.
+#[derive(Debug)]
+pub struct Brought {
+    /// Which.
+    pub id: VersionId,
+    /// SHA-256 of its archive.
+    pub sha256: Option<Digest>,
+    /// Things worth knowing.
+    pub warnings: Vec<String>,
+    /// Whether the store had it.
+    pub committed: Committed,
+    /// Pages and size, for messages.
+    pub pages: u64,
+    /// Size of the content in bytes.
+    pub bytes: u64,
+}
+
+/// Sees to it that there is room, proves, seals and commits a bundle and updates `record`, which is written; nothing is
+/// activated here. `ours` says that the file may be moved.
+pub fn bring<W: Workshop>(
+    shop: &W,
+    record: &mut Record,
+    intent: &Intent,
+    arrival: &Arrival<'_>,
+    ours: bool,
+    who: &str,
+    meter: &Meter,
+) -> Result<Brought, SyncError> {
+    let mut wanted = shop.wanted(arrival, ours);
+    if arrival.ahead.borrow().is_some() {
+        // It is there.
+        wanted.more = 0;
+    }
+    room::make(shop, record, intent, wanted, who)?;
+    let effort = Effort { take: ours, ..intent.effort };
+    let (proved, mut stage) = shop.seal(arrival, &effort, meter)?;
+    if let (Some(demanded), Some((found, _))) = (arrival.demanded, proved.archive)
+        && demanded != found
+    {
+        return Err(SyncError::WrongDigest { name: arrival.title.to_owned(), found, demanded });
+    }
+    let id = proved.id;
+    let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
+    let committed = shop.commit(&mut stage, &known, &effort)?;
+    let before = record.clone();
+    let filed = file(shop, record, arrival, &proved, who);
+    if filed.is_err() {
+        *record = before;
+        if committed == Committed::New
+            && let Err(error) = withdraw(shop, id)
+        {
+            // What no record names is used when its content arrives again, and pruned otherwise.
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+    let moved_label = filed?;
+    let Proved { archive, pages, bytes, warnings, .. } = proved;
+    let sha256 = archive.map(|(digest, _)| digest);
+    let warnings = warnings.into_iter().chain(moved_label).collect();
+    Ok(Brought { id, sha256, warnings, committed, pages, bytes })
+}
+
+/// Takes a version that could not be filed out of the store again, unless a person has already found and chosen it.
+fn withdraw<W: Workshop>(shop: &W, id: VersionId) -> Result<(), StoreError> {
+    shop.in_turn(|| {
+        let record = shop.record()?;
+        if record.active == Some(id) || record.previous == Some(id) { Ok(()) } else { shop.withdraw(id) }
+    })
+}
+
+/// Receipt, record and history of a version that has been committed; says so if a label has moved.
+fn file<W: Workshop>(
+    shop: &W,
+    record: &mut Record,
+    arrival: &Arrival<'_>,
+    proved: &Proved,
+    who: &str,
+) -> Result<Option<String>, SyncError> {
+    let id = proved.id;
+    // What was known has been compared, or proved.
+    if shop.is_suspect(id) {
+        shop.clear_suspect(id)?;
+    }
+    let time = show_unix(shop.now());
+    shop.receive(
+        id,
+        &Receipt {
+            time: time.clone(),
+            who: who.to_owned(),
+            source: arrival.source.to_owned(),
+            kind: proved.kind.to_owned(),
+            archive_sha256: proved.archive.map(|(digest, _)| digest.hex()),
+            archive_bytes: proved.archive.map(|(_, len)| len),
+            label: arrival.label.map(ToString::to_string),
+            job: arrival.job.map(str::to_owned),
+            validator: arrival.sent.map(|sent| sent.validator.clone()),
+            sent_bytes: arrival.sent.map(|sent| sent.size),
+            looked: arrival.occasion != Occasion::Import,
+        },
+    )?;
+    match arrival.occasion {
+        Occasion::Import => record.newest = Some(id),
+        Occasion::Look => record.take_offer(arrival.source, id, false, |id| shop.has(id)),
+        Occasion::Refresh => record.take_offer(arrival.source, id, true, |id| shop.has(id)),
+    }
+    let mut moved_label = None;
+    if let Some(label) = arrival.label {
+        if let Some(before) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id) {
+            let moved = format!("the label {label} has moved here from version {}", before.short());
+            shop.note(who, "label moved", Some(id), Some(format!("{label} from {}", before.short())));
+            moved_label = Some(moved);
+        }
+        let sha256 = proved.archive.map(|(digest, _)| digest.hex());
+        let labelled = Labelled { version: id, source: arrival.source.to_owned(), sha256, time };
+        record.labels.insert(label.to_string(), labelled);
+    }
+    shop.save(record)?;
+    shop.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
+    Ok(moved_label)
+}
+
+/// A look at `source` has found the version `id`, which the store has. If the source had another one before, it has gone
+/// back to this one, which is an arrival like any other: with a receipt, so that a record that is lost afterwards does not
+/// bring back what the source has withdrawn.
+pub fn find_again<K: Keeper>(
+    keeper: &K,
+    record: &mut Record,
+    source: &str,
+    id: VersionId,
+    who: &str,
+) -> Result<(), StoreError> {
+    let before = record.newest;
+    record.take_offer(source, id, false, |id| keeper.has(id));
+    if record.newest == before {
+        return Ok(());
+    }
+    let receipts = keeper.receipts(id);
+    if let Some(receipt) = receipts.into_iter().rev().find(|receipt| receipt.source == source) {
+        let time = show_unix(keeper.now());
+        let receipt = Receipt { time, who: who.to_owned(), job: None, looked: true, ..receipt };
+        if let Err(error) = keeper.receive(id, &receipt) {
+            tracing::warn!("{}", Chain(&error));
+        }
+    }
+    keeper.save(record)?;
+    keeper.note(who, "offered again", Some(id), None);
+    Ok(())
+}
+
+/// Last-Modified: a file that one of the `known` versions has with the same content keeps its date, that of the first of
+/// them. Any other gets the date of the sealing, or a second before it that is no other content's: two versions may be
+/// sealed within one second, and a date must not lie ahead (RFC 9110, 8.8.2.1).
+pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, known: &[VersionId]) {
+    let before: Vec<_> = known.iter().filter_map(|&id| open::index(writer.store(), id).ok()).collect();
+    for (path, entry) in &mut proven.files {
+        let at_path = || before.iter().filter_map(|index| Some(index.entry(index.find(path.as_bytes())?)));
+        entry.modified = at_path().find(|other| other.content == entry.content).map_or(sealed_at, |same| same.modified);
+        while at_path().any(|other| other.content != entry.content && other.modified == entry.modified) {
+            entry.modified -= 1;
+        }
+    }
+}
+
+/// Whether a stored image is undamaged: the very bytes that have just been proved, or proved again by itself. `path` is for
+/// messages.
+pub(super) fn is_whole(stored: File, path: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
+    same_bytes(&stored, proved).unwrap_or(false)
+        || seal::verify_opened_image(stored, path, effort).is_ok_and(|proven| proven.id == id)
+}
+
+fn same_bytes(a: &File, b: &File) -> std::io::Result<bool> {
+    use std::io::Seek;
+    let (mut a, mut b) = (a, b);
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    b.rewind()?;
+    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    loop {
+        let n = a.read(&mut left)?;
+        if n == 0 {
+            return Ok(true);
+        }
+        b.read_exact(&mut right[..n])?;
+        if left[..n] != right[..n] {
+            return Ok(false);
+        }
+    }
+}

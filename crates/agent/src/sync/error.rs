@@ -1,0 +1,347 @@
+//! Why a sync or an import failed, and what can be done about it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::ask::Ask;
+use docwharf_site::bundle::policy::Fault;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::show_duration;
+use docwharf_base::model::version::VersionId;
+use docwharf_base::net::client::ClientError;
+use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_site::seal::SealError;
+use crate::store::StoreError;
+
+/// Why a sync or an import failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    /// The bundle is not there.
+    #[error("cannot read the bundle {} (staticExport.bundleUrl); put it there, or correct the path", path.display())]
+    Missing {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The bundle is a folder.
+    #[error("the bundle {} is a folder; staticExport.bundleUrl names an archive, `docwharf import` takes folders", path.display())]
+    IsFolder {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// Something that the configuration points at is not there.
+    #[error("{0}")]
+    Absent(String),
+    /// The HTTP client cannot be made.
+    #[error("cannot reach any upstream")]
+    Client(#[from] ClientError),
+    /// It is another archive than the one demanded.
+    #[error("{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands")]
+    WrongDigest {
+        /// The bundle.
+        name: String,
+        /// What it is.
+        found: Digest,
+        /// What it should be.
+        demanded: Digest,
+    },
+    /// It was refused when it was last looked at, and has not changed.
+    #[error("the bundle is still the one that was refused: {0}")]
+    StillRefused(String),
+    /// It was refused, but it was being written meanwhile.
+    #[error("the bundle {} is still being written; it is looked at again when it is quiet", path.display())]
+    Changing {
+        /// Its path.
+        path: PathBuf,
+        /// What was wrong with it.
+        #[source]
+        source: Box<SyncError>,
+    },
+    /// A call to the API brought no good answer.
+    #[error("cannot {doing}: {trouble}{}", .call.hint(.trouble))]
+    Upstream {
+        /// What was being done: "start the export of …".
+        doing: String,
+        /// Which call.
+        call: Ask,
+        /// Why not.
+        trouble: Trouble,
+    },
+    /// A link brought no bundle.
+    #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
+    Download {
+        /// The link, without its query.
+        link: String,
+        /// Whether it had one, as signed links do.
+        signed: bool,
+        /// Why not.
+        trouble: Trouble,
+        /// Whether fresh links come from the API.
+        renewable: bool,
+    },
+    /// The export job failed.
+    #[error("the export job {id} failed: {reason}; look at the project's build, then sync again")]
+    JobFailed {
+        /// The job.
+        id: String,
+        /// What the upstream says.
+        reason: String,
+    },
+    /// The export job is not known any more.
+    #[error("the export job {id} has vanished: {trouble}; the next sync starts another")]
+    JobVanished {
+        /// The job.
+        id: String,
+        /// The answer.
+        trouble: Trouble,
+    },
+    /// The export job took too long.
+    #[error("the export job {id} is not done after {} (sync.jobTimeout); it was last seen {state}{}", show_duration(*.after), not_moved(*.still))]
+    JobTimeout {
+        /// The job.
+        id: String,
+        /// How long it was waited for.
+        after: Duration,
+        /// How it was last seen.
+        state: String,
+        /// How long it had not moved.
+        still: Duration,
+    },
+    /// It could not be proved or sealed.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A version in the store cannot be served.
+    #[error("cannot open version {}", id.short())]
+    Open {
+        /// Which.
+        id: VersionId,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A version in the store is not what its id says.
+    #[error("version {} in the store is damaged; import its bundle again to mend it", id.short())]
+    DamagedVersion {
+        /// Which.
+        id: VersionId,
+        /// How, if it was read so far.
+        #[source]
+        source: Option<SealError>,
+    },
+    /// A mistake of ours.
+    #[error("the sync broke off: {0}; this is a mistake in docwharf, please report it")]
+    Broken(String),
+    /// There is no thread to be had for it.
+    #[error("cannot start a thread for the sync")]
+    Thread(#[source] std::io::Error),
+    /// It was called off: the program ends, or the configuration has changed.
+    #[error("the sync was called off")]
+    Interrupted,
+}
+
+impl SyncError {
+    /// Whether the bundle itself is at fault, so that trying the same one again is no use.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }) => true,
+            SyncError::Download { trouble, .. } => trouble.cause == Cause::TooLarge,
+            _ => false,
+        }
+    }
+
+    /// Whether the bundle ends too early, as one does that is still on its way.
+    pub fn is_cut_short(&self) -> bool {
+        matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, Fault::Cut(_)))
+    }
+
+    /// Whether something is absent that the configuration points at.
+    pub fn is_absence(&self) -> bool {
+        matches!(
+            self,
+            SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Absent(_) | SyncError::Client(_)
+        )
+    }
+
+    /// How long the upstream wants to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            SyncError::Upstream { trouble, .. } | SyncError::Download { trouble, .. } => trouble.retry_after,
+            _ => None,
+        }
+    }
+}
+
+fn not_moved(still: Duration) -> String {
+    if still < Duration::from_mins(1) {
+        return String::new();
+    }
+    format!(" and had not moved for {}", show_duration(Duration::from_secs(still.as_secs())))
+}
+
+/// Links for one bundle that bring nothing, after which no other is asked for.
+pub const FRESH_LINKS: u32 = 4;
+
+/// Whether an answer says that a link is dead, rather than that the server is.
+pub fn is_dead_link(trouble: &Trouble) -> bool {
+    match trouble.cause {
+        Cause::Status(401 | 403 | 404 | 410) => true,
+        // What S3 says of a token that has run out comes with 400.
+        Cause::Status(400) => trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token")),
+        _ => false,
+    }
+}
+
+fn link_hint(signed: bool, trouble: &Trouble, renewable: bool) -> String {
+    let hint = match trouble.cause {
+        Cause::Disk => "free some space, or check the store's owner and mode",
+        Cause::TooLarge => "raise the limit if you trust it",
+        Cause::NotSent => "check the network and proxies",
+        _ if is_dead_link(trouble) && renewable => "fresh links from the API did not help either",
+        Cause::Status(404 | 410) => "check staticExport.bundleUrl",
+        _ if is_dead_link(trouble) && signed => {
+            "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api] to have links made"
+        }
+        _ if is_dead_link(trouble) => "the server does not let us have it: check staticExport.bundleUrl",
+        _ => return String::new(),
+    };
+    format!("; {hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+
+    use super::*;
+    use docwharf_base::secret::Scrubber;
+    use docwharf_site::bundle::policy::Refusal;
+
+    fn refused(fault: Fault) -> SyncError {
+        SyncError::Seal(SealError::Refused { path: "b.zip".into(), source: Refusal { entry: None, fault } })
+    }
+
+    fn missing() -> std::io::Error {
+        std::io::ErrorKind::NotFound.into()
+    }
+
+    fn download(trouble: Trouble, signed: bool, renewable: bool) -> SyncError {
+        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, trouble, renewable }
+    }
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble::new(cause, "x")
+    }
+
+    #[test]
+    fn an_error_is_a_refusal_a_cut_an_absence_or_none_of_them() {
+        let digest = Digest::of(b"x");
+        let read = || SealError::Read { path: "b.zip".into(), source: missing() };
+        let upstream = |cause| SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: trouble(cause) };
+        // Whether it is a refusal, is cut short, is an absence.
+        let cases = [
+            (SyncError::WrongDigest { name: String::new(), found: digest, demanded: digest }, [true, false, false]),
+            (refused(Fault::Duplicate), [true, false, false]),
+            (refused(Fault::Cut("x")), [true, true, false]),
+            (SyncError::Seal(read()), [false; 3]),
+            (download(trouble(Cause::TooLarge), false, false), [true, false, false]),
+            (download(trouble(Cause::Disk), false, false), [false; 3]),
+            (download(trouble(Cause::Status(404)), false, false), [false; 3]),
+            (upstream(Cause::TooLarge), [false; 3]),
+            (SyncError::StillRefused(String::new()), [false; 3]),
+            (SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(Fault::Cut("x"))) }, [false; 3]),
+            (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
+            (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
+            (SyncError::Absent(String::new()), [false, false, true]),
+            (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
+            (SyncError::Store(StoreError::NoPrevious), [false; 3]),
+            (SyncError::Broken(String::new()), [false; 3]),
+            (SyncError::Interrupted, [false; 3]),
+        ];
+        for (error, expected) in cases {
+            assert_eq!([error.is_refusal(), error.is_cut_short(), error.is_absence()], expected, "{error:?}");
+            assert_eq!(error.retry_after(), None, "{error:?}");
+        }
+        let busy = || {
+            let mut busy = trouble(Cause::Status(429));
+            busy.retry_after = Some(Duration::from_secs(7));
+            busy
+        };
+        let told = SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: busy() };
+        for error in [download(busy(), false, false), told] {
+            assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+        }
+    }
+
+    fn answer(status: u16, body: &str) -> Trouble {
+        Trouble::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default())
+    }
+
+    #[test]
+    fn a_link_is_dead_when_the_answer_says_so_and_not_when_the_server_is() {
+        for (status, is_dead) in [
+            (200, false),
+            (400, false),
+            (401, true),
+            (402, false),
+            (403, true),
+            (404, true),
+            (409, false),
+            (410, true),
+            (429, false),
+            (500, false),
+            (503, false),
+        ] {
+            assert_eq!(is_dead_link(&answer(status, "")), is_dead, "{status}");
+        }
+        let said = |code: &str| format!("<Error><Code>{code}</Code></Error>");
+        for (code, is_dead) in
+            [("ExpiredToken", true), ("InvalidToken", true), ("RequestExpired", true), ("Busy", false)]
+        {
+            assert_eq!(is_dead_link(&answer(400, &said(code))), is_dead, "{code}");
+            assert!(!is_dead_link(&answer(500, &said(code))), "{code}");
+        }
+        for cause in [Cause::NotSent, Cause::Lost, Cause::TooLarge, Cause::Disk, Cause::Unreadable] {
+            assert!(!is_dead_link(&trouble(cause)), "{cause:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_to_do_something_about_a_download_is_told_what() {
+        // Signed, renewable.
+        let kinds = [(false, false), (true, false), (false, true), (true, true)];
+        let fresh = "fresh links from the API did not help";
+        let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");
+        let cases = [
+            (trouble(Cause::Disk), ["free some space"; 4]),
+            (trouble(Cause::TooLarge), ["raise the limit"; 4]),
+            (trouble(Cause::NotSent), ["check the network"; 4]),
+            (answer(404, ""), [check, check, fresh, fresh]),
+            (answer(410, ""), [check, check, fresh, fresh]),
+            (answer(403, ""), ["does not let us have it", expired, fresh, fresh]),
+            (answer(401, ""), ["does not let us have it", expired, fresh, fresh]),
+            (trouble(Cause::Lost), [""; 4]),
+            (answer(500, ""), [""; 4]),
+        ];
+        for (trouble, hints) in cases {
+            for ((signed, renewable), hint) in kinds.into_iter().zip(hints) {
+                let said = download(trouble.clone(), signed, renewable).to_string();
+                let begin = format!("cannot download https://b.example/b.zip: {trouble}");
+                let rest = said.strip_prefix(&begin).unwrap_or_else(|| panic!("{said}"));
+                assert!(rest.contains(hint) && rest.is_empty() == hint.is_empty(), "{signed} {renewable} {said}");
+            }
+        }
+        let late = |still| SyncError::JobTimeout {
+            id: "j".to_owned(),
+            after: Duration::from_mins(30),
+            state: "queued".to_owned(),
+            still: Duration::from_secs(still),
+        };
+        for (still, is_told) in [(0, false), (59, false), (60, true), (90, true)] {
+            assert_eq!(late(still).to_string().contains("had not moved"), is_told, "{still}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A bundle through the management API: a job of ours, its state, a link, the bundle.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::api::ask::Ask;
+use crate::api::export::{self, Stall, Step};
+use docwharf_base::chain::OneLine;
+use docwharf_base::secret::SafeUrl;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::{parse_time, show_duration, show_unix};
+use docwharf_base::net::retry::Attempts;
+use docwharf_base::net::trouble::{Cause, Trouble};
+use crate::store::record::{Busy, JobRecord, Probe, Probed, Success};
+
+use super::SyncError;
+use super::plan::{self, Begin, Pace, Wish};
+use super::run::{Found, Sync};
+use super::settle::Report;
+use super::world::{KnownBundle, World};
+
+/// A start of the daemon starts no job within this many seconds of the last one.
+const QUIET: u64 = 600;
+
+/// How a job ended.
+enum Ended {
+    Completed,
+    Failed(String),
+    Vanished(Trouble),
+    Late(SyncError),
+}
+
+impl<W: World> Sync<'_, W> {
+    pub(super) fn api(&mut self, wish: &Wish<'_>) -> Result<Report, SyncError> {
+        let Some(api) = &self.intent.api else { return self.settle(None) };
+        let source = api.name();
+        let pace = Pace {
+            each_look: self.intent.each_look,
+            max_age: seconds(self.intent.max_age),
+            job_timeout: seconds(self.intent.job_timeout),
+            quiet: seconds(self.intent.interval).min(QUIET.cast_signed()),
+        };
+        self.record.turn_to(&source);
+        let begin = plan::begin(self.record, wish, &pace, self.trigger, self.world.now());
+        let now = self.world.now();
+        self.record.job.take_if(|job| plan::is_over(job, &pace, now));
+        self.record.jobs_elsewhere.retain(|job| !plan::is_over(job, &pace, now));
+        let job = match begin {
+            Begin::Nothing(why) => {
+                self.world.tell(why);
+                return self.settle_seeing(why);
+            }
+            Begin::TooEarly(more) => {
+                let why = "an export job was started a short while ago: none is started yet";
+                self.world.tell(why);
+                let report = self.settle_seeing(why)?;
+                let more = Duration::from_secs(u64::try_from(more).unwrap_or(0));
+                return Ok(Report { too_early: Some(if self.is_owed() { more } else { Duration::MAX }), ..report });
+            }
+            Begin::Adopt(job) => {
+                self.world.tell(&format!("going on with the export job {}", OneLine(&job.id)));
+                self.await_job(&job, true)?;
+                job
+            }
+            Begin::AfterThis(job) => {
+                self.world.tell(&format!("waiting for the export job {} to end", OneLine(&job.id)));
+                self.run_out(&job)?;
+                self.start(wish, &source, BTreeMap::new())?
+            }
+            Begin::Start => self.start(wish, &source, BTreeMap::new())?,
+            Begin::Probe => {
+                let said = self.probe(&source)?;
+                // What the source gave last has been lost: its content is asked for again, once nothing newer is there.
+                let needed = [self.record.active, self.record.newest];
+                let is_lost = self.record.offered.as_ref().is_some_and(|offered| {
+                    let id = offered.version;
+                    offered.source == source && needed == [Some(id); 2] && !self.world.has(id)
+                });
+                if !is_lost && !plan::calls_for_job(self.record, wish, &pace, &said, self.world.now()) {
+                    let report = self.settle_seeing("the probes say what they said before the last export")?;
+                    let blind = said.is_empty().then(|| {
+                        let after = show_duration(self.intent.max_age);
+                        format!("no probe can be read (sync.probe): the next export is when the last success is {after} old (sync.maxAge)")
+                    });
+                    let saw = if blind.is_some() { None } else { report.saw };
+                    return Ok(Report { blind, saw, ..report });
+                }
+                self.start(wish, &source, said)?
+            }
+        };
+        let found = self.bundle_of(wish, &source, &job)?;
+        self.settle(Some(found))
+    }
+
+    /// Whether the last job of ours has not led to a success.
+    fn is_owed(&self) -> bool {
+        let time = |event: Option<&Success>| event.and_then(|event| parse_time(&event.time));
+        time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
+    }
+
+    /// Reads what tells that content has changed; what cannot be read is warned about and left out.
+    fn probe(&mut self, source: &str) -> Result<BTreeMap<String, Probe>, SyncError> {
+        let mut said = BTreeMap::new();
+        let before = self.record.probed.clone().filter(|probed| probed.source == source);
+        self.forget_busy();
+        for url in &self.intent.probes {
+            if self.record.busy.contains_key(&probe_key(url)) {
+                self.world.tell(&format!("the probe {url} is left alone, as its server has asked"));
+                continue;
+            }
+            let known = before.as_ref().and_then(|before| before.probes.get(&probe_key(url)));
+            match self.world.probe(url, known)? {
+                Ok(Some(probe)) => {
+                    said.insert(probe_key(url), probe);
+                }
+                Ok(None) => said.extend(known.map(|known| (probe_key(url), known.clone()))),
+                Err(trouble) => {
+                    self.world.warn(&format!(
+                        "cannot read the probe {url}: {trouble}; correct sync.probe, or set it to [] to export at each look"
+                    ));
+                    if let Some(wait) = trouble.retry_after {
+                        // At once: a sync that is called off is not recorded.
+                        let since = show_unix(self.world.now());
+                        self.record.busy.insert(probe_key(url), Busy { since, wait: wait.as_secs() });
+                        self.world.save(self.record)?;
+                    }
+                }
+            }
+        }
+        Ok(said)
+    }
+
+    /// Servers of probes that have been left alone for as long as they asked, or of probes that are no more.
+    fn forget_busy(&mut self) {
+        let asked: Vec<String> = self.intent.probes.iter().map(probe_key).collect();
+        let now = self.world.now();
+        self.record.busy.retain(|probe, busy| asked.contains(probe) && plan::is_busy(busy, now));
+    }
+
+    /// Starts a job and sees it to its end; its id is kept before it is first asked about.
+    fn start(
+        &mut self,
+        wish: &Wish<'_>,
+        source: &str,
+        probes: BTreeMap<String, Probe>,
+    ) -> Result<JobRecord, SyncError> {
+        let domain = self.intent.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
+        // A key that is not there is noticed before anything is said to have been started.
+        self.world.prepare()?;
+        self.world.tell(&format!("starting the export of {domain}"));
+        let started = show_unix(self.world.now());
+        let mark = Success { source: source.to_owned(), pin: wish.pin.map(str::to_owned), time: started.clone() };
+        // Before the request leaves: what is started and not heard of has been started all the same.
+        let before = self.record.last_start.replace(mark);
+        self.world.save(self.record)?;
+        let doing = format!("start the export of {domain}");
+        let mut attempts = Attempts::default();
+        let id = match self.persist(Ask::Start, &doing, &mut attempts, W::start_job) {
+            Ok(id) => id,
+            Err(error) => {
+                // Not if it may have been started all the same.
+                if !attempts.was_blind() && !matches!(error, SyncError::Interrupted) {
+                    self.record.last_start = before;
+                }
+                return Err(error);
+            }
+        };
+        let pin = wish.pin.map(str::to_owned);
+        let job = JobRecord { id, source: source.to_owned(), pin, started, probes };
+        self.record.job = Some(job.clone());
+        self.world.save(self.record)?;
+        self.world.note("export started", None, Some(job.id.clone()));
+        self.await_job(&job, false)?;
+        Ok(job)
+    }
+
+    /// Polls until the job is completed; any other end forgets it and is an error.
+    fn await_job(&mut self, job: &JobRecord, adopted: bool) -> Result<(), SyncError> {
+        let error = match self.poll(job, adopted)? {
+            Ended::Completed => return Ok(()),
+            Ended::Failed(reason) => SyncError::JobFailed { id: job.id.clone(), reason: OneLine(&reason).to_string() },
+            Ended::Vanished(trouble) => SyncError::JobVanished { id: job.id.clone(), trouble },
+            Ended::Late(error) => error,
+        };
+        self.forget_job()?;
+        Err(error)
+    }
+
+    /// Polls until the job has ended, however it ends, and forgets it.
+    fn run_out(&mut self, job: &JobRecord) -> Result<(), SyncError> {
+        self.poll(job, true)?;
+        self.forget_job()
+    }
+
+    fn forget_job(&mut self) -> Result<(), SyncError> {
+        self.record.job = None;
+        self.world.save(self.record)
+    }
+
+    fn poll(&mut self, job: &JobRecord, adopted: bool) -> Result<Ended, SyncError> {
+        let network = &self.intent.network;
+        let doing = format!("read the state of the export job {}", OneLine(&job.id));
+        // Its age once, and from then on time that no clock can set. One that has just been started has none, also if a clock
+        // was set while it was asked for.
+        let age = if adopted { plan::job_age(job, self.world.now()) } else { 0 };
+        let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
+        let began = self.world.elapsed();
+        let mut stall = Stall::default();
+        let mut polls = 0;
+        loop {
+            if polls > 0 || !adopted {
+                self.world.wait(export::pause(polls, network.poll_first, network.poll_most))?;
+            }
+            polls += 1;
+            let state = match self.persist(Ask::Poll, &doing, &mut Attempts::default(), |world| world.poll(&job.id)) {
+                Ok(state) => state,
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                    return Ok(Ended::Vanished(trouble));
+                }
+                Err(error) => return Err(error),
+            };
+            self.world.show_progress(state.progress.filter(|_| export::next(&state) == Step::Poll));
+            self.world.tell(&format!("export job {}", OneLine(&state.line())));
+            match export::next(&state) {
+                Step::AskForLink => return Ok(Ended::Completed),
+                Step::GiveUp(reason) => return Ok(Ended::Failed(reason)),
+                Step::Poll => {}
+            }
+            let elapsed = self.world.elapsed().saturating_sub(began);
+            if let Some(still) = stall.see(&state, elapsed) {
+                let line = state.line();
+                self.world.warn(&format!(
+                    "export job {}: not moved for {} s ({})",
+                    OneLine(&job.id),
+                    still.as_secs(),
+                    OneLine(&line)
+                ));
+            }
+            if age.saturating_add(elapsed) >= self.intent.job_timeout {
+                return Ok(Ended::Late(SyncError::JobTimeout {
+                    id: OneLine(&job.id).to_string(),
+                    after: self.intent.job_timeout,
+                    state: OneLine(&state.line()).to_string(),
+                    still: stall.still(elapsed),
+                }));
+            }
+        }
+    }
+
+    /// Room for a bundle of the size that the API names; it is a hint, and of no use where it is beyond the limit or where
+    /// the bundle may be one that need not be downloaded.
+    fn reserve(&mut self, size: Option<u64>, known: &[KnownBundle]) -> Result<(), SyncError> {
+        let believed = size.filter(|&size| size <= self.intent.effort.limits.archive);
+        match believed.filter(|&size| !known.iter().any(|(known, _)| known.size == size)) {
+            Some(size) => self.world.reserve(self.record, size),
+            None => Ok(()),
+        }
+    }
+
+    /// The bundle of a completed job.
+    fn bundle_of(&mut self, wish: &Wish<'_>, source: &str, job: &JobRecord) -> Result<Found, SyncError> {
+        let known = self.begin_download(source)?;
+        let id = job.id.clone();
+        let result = self.download(wish, source, Some(&id), &known, |sync| {
+            let doing = format!("get a link to the bundle of the export job {}", OneLine(&id));
+            match sync.persist(Ask::Link, &doing, &mut Attempts::default(), |world| world.link(&id)) {
+                Ok(link) => {
+                    let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
+                    let until = link
+                        .expires_at
+                        .as_deref()
+                        .map_or_else(String::new, |time| format!(", until {}", OneLine(time)));
+                    sync.world.tell(&format!("link {}{size}{until}", link.url));
+                    sync.reserve(link.size, &known)?;
+                    Ok(link.url)
+                }
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                    sync.forget_job()?;
+                    Err(SyncError::JobVanished { id: id.clone(), trouble })
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let judged = match &result {
+            Ok(_) | Err(SyncError::StillRefused(_)) => true,
+            Err(error) => error.is_refusal(),
+        };
+        if judged {
+            self.record.job = None;
+            if !job.probes.is_empty() {
+                let before = self.record.probed.take().filter(|probed| probed.source == source);
+                // One that could not be read this time says nothing new.
+                let mut probes = before.map(|before| before.probes).unwrap_or_default();
+                probes.extend(job.probes.clone());
+                self.record.probed = Some(Probed { source: source.to_owned(), probes });
+            }
+        }
+        if result.is_ok() {
+            let time = show_unix(self.world.now());
+            self.record.last_success = Some(Success { source: source.to_owned(), pin: job.pin.clone(), time });
+        }
+        result
+    }
+}
+
+/// What a probe is called in the record: its URL without the query, and a digest of that.
+fn probe_key(url: &SafeUrl) -> String {
+    match url.expose().query() {
+        Some(query) => format!("{}#{}", url.name(), &Digest::of(query.as_bytes()).hex()[..8]),
+        None => url.name(),
+    }
+}
+
+fn seconds(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_known_by_its_address_and_by_its_query_without_telling_that() {
+        let key = |url: &str| probe_key(&SafeUrl::parse(url).unwrap());
+        assert_eq!(key("https://a.example/x"), "https://a.example/x");
+        let [one, two] = ["token1", "token2"].map(|token| key(&format!("https://a.example/x?{token}")));
+        assert!(one.starts_with("https://a.example/x#") && !one.contains("token"), "{one}");
+        assert_ne!(one, two);
+        assert_eq!(one.len(), "https://a.example/x#".len() + 8);
+        assert_eq!((seconds(Duration::from_millis(1999)), seconds(Duration::MAX)), (1, i64::MAX));
+    }
+}

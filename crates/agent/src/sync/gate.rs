@@ -1,0 +1,234 @@
+//! The gate: what a version must be like before it becomes active by itself (`[gate]`).
+//!
+//! A version is proved before it is stored; the gate asks whether it is the site that was meant: an export that lost
+//! half of its pages is whole, too. It is asked wherever a version would become active without a person naming it. Its
+//! verdict is kept in the record, so that pages are not read again at each look; another configuration, or another active
+//! version, judges anew.
+
+use std::collections::BTreeMap;
+
+use docwharf_base::chain::Name;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::{count, now};
+use docwharf_base::model::version::VersionId;
+use docwharf_site::broken::{Broken, broken};
+use docwharf_site::diff::pages;
+use docwharf_site::lookup::{Addresses, answers};
+use docwharf_site::rules::route::Budget;
+use docwharf_site::sealed::Sealed;
+use crate::store::record::Verdict;
+
+/// How much may be compared to look up the links of one version, in bytes: half a minute at worst. Links to what the site
+/// has cost next to nothing, so it is enough for a million of others beside a hundred rules with `*`.
+const MOST_COMPARED: u64 = 1 << 35;
+
+/// What a message shows of an address, in bytes.
+const SHOWN: usize = 60;
+/// How many addresses it shows.
+const FEW: usize = 3;
+
+/// The rules; those that are not set ask nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Addresses that must be answered with a page or file, as a reader asks for them.
+    pub require: Vec<String>,
+    /// At least so many pages.
+    pub min_pages: Option<u64>,
+    /// At most so many percent of the active version's pages may be missing.
+    pub max_shrink: Option<u8>,
+    /// At most so many broken links more than the active version has (see `site::broken`).
+    pub max_broken_links: Option<u64>,
+    /// How addresses are understood.
+    pub addresses: Addresses,
+}
+
+impl Gate {
+    /// Whether nothing is asked.
+    pub fn is_off(&self) -> bool {
+        self.require.is_empty()
+            && self.min_pages.is_none()
+            && self.max_shrink.is_none()
+            && self.max_broken_links.is_none()
+    }
+
+    /// Names these rules: a verdict under others says nothing.
+    pub fn rules(&self) -> String {
+        short_digest(&format!("{self:?}"))
+    }
+
+    /// Whether `verdict` is about this version, beside this active one, under these rules.
+    pub fn covers(&self, verdict: &Verdict, version: VersionId, against: Option<VersionId>) -> bool {
+        verdict.version == version && verdict.against == against && verdict.rules == self.rules()
+    }
+
+    /// Whether the active version has to be looked into.
+    pub fn compares(&self) -> bool {
+        self.max_shrink.is_some() || self.max_broken_links.is_some()
+    }
+
+    /// Judges `version` beside the active one. The links of a version are counted once: `before` may know them. `stop` is
+    /// asked at each page and link; once it says yes there is no verdict.
+    pub fn judge(
+        &self,
+        version: &Sealed,
+        against: Option<VersionId>,
+        active: Option<&Sealed>,
+        before: Option<&Verdict>,
+        threads: usize,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Option<Verdict> {
+        let addresses = short_digest(&format!("{:?}", self.addresses));
+        let mut links = BTreeMap::new();
+        let mut refused = self.judge_pages(version, active);
+        if let Some(more) = self.max_broken_links.filter(|_| refused.is_empty()) {
+            let known = before.filter(|verdict| verdict.addresses == addresses);
+            let number = match active {
+                None => None,
+                Some(active) => match known.and_then(|verdict| verdict.links.get(&active.id)) {
+                    Some(&number) => Some(number),
+                    // Without its number the next one is judged as if it were the first.
+                    None => Some(self.links(active, threads, stop)?).filter(|it| !it.is_cut).map(|it| it.count),
+                },
+            };
+            let found = self.links(version, threads, stop)?;
+            links.extend(active.map(|active| active.id).zip(number));
+            if !found.is_cut {
+                links.insert(version.id, found.count);
+            }
+            refused.extend(too_many(&found, number, more));
+        }
+        let refused = (!refused.is_empty()).then(|| refused.join("; "));
+        Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now(), addresses, links })
+    }
+
+    fn links(&self, version: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Broken> {
+        broken(version, &self.addresses, threads, &Budget::new(MOST_COMPARED), stop)
+    }
+
+    fn judge_pages(&self, version: &Sealed, active: Option<&Sealed>) -> Vec<String> {
+        let slashes = self.addresses.slashes.unwrap_or(version.auto_slashes);
+        let leads = |address: &str| {
+            let decoded: Vec<u8> = percent_encoding::percent_decode_str(address).collect();
+            answers(version, &self.addresses, slashes, &decoded)
+        };
+        let missing: Vec<&str> = self.require.iter().map(String::as_str).filter(|address| !leads(address)).collect();
+        let found = pages(version.index());
+        let mut refused = Vec::new();
+        refused.extend(not_there(&missing));
+        refused.extend(self.min_pages.and_then(|least| too_few(found, least)));
+        if let (Some(most), Some(active)) = (self.max_shrink, active) {
+            refused.extend(too_small(found, pages(active.index()), most));
+        }
+        refused
+    }
+}
+
+fn short_digest(text: &str) -> String {
+    Digest::of(text.as_bytes()).hex()[..16].to_owned()
+}
+
+fn not_there(missing: &[&str]) -> Option<String> {
+    let few: Vec<String> = missing.iter().take(FEW).map(|address| shown(address.as_bytes())).collect();
+    let more = missing.len().saturating_sub(FEW);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!missing.is_empty()).then(|| format!("require: 404 at {}{more}", few.join(", ")))
+}
+
+fn too_few(pages: u64, least: u64) -> Option<String> {
+    (pages < least).then(|| format!("minPages: {}; at least {least} are demanded", count(pages, "page")))
+}
+
+fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
+    let lost = u128::from(before.saturating_sub(pages));
+    if lost * 100 <= u128::from(before) * u128::from(most) {
+        return None;
+    }
+    // Rounded up, so that the number shown is above the limit beside it.
+    let tenths = (lost * 1000).div_ceil(u128::from(before).max(1));
+    let percent =
+        if tenths % 10 == 0 { format!("{}", tenths / 10) } else { format!("{}.{}", tenths / 10, tenths % 10) };
+    let pages = count(pages, "page");
+    Some(format!("maxShrink: {pages} instead of {before}, {percent} % fewer; at most {most} % are allowed"))
+}
+
+fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
+    if found.count <= before.unwrap_or(0).saturating_add(more) {
+        // What is not known to be good is not let in.
+        return found.is_cut.then(|| {
+            "maxBrokenLinks: not all links could be looked up in reasonable time, because so many have to be held against so \
+             many rules with * or :name; have fewer of these in the bundle's _redirects or docs.json, or no maxBrokenLinks"
+                .to_owned()
+        });
+    }
+    let links = count(found.count, "broken link");
+    let allowed = match before {
+        Some(before) => format!("{links} instead of {before}; at most {more} more are allowed"),
+        None => format!("{links}; at most {more} are allowed"),
+    };
+    let example = found
+        .examples
+        .first()
+        .map_or_else(String::new, |(page, target)| format!(" (such as {} on {})", shown(target), shown(page)));
+    Some(format!("maxBrokenLinks: {allowed}{example}"))
+}
+
+/// An address in quotes, cut so that several fit a line.
+fn shown(address: &[u8]) -> String {
+    if address.len() <= SHOWN {
+        return Name(address).to_string();
+    }
+    format!("{}…", Name(&address[..SHOWN]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_refuses_just_beyond_its_limit_with_its_numbers() {
+        assert_eq!(too_few(40, 40), None);
+        assert_eq!(too_few(1, 40).unwrap(), "minPages: 1 page; at least 40 are demanded");
+        assert_eq!(too_small(28, 40, 30), None);
+        assert_eq!(too_small(50, 40, 0), None);
+        assert_eq!(
+            too_small(12, 40, 30).unwrap(),
+            "maxShrink: 12 pages instead of 40, 70 % fewer; at most 30 % are allowed"
+        );
+        let close = too_small(69_999, 100_000, 30).unwrap();
+        assert!(close.contains("30.1 % fewer"), "{close}");
+        assert_eq!(too_small(0, 0, 0), None);
+        assert_eq!(too_small(0, 7, 100), None);
+        let examples = vec![(b"a\n.html".to_vec(), vec![b'x'; 100])];
+        let found = |count| Broken { count, pages: 1, examples: examples.clone(), is_cut: false };
+        assert_eq!(too_many(&found(8), Some(3), 5), None);
+        assert_eq!(too_many(&found(5), None, 5), None);
+        let more = too_many(&found(9), Some(3), 5).unwrap();
+        assert!(more.starts_with("maxBrokenLinks: 9 broken links instead of 3; at most 5 more are allowed"), "{more}");
+        assert!(more.contains("\"a\\n.html\"") && more.len() < 220, "{more}");
+        assert!(too_many(&found(6), None, 5).unwrap().contains("6 broken links; at most 5 are allowed"));
+        let cut = too_many(&Broken { is_cut: true, ..found(8) }, Some(3), 5).unwrap();
+        assert!(cut.contains("not all links could be looked up"), "{cut}");
+        assert_eq!(not_there(&[]), None);
+        assert_eq!(not_there(&["/a", "/b"]).unwrap(), "require: 404 at \"/a\", \"/b\"");
+        assert!(not_there(&["/a", "/b", "/c", "/d", "/e"]).unwrap().ends_with("\"/c\" and 2 more"));
+    }
+
+    #[test]
+    fn a_verdict_is_for_one_version_beside_one_other_under_one_set_of_rules() {
+        let (a, b) = (VersionId(Digest::of(b"a")), VersionId(Digest::of(b"b")));
+        let gate = Gate { min_pages: Some(1), ..Gate::default() };
+        assert!(Gate::default().is_off() && !gate.is_off());
+        let verdict = Verdict {
+            version: a,
+            against: Some(b),
+            rules: gate.rules(),
+            refused: None,
+            time: String::new(),
+            addresses: String::new(),
+            links: BTreeMap::new(),
+        };
+        assert!(gate.covers(&verdict, a, Some(b)));
+        assert!(!gate.covers(&verdict, b, Some(b)) && !gate.covers(&verdict, a, None));
+        assert!(!Gate { min_pages: Some(2), ..gate }.covers(&verdict, a, Some(b)));
+    }
+}

@@ -1,0 +1,497 @@
+//! The inbox: a folder into which people and scripts drop bundles. A file is taken when it has not changed for a moment,
+//! and then moved to `accepted/`, or to `rejected/` with the reason beside it. One that is cut short gets a minute: it may
+//! still be on its way.
+//!
+//! Other users may write to the inbox, so nothing in it is reached by path: the folder and the two in it are opened once,
+//! a file is opened without following links and without waiting for a named pipe, and what is sealed is that open file.
+//! Whoever owns the two folders, nothing in them is written over.
+
+// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+#![deny(clippy::disallowed_methods)]
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use docwharf_base::chain::words;
+use docwharf_base::directory::{Access, Demands, Directory, EntryKind, FileId};
+
+/// A file that has not changed for so long is wholly written.
+const QUIET: Duration = Duration::from_secs(2);
+/// One that turned out to be cut short gets so long: copying over a slow line may have paused.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// Files that are looked at in one go; others wait until these have gone.
+const MAX_FILES: usize = 10_000;
+/// Names that are tried for a file whose own name is taken where it is to go.
+const MAX_NAMES: usize = 10_000;
+
+const ACCEPTED: &str = "accepted";
+const REJECTED: &str = "rejected";
+
+/// What a file is like from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    id: FileId,
+    size: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Shape {
+    fn of(metadata: &Metadata) -> Shape {
+        Shape { id: FileId::of(metadata), size: metadata.len(), modified: metadata.modified().ok() }
+    }
+}
+
+/// The folder and what has been seen in it.
+#[derive(Debug)]
+pub struct Inbox {
+    folder: Directory,
+    /// Files that may still be growing, and since when they have been as they are.
+    growing: HashMap<OsString, (Shape, Instant)>,
+    /// Files that could not be moved away: not judged again until they change.
+    judged: HashMap<OsString, Shape>,
+    /// Files that were cut short when they were looked at.
+    cut: HashMap<OsString, Shape>,
+    /// What is never taken and has been told of.
+    told: HashSet<OsString>,
+}
+
+/// What lies in the inbox.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Wholly written, oldest first.
+    pub ready: Vec<Dropped>,
+    /// Whether others may still be growing.
+    pub growing: bool,
+}
+
+/// A file in the inbox.
+#[derive(Debug, Clone)]
+pub struct Dropped {
+    /// Where it lies, for messages and receipts.
+    pub path: PathBuf,
+    name: OsString,
+    folder: Directory,
+    shape: Shape,
+}
+
+impl PartialEq for Dropped {
+    fn eq(&self, other: &Dropped) -> bool {
+        (&self.path, self.shape) == (&other.path, other.shape)
+    }
+}
+
+impl Eq for Dropped {}
+
+impl Dropped {
+    /// Opens it as it was when it was seen. A file that somebody else has put in its place since is an error, and so is
+    /// one that its dropper could have linked from elsewhere without being allowed to read it.
+    pub fn open(&self) -> io::Result<File> {
+        let file = self.folder.open_file(&self.name, Access::Read, Demands::SINGLE_NAME)?;
+        if Shape::of(&file.metadata()?) == self.shape {
+            Ok(file)
+        } else {
+            Err(io::Error::other("it has changed since it was seen"))
+        }
+    }
+}
+
+impl Inbox {
+    /// The inbox at `dir`, which is made if it is not there.
+    pub fn open(dir: &Path) -> io::Result<Inbox> {
+        #[allow(clippy::disallowed_methods)] // the operator's path
+        std::fs::create_dir_all(dir)?;
+        let folder = Directory::open(dir)?;
+        for name in [ACCEPTED, REJECTED] {
+            match folder.ensure_directory(name, 0o755) {
+                // Made now, because a disk that is full later takes no new folder, but still a rename into this one.
+                Ok(_) => {}
+                // Such as a stick that is mounted read-only.
+                Err(error) if is_unwritable(&error) => {
+                    let (dir, why) = (dir.display(), words(&error));
+                    tracing::warn!(
+                        "cannot write to the inbox {dir}: {why}; bundles are imported from it, but stay there"
+                    );
+                    break;
+                }
+                Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
+            }
+        }
+        Ok(Inbox { folder, growing: HashMap::new(), judged: HashMap::new(), cut: HashMap::new(), told: HashSet::new() })
+    }
+
+    /// Its folder.
+    pub fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What lies there at `now`.
+    pub fn see(&mut self, now: Instant) -> io::Result<Seen> {
+        let mut growing = HashMap::new();
+        let mut ready: Vec<Dropped> = Vec::new();
+        let mut there = HashSet::new();
+        for entry in self.folder.entries()? {
+            let entry = entry?;
+            if entry.kind == EntryKind::Directory {
+                self.tell_of_folder(&entry.name);
+                continue;
+            }
+            if entry.kind != EntryKind::File || is_unfinished(&entry.name) {
+                continue;
+            }
+            let Ok(metadata) = self.folder.metadata_of(&entry.name) else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            if metadata.nlink() > 1 {
+                // Its dropper may have linked what it may not read. A program may be about to remove the other name.
+                self.tell_once(&entry.name, "it has a second name (a hard link): copy it into the inbox instead");
+                continue;
+            }
+            if there.len() >= MAX_FILES {
+                break;
+            }
+            let (name, shape) = (entry.name, Shape::of(&metadata));
+            there.insert(name.clone());
+            if self.judged.get(&name) == Some(&shape) {
+                continue;
+            }
+            let since = match self.growing.get(&name) {
+                Some((before, since)) if *before == shape => *since,
+                _ => now,
+            };
+            let enough = if self.cut.get(&name) == Some(&shape) { PATIENCE } else { QUIET };
+            if now.duration_since(since) >= enough {
+                let path = self.dir().join(&name);
+                ready.push(Dropped { path, name: name.clone(), folder: self.folder.clone(), shape });
+            }
+            growing.insert(name, (shape, since));
+        }
+        self.judged.retain(|name, _| there.contains(name));
+        self.cut.retain(|name, _| there.contains(name));
+        let waiting = growing.len() > ready.len();
+        self.growing = growing;
+        ready.sort_by(|a, b| (a.shape.modified, &a.name).cmp(&(b.shape.modified, &b.name)));
+        Ok(Seen { ready, growing: waiting })
+    }
+
+    /// A file that was found cut short is given more time; whether it has had it already.
+    pub fn give_time(&mut self, file: &Dropped) -> bool {
+        let Some((shape, _)) = self.growing.get(&file.name) else { return true };
+        self.cut.insert(file.name.clone(), *shape) == Some(*shape)
+    }
+
+    fn tell_of_folder(&mut self, name: &OsStr) {
+        let is_ours = name == ACCEPTED || name == REJECTED;
+        if !is_ours && !is_unfinished(name) {
+            let path = self.dir().join(name);
+            let what =
+                format!("the inbox takes archives only; import this folder with `docwharf import {}`", path.display());
+            self.tell_once(name, &what);
+        }
+    }
+
+    fn tell_once(&mut self, name: &OsStr, what: &str) {
+        if self.told.len() < MAX_FILES && self.told.insert(name.to_owned()) {
+            tracing::warn!("{}: {what}", self.dir().join(name).display());
+        }
+    }
+
+    /// Whether a file is as it was when it was found ready: a refusal of one that is not says nothing.
+    pub fn is_unchanged(&self, file: &Dropped) -> bool {
+        self.folder.metadata_of(&file.name).is_ok_and(|metadata| Shape::of(&metadata) == file.shape)
+    }
+
+    /// Puts a judged file away; `reason` says why it was refused. One that cannot be moved (a read-only stick, a disk that
+    /// is full) stays, and is not judged again until it changes.
+    pub fn put_away(&mut self, file: &Dropped, reason: Option<&str>) -> io::Result<()> {
+        let result = self.moved(&file.name, reason);
+        if let (Err(_), Some((shape, _))) = (&result, self.growing.get(&file.name)) {
+            self.judged.insert(file.name.clone(), *shape);
+        }
+        self.growing.remove(&file.name);
+        result
+    }
+
+    fn moved(&self, name: &OsStr, reason: Option<&str>) -> io::Result<()> {
+        let folder = if reason.is_some() { REJECTED } else { ACCEPTED };
+        let folder = self.folder.ensure_directory(folder, 0o755)?;
+        for n in 1..=MAX_NAMES {
+            let target = if n == 1 { name.to_owned() } else { prefixed(n, name) };
+            if folder.has(&target) {
+                continue;
+            }
+            let beside = [target.as_bytes(), b".reason.txt"].concat();
+            let beside = OsStr::from_bytes(&beside);
+            let written = reason.map(|reason| write_reason(&folder, beside, reason));
+            match self.folder.rename_to_free(name, &folder, &target) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    if matches!(written, Some(Ok(()))) {
+                        let _ = folder.remove_file(beside);
+                    }
+                    return Err(error);
+                }
+                Ok(()) => {
+                    if let Some(Err(error)) = written {
+                        // On a disk that is full the file itself can still be moved; log and history have the reason, too.
+                        let beside = folder.path().join(beside);
+                        tracing::warn!("cannot write {}: {}", beside.display(), words(&error));
+                    }
+                    return Ok(());
+                }
+            }
+        }
+        Err(io::Error::other(format!("{MAX_NAMES} files of that name are there; remove some")))
+    }
+}
+
+fn prefixed(n: usize, name: &OsStr) -> OsString {
+    let mut prefixed = OsString::from(format!("{n}-"));
+    prefixed.push(name);
+    prefixed
+}
+
+/// Never over what is there: the name may be a link that leads to a file of ours.
+fn write_reason(folder: &Directory, name: &OsStr, reason: &str) -> io::Result<()> {
+    let mut file = folder.create_file(name, 0o644)?;
+    let written = file.write_all(format!("{reason}\n").as_bytes());
+    if written.is_err() {
+        let _ = folder.remove_file(name);
+    }
+    written
+}
+
+/// Whether the error says that the file system cannot be written to.
+fn is_unwritable(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied | io::ErrorKind::StorageFull
+    )
+}
+
+/// Names under which programs write what they will rename when it is whole.
+fn is_unfinished(name: &OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    name.starts_with('.') || ["part", "partial", "tmp", "crdownload", "filepart", "download"].contains(&ending)
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    /// The one file that is ready.
+    fn dropped(inbox: &mut Inbox) -> Dropped {
+        let start = Instant::now();
+        inbox.see(start).unwrap();
+        inbox.see(start + QUIET).unwrap().ready.pop().unwrap()
+    }
+
+    fn pipe(path: &Path) {
+        mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    }
+
+    #[test]
+    fn the_reason_for_a_refusal_is_written_over_nothing_and_waits_for_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let (drops, secret) = (dir.path().join("inbox"), dir.path().join("state.json"));
+        std::fs::write(&secret, "ours").unwrap();
+        let mut inbox = Inbox::open(&drops).unwrap();
+        symlink(&secret, drops.join("rejected/evil.zip.reason.txt")).unwrap();
+        pipe(&drops.join("rejected/2-evil.zip.reason.txt"));
+        for _ in 0..2 {
+            std::fs::write(drops.join("evil.zip"), "x").unwrap();
+            let evil = dropped(&mut inbox);
+            inbox.put_away(&evil, Some("it is bad")).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&secret).unwrap(), "ours");
+        assert!(drops.join("rejected/evil.zip").is_file() && drops.join("rejected/2-evil.zip").is_file());
+    }
+
+    #[test]
+    fn a_file_goes_into_our_folder_and_not_where_a_link_in_its_place_leads() {
+        let dir = tempfile::tempdir().unwrap();
+        let (drops, elsewhere) = (dir.path().join("inbox"), dir.path().join("elsewhere"));
+        std::fs::create_dir(&elsewhere).unwrap();
+        let mut inbox = Inbox::open(&drops).unwrap();
+        std::fs::remove_dir(drops.join("accepted")).unwrap();
+        symlink(&elsewhere, drops.join("accepted")).unwrap();
+        std::fs::write(drops.join("b.zip"), "x").unwrap();
+        let file = dropped(&mut inbox);
+        assert!(inbox.put_away(&file, None).is_err());
+        assert!(drops.join("b.zip").exists() && std::fs::read_dir(&elsewhere).unwrap().next().is_none());
+        // It stays where it is, and is judged again when it is another file.
+        let later = Instant::now() + QUIET * 2;
+        inbox.see(later).unwrap();
+        assert!(inbox.see(later + QUIET).unwrap().ready.is_empty(), "the same file a second time");
+        std::fs::write(drops.join("b.zip"), "longer").unwrap();
+        inbox.see(later + QUIET * 2).unwrap();
+        assert_eq!(inbox.see(later + QUIET * 3).unwrap().ready.len(), 1);
+        assert!(Inbox::open(&drops).is_err());
+    }
+
+    #[test]
+    fn what_was_seen_is_what_is_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let (drops, secret) = (dir.path().join("inbox"), dir.path().join("secret"));
+        std::fs::write(&secret, "secret").unwrap();
+        let mut inbox = Inbox::open(&drops).unwrap();
+        let path = drops.join("b.zip");
+        std::fs::write(&path, "public").unwrap();
+        let file = dropped(&mut inbox);
+        let exchanges: [&dyn Fn(); 4] = [
+            &|| symlink(&secret, &path).unwrap(),
+            &|| std::fs::hard_link(&secret, &path).unwrap(),
+            &|| pipe(&path),
+            &|| std::fs::write(&path, "others").unwrap(),
+        ];
+        for exchange in exchanges {
+            std::fs::rename(&path, drops.join(".aside")).unwrap();
+            exchange();
+            assert!(file.open().is_err() && !inbox.is_unchanged(&file));
+            std::fs::remove_file(&path).unwrap();
+            std::fs::rename(drops.join(".aside"), &path).unwrap();
+        }
+        assert!(file.open().is_ok());
+        std::fs::remove_file(&path).unwrap();
+        std::fs::hard_link(&secret, &path).unwrap();
+        let later = Instant::now() + QUIET * 2;
+        inbox.see(later).unwrap();
+        assert!(inbox.see(later + QUIET * 2).unwrap().ready.is_empty(), "a file with a second name");
+    }
+
+    #[test]
+    fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let file = std::fs::File::create(dir.path().join("b.zip")).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
+        let start = Instant::now();
+        for n in 0..4 {
+            file.set_modified(then + QUIET * n).unwrap();
+            assert!(inbox.see(start + QUIET * n).unwrap().ready.is_empty(), "{n}");
+        }
+        assert_eq!(inbox.see(start + QUIET * 4).unwrap().ready.len(), 1);
+    }
+
+    #[test]
+    fn files_are_taken_by_their_times_and_those_of_one_time_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
+        for (name, second) in [("a.zip", 3), ("d.zip", 1), ("b.zip", 2), ("c.zip", 2)] {
+            let file = std::fs::File::create(dir.path().join(name)).unwrap();
+            file.set_modified(then + Duration::from_secs(second)).unwrap();
+        }
+        let start = Instant::now();
+        inbox.see(start).unwrap();
+        let ready = inbox.see(start + QUIET).unwrap().ready;
+        let names: Vec<_> = ready.iter().map(|file| file.name.to_str().unwrap()).collect();
+        assert_eq!(names, ["d.zip", "b.zip", "c.zip", "a.zip"]);
+    }
+
+    #[test]
+    fn a_file_is_ready_when_it_has_not_changed_for_a_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let path = dir.path().join("b.zip");
+        std::fs::write(&path, "half").unwrap();
+        std::fs::write(dir.path().join(".hidden"), "x").unwrap();
+        std::fs::write(dir.path().join("c.zip.part"), "x").unwrap();
+        let start = Instant::now();
+        let seen = inbox.see(start).unwrap();
+        assert!(seen.ready.is_empty() && seen.growing);
+        std::fs::write(&path, "the whole").unwrap();
+        assert!(inbox.see(start + QUIET).unwrap().ready.is_empty(), "it has grown");
+        assert!(inbox.see(start + QUIET + QUIET / 2).unwrap().ready.is_empty());
+        let seen = inbox.see(start + QUIET * 2).unwrap();
+        assert!(!seen.growing);
+        let [dropped] = &seen.ready[..] else { panic!("{seen:?}") };
+        assert_eq!(dropped.path, path);
+        assert!(inbox.is_unchanged(dropped) && dropped.open().is_ok());
+        inbox.put_away(dropped, Some("it is bad")).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join("rejected/b.zip.reason.txt")).unwrap(), "it is bad\n");
+        assert!(inbox.see(start + QUIET * 3).unwrap().ready.is_empty());
+    }
+
+    #[test]
+    fn a_second_file_of_the_same_name_keeps_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let path = dir.path().join("b.zip");
+        for _ in 0..2 {
+            std::fs::write(&path, "x").unwrap();
+            let dropped = dropped(&mut inbox);
+            inbox.put_away(&dropped, None).unwrap();
+        }
+        assert!(dir.path().join("accepted/b.zip").exists() && dir.path().join("accepted/2-b.zip").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let path = dir.path().join("b.zip");
+        std::fs::write(&path, "half").unwrap();
+        let start = Instant::now();
+        let before = |end: Instant| end.checked_sub(Duration::from_millis(1)).unwrap();
+        inbox.see(start).unwrap();
+        assert!(inbox.see(before(start + QUIET)).unwrap().ready.is_empty());
+        let file = inbox.see(start + QUIET).unwrap().ready.pop().unwrap();
+        assert!(!inbox.give_time(&file), "it has had none");
+        let seen = inbox.see(before(start + PATIENCE)).unwrap();
+        assert!(seen.ready.is_empty() && seen.growing);
+        let file = inbox.see(start + PATIENCE).unwrap().ready.pop().unwrap();
+        assert!(inbox.give_time(&file), "it has had it");
+        std::fs::write(&path, "more than half").unwrap();
+        let later = start + PATIENCE * 2;
+        assert!(inbox.see(later).unwrap().ready.is_empty());
+        let file = inbox.see(later + QUIET).unwrap().ready.pop().unwrap();
+        assert!(!inbox.give_time(&file), "it is another one now");
+        // What has gone in the meantime needs no time.
+        std::fs::remove_file(&path).unwrap();
+        assert!(!inbox.see(later + QUIET * 2).unwrap().growing);
+        assert!(inbox.give_time(&file));
+    }
+
+    #[test]
+    fn names_of_what_is_being_written_are_left_alone_and_no_others() {
+        for (name, is_left) in [
+            ("b.zip", false),
+            ("b.zip.part", true),
+            ("b.partial", true),
+            ("b.tmp", true),
+            ("b.crdownload", true),
+            ("b.filepart", true),
+            ("b.download", true),
+            (".b.zip", true),
+            ("part", false),
+            ("b.part.zip", false),
+            ("b.parts", false),
+            ("b", false),
+        ] {
+            assert_eq!(is_unfinished(OsStr::new(name)), is_left, "{name}");
+        }
+        assert_eq!(prefixed(2, OsStr::new("b.zip")), "2-b.zip");
+        for (kind, is_so) in [
+            (io::ErrorKind::ReadOnlyFilesystem, true),
+            (io::ErrorKind::PermissionDenied, true),
+            (io::ErrorKind::StorageFull, true),
+            (io::ErrorKind::NotADirectory, false),
+            (io::ErrorKind::NotFound, false),
+        ] {
+            assert_eq!(is_unwritable(&kind.into()), is_so, "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
+//!
+//! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
+//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`ahead`] seals what is still arriving.
+//! [`bring`] proves, seals and commits, and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
+//! [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready
+//! to be served. What wakes a sync:
+//! [`schedule`], [`watch`], [`inbox`].
+
+pub mod act;
+pub mod agenda;
+pub mod ahead;
+pub mod bring;
+pub mod decide;
+mod downloading;
+pub mod error;
+mod exporting;
+pub mod gate;
+pub mod inbox;
+pub mod key;
+pub mod known;
+pub mod open;
+pub mod operator;
+pub mod plan;
+pub mod room;
+pub mod run;
+pub mod schedule;
+pub mod scrub;
+pub mod settle;
+pub mod staged;
+pub mod watch;
+pub mod workshop;
+pub mod world;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::api::preview::StatusPath;
+use docwharf_base::secret::SafeUrl;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::net::Network;
+use docwharf_site::seal::Effort;
+use crate::store::space::Allowance;
+
+pub use error::SyncError;
+use gate::Gate;
+use key::KeyPlace;
+
+/// What the configuration asks of a sync.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Intent {
+    /// Whether to sync at all.
+    pub enabled: bool,
+    /// The bundle, if one is named.
+    pub bundle: Option<Bundle>,
+    /// The API that makes bundles, if there is one.
+    pub api: Option<ApiSource>,
+    /// Serve this label and no other.
+    pub pin: Option<Label>,
+    /// Accept this archive only.
+    pub sha256: Option<Digest>,
+    /// Whether each look starts an export job; otherwise the probes tell when.
+    pub each_look: bool,
+    /// What tells that content has changed.
+    pub probes: Vec<SafeUrl>,
+    /// Whether the configuration speaks of probes at all.
+    pub probes_said: bool,
+    /// How often the source is looked at.
+    pub interval: Duration,
+    /// Without a success for so long, an export job is started whatever the probes say.
+    pub max_age: Duration,
+    /// After so long a job is given up.
+    pub job_timeout: Duration,
+    /// How patient we are with upstreams.
+    pub network: Network,
+    /// What sealing may cost.
+    pub effort: Effort,
+    /// What the store may hold and must leave.
+    pub allowance: Allowance,
+    /// What a version must be like to become active by itself.
+    pub gate: Gate,
+    /// Who makes a version active.
+    pub activation: Activation,
+}
+
+/// Who makes a version active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Activation {
+    /// It becomes so by itself.
+    #[default]
+    Auto,
+    /// A person promotes it.
+    Manual,
+}
+
+/// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
+impl Default for Intent {
+    fn default() -> Intent {
+        Intent {
+            enabled: false,
+            bundle: None,
+            api: None,
+            pin: None,
+            sha256: None,
+            each_look: false,
+            probes: Vec::new(),
+            probes_said: false,
+            interval: Duration::MAX,
+            max_age: Duration::MAX,
+            job_timeout: Duration::MAX,
+            network: Network::default(),
+            effort: Effort::new(Limits::default()),
+            allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
+            gate: Gate::default(),
+            activation: Activation::Auto,
+        }
+    }
+}
+
+impl Intent {
+    /// Whether there is anything to bring bundles from.
+    pub fn has_source(&self) -> bool {
+        self.bundle.is_some() || self.api.is_some()
+    }
+
+    /// What a sync is about, without secrets: when it changes, failures count anew.
+    pub fn question(&self) -> String {
+        let bundle = self.bundle.as_ref().map(|bundle| match bundle {
+            // A fresh link to the same file is worth trying at once.
+            Bundle::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
+            Bundle::File(path) => path.display().to_string(),
+        });
+        let api = self.api.as_ref().map(ApiSource::name);
+        let words = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
+        Digest::of(words.as_bytes()).hex()[..16].to_owned()
+    }
+}
+
+/// Where a bundle lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bundle {
+    /// On this machine.
+    File(PathBuf),
+    /// Behind a link, perhaps a presigned one.
+    Link(SafeUrl),
+}
+
+impl Bundle {
+    /// What receipts and labels call it: without the query, which is a secret.
+    pub fn name(&self) -> String {
+        match self {
+            Bundle::File(path) => path.display().to_string(),
+            Bundle::Link(url) => url.name(),
+        }
+    }
+}
+
+/// The management API and what is asked of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiSource {
+    /// Its address.
+    pub base: SafeUrl,
+    /// What is exported.
+    pub domain: String,
+    /// The project, for previews and analytics.
+    pub project: Option<String>,
+    /// Where the state of a preview's deployment is asked for.
+    pub status_path: StatusPath,
+    /// Where its key is.
+    pub key: KeyPlace,
+}
+
+impl ApiSource {
+    /// What receipts and labels call it.
+    pub fn name(&self) -> String {
+        format!("{}#{}", self.base.name().trim_end_matches('/'), self.domain)
+    }
+}
+
+/// How a sync ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// `enabled = false`
+    Disabled,
+    /// There is no source to look at.
+    NoSource,
+    /// Nothing new; this version, if any, is active.
+    Current(Option<VersionId>),
+    /// This version is active now.
+    Activated(VersionId),
+    /// This version is sealed and waits for a person, as it is configured.
+    Staged(VersionId),
+    /// This version is sealed but not active, for this reason.
+    NotActive(VersionId, String),
+}
+
+impl Outcome {
+    /// Whether it says what has become of this version.
+    fn is_about(&self, id: VersionId) -> bool {
+        matches!(self, Outcome::Activated(of) | Outcome::Staged(of) | Outcome::NotActive(of, _) if *of == id)
+    }
+
+    /// The words that status and `--json` use.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Outcome::Disabled => "disabled",
+            Outcome::NoSource => "no source",
+            Outcome::Current(_) => "already current",
+            Outcome::Activated(_) => "activated",
+            Outcome::Staged(_) => "staged",
+            Outcome::NotActive(..) => "not activated",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn link(url: &str) -> Bundle {
+        Bundle::Link(SafeUrl::parse(url).unwrap())
+    }
+
+    fn api(base: &str, domain: &str) -> ApiSource {
+        let base = SafeUrl::parse(base).unwrap();
+        let (project, status_path, key) = (None, StatusPath::default(), KeyPlace::Nowhere);
+        ApiSource { base, domain: domain.to_owned(), project, status_path, key }
+    }
+
+    #[test]
+    fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
+        let asked =
+            || Intent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..Intent::default() };
+        let label = |text: &str| Label::new(text).ok();
+        let same = [
+            asked(),
+            Intent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },
+            Intent { gate: Gate { min_pages: Some(1), ..Gate::default() }, ..asked() },
+            Intent { activation: Activation::Manual, ..asked() },
+        ];
+        for intent in same {
+            assert_eq!(intent.question(), asked().question(), "{intent:?}");
+        }
+        let others = [
+            asked(),
+            Intent { enabled: false, ..asked() },
+            Intent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..asked() },
+            Intent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..asked() },
+            Intent { bundle: None, ..asked() },
+            Intent { bundle: Some(Bundle::File("/b.zip".into())), ..asked() },
+            Intent { bundle: Some(Bundle::File("/c.zip".into())), ..asked() },
+            Intent { api: Some(api("https://a.example/v1", "docs")), ..asked() },
+            Intent { api: Some(api("https://a.example/v1", "other")), ..asked() },
+            Intent { api: Some(api("https://b.example/v1", "docs")), ..asked() },
+            Intent { pin: label("1"), ..asked() },
+            Intent { pin: label("2"), ..asked() },
+            Intent { sha256: Some(Digest::of(b"1")), ..asked() },
+            Intent { sha256: Some(Digest::of(b"2")), ..asked() },
+        ];
+        let questions: std::collections::BTreeSet<String> = others.iter().map(Intent::question).collect();
+        assert_eq!(questions.len(), others.len());
+        let sources =
+            [(None, None), (Some(link("https://b.example/b")), None), (None, Some(api("https://a.example", "docs")))];
+        let has = sources.map(|(bundle, api)| Intent { bundle, api, ..Intent::default() }.has_source());
+        assert_eq!(has, [false, true, true]);
+    }
+
+    #[test]
+    fn a_source_is_named_without_what_is_secret_or_may_be_written_in_two_ways() {
+        assert_eq!(link("https://b.example/b.zip?sig=1").name(), "https://b.example/b.zip");
+        assert_eq!(Bundle::File("/a b.zip".into()).name(), "/a b.zip");
+        for base in ["https://a.example/v1", "https://a.example/v1/", "https://a.example/v1//?x=1"] {
+            assert_eq!(api(base, "docs").name(), "https://a.example/v1#docs", "{base}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_about_the_version_that_it_has_decided_about() {
+        let why = String::new;
+        let cases = [
+            (Outcome::Activated(id(1)), true, "activated"),
+            (Outcome::Staged(id(1)), true, "staged"),
+            (Outcome::NotActive(id(1), why()), true, "not activated"),
+            (Outcome::Activated(id(2)), false, "activated"),
+            (Outcome::Staged(id(2)), false, "staged"),
+            (Outcome::NotActive(id(2), why()), false, "not activated"),
+            (Outcome::Current(Some(id(1))), false, "already current"),
+            (Outcome::Disabled, false, "disabled"),
+            (Outcome::NoSource, false, "no source"),
+        ];
+        for (outcome, is_about, name) in cases {
+            assert_eq!((outcome.is_about(id(1)), outcome.name()), (is_about, name), "{outcome:?}");
+        }
+    }
+}

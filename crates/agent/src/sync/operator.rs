@@ -1,0 +1,109 @@
+//! What a person does to the store. The operator has the last word: a hold is never undone by anything but a release.
+
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::Effort;
+use crate::store::history::BY_HAND;
+use crate::store::keeper::Keeper;
+use crate::store::record::{Hold, Record};
+use crate::store::{StoreError, named};
+
+use super::decide::{Asker, NEVER, decide, outcome, tell_history};
+use super::settle::{Report, read_record};
+use super::staged::{Waits, staged};
+use super::workshop::Workshop;
+use super::{Intent, SyncError};
+
+/// A version that a person has chosen, ready to be served.
+pub type Chosen<W> = (VersionId, <W as Workshop>::Opened);
+
+/// Makes the version called `name` active and holds it. Where a person promotes each version (`activate.mode` is
+/// "manual"), the one that waits becomes active without a hold: otherwise nothing newer would be exported.
+pub fn activate<W: Workshop>(shop: &W, name: &str, who: &str, intent: &Intent) -> Result<Chosen<W>, SyncError> {
+    let effort = &intent.effort;
+    let record = read_record(shop)?;
+    let id = named(name, &shop.record()?, &shop.versions()?)?;
+    let waits =
+        staged(&record, Some(intent)).filter(|staged| staged.waits == Waits::Person).map(|staged| staged.version);
+    if waits == Some(id) {
+        let sealed = opened(shop, id, effort)?;
+        let when = show_unix(shop.now());
+        let told = ("activated", Some(id), Some("promoted".to_owned()));
+        shop.change_and_tell(who, |record| record.activate(id, &when), |()| Some(told))?;
+        return Ok((id, sealed));
+    }
+    hold_at(shop, id, who, effort, "activated", format!("activated {name}{BY_HAND}"))
+}
+
+/// Makes the previous version active and holds it.
+pub fn rollback<W: Workshop>(shop: &W, who: &str, effort: &Effort) -> Result<Chosen<W>, SyncError> {
+    let record = read_record(shop)?;
+    let id = record.previous.filter(|&id| shop.has(id)).ok_or(StoreError::NoPrevious)?;
+    hold_at(shop, id, who, effort, "rolled back", "rolled back by hand".to_owned())
+}
+
+/// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
+fn opened<W: Workshop>(shop: &W, id: VersionId, effort: &Effort) -> Result<W::Opened, SyncError> {
+    shop.open(id, effort)
+}
+
+fn hold_at<W: Workshop>(
+    shop: &W,
+    id: VersionId,
+    who: &str,
+    effort: &Effort,
+    what: &'static str,
+    why: String,
+) -> Result<Chosen<W>, SyncError> {
+    let sealed = opened(shop, id, effort)?;
+    let when = show_unix(shop.now());
+    let said = (what == "activated").then(|| why.clone());
+    let choose = |record: &mut Record| {
+        record.activate(id, &when);
+        record.hold = Some(Hold { who: who.to_owned(), when: when.clone(), why });
+    };
+    // Should the record be lost, history has to tell this from what became active by itself.
+    shop.change_and_tell(who, choose, |()| Some((what, Some(id), said)))?;
+    Ok((id, sealed))
+}
+
+/// Stops automatic activation where it is; gives the version that stays.
+pub fn hold<K: Keeper>(shop: &K, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
+    read_record(shop)?;
+    let when = show_unix(shop.now());
+    let hold = |record: &mut Record| {
+        record.hold = Some(Hold { who: who.to_owned(), when, why: why.to_owned() });
+        record.active
+    };
+    Ok(shop.change_and_tell(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
+}
+
+/// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
+/// none.
+pub fn release<W: Workshop>(shop: &W, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
+    let was_held = end_hold(shop, who)?;
+    Ok((was_held, go_on(shop, &|| intent.clone(), who, NEVER)?))
+}
+
+/// The first half of a release, which takes no time: from here on nothing is held. `false` if nothing was.
+pub fn end_hold<K: Keeper>(shop: &K, who: &str) -> Result<bool, SyncError> {
+    read_record(shop)?;
+    let end = |record: &mut Record| (record.hold.take().is_some(), record.active);
+    let tell = |&(was_held, stayed): &(bool, Option<VersionId>)| was_held.then_some(("released", stayed, None));
+    Ok(shop.change_and_tell(who, end, tell)?.0)
+}
+
+/// The second half, which may take the gate seconds. If `stop` says yes while pages have to be read, nothing is decided:
+/// [`SyncError::Interrupted`]. `in_force` tells the configuration that counts at a moment.
+pub fn go_on<W: Workshop>(
+    shop: &W,
+    in_force: &dyn Fn() -> Intent,
+    who: &str,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Report, SyncError> {
+    let stayed = read_record(shop)?.active;
+    let asker = Asker { who, force: false, stop, in_force };
+    let decided = decide(shop, asker, |step| Ok(shop.change(step)?))?;
+    tell_history(shop, who, &decided);
+    Ok(Report::of(outcome(decided, stayed)))
+}

@@ -1,0 +1,117 @@
+//! Room for a bundle: made before it is downloaded, and again before it is sealed. One for which there is none is not
+//! begun, so that a disk does not fill up to its last byte on the way to the same end.
+
+use std::os::unix::fs::FileExt;
+
+use docwharf_base::regular;
+use docwharf_site::bundle::{Kind, format};
+use docwharf_base::model::units::show_size;
+use crate::store::StoreError;
+use crate::store::keeper::Keeper;
+use crate::store::record::Record;
+use crate::store::space::{Allowance, Wanted};
+
+use super::Intent;
+use super::bring::Arrival;
+
+/// Sees to it that there is room for `wanted`; history says what had to go for it.
+pub fn make<K: Keeper>(
+    keeper: &K,
+    record: &Record,
+    intent: &Intent,
+    wanted: Wanted,
+    who: &str,
+) -> Result<(), StoreError> {
+    // What people have decided since the sync began counts.
+    let mut record = record.clone();
+    if let Ok(now) = keeper.record() {
+        record.take_over_from_people(&now);
+    }
+    for id in keeper.make_room(&record, &intent.allowance, wanted)? {
+        keeper.note(who, "pruned", Some(id), Some("to make room".to_owned()));
+    }
+    Ok(())
+}
+
+/// What sealing a bundle takes, as far as it can be told beforehand. An image is about as large as the archive if that is
+/// compressed; a ZIP of ours becomes the image by a rename.
+pub(super) fn to_seal(arrival: &Arrival<'_>, ours: bool) -> Wanted {
+    let opened = match arrival.file {
+        Some(file) => file.try_clone(),
+        None => regular::open(arrival.path),
+    };
+    let Ok(file) = opened else { return Wanted::default() };
+    let mut head = [0; 4];
+    let size = file.metadata().map_or(0, |metadata| metadata.len());
+    let kind = file.read_exact_at(&mut head, 0).ok().and_then(|()| format::guess(&head));
+    match kind {
+        Some(Kind::Zip) if ours => Wanted { whole: size, more: 0 },
+        Some(_) => Wanted { whole: size, more: size },
+        // Pages in a plain tar shrink, nobody knows how much.
+        None => Wanted::default(),
+    }
+}
+
+/// Protected versions may take more than the store should.
+pub(super) fn warn_if_over<K: Keeper>(keeper: &K, allowance: &Allowance) {
+    let (Some(most), Ok(versions)) = (allowance.max_bytes, keeper.versions()) else { return };
+    let total: u64 = keeper.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();
+    if total > most {
+        tracing::warn!(
+            "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise it, or take away labels or a hold that are not needed",
+            keeper.root().display(),
+            show_size(total),
+            show_size(most)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::fs::File;
+    use std::path::Path;
+
+    use super::*;
+    use crate::sync::bring::Occasion;
+
+    fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> Arrival<'a> {
+        Arrival {
+            path,
+            file,
+            source: "s",
+            title: "s",
+            occasion: Occasion::Import,
+            label: None,
+            demanded: None,
+            job: None,
+            sent: None,
+            ahead: RefCell::default(),
+        }
+    }
+
+    #[test]
+    fn sealing_takes_about_the_archive_again_unless_it_is_a_zip_of_ours_or_nobody_knows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bundle");
+        let wanted = |whole, more| Wanted { whole, more };
+        let cases: [(&[u8], Wanted, Wanted); 7] = [
+            (b"PK\x03\x04zip", wanted(7, 7), wanted(7, 0)),
+            (b"\x1f\x8b\x08\0gz", wanted(6, 6), wanted(6, 6)),
+            (b"\x28\xb5\x2f\xfdzstd", wanted(8, 8), wanted(8, 8)),
+            (b"a plain tar", Wanted::default(), Wanted::default()),
+            (b"PK\x05\x06", wanted(4, 4), wanted(4, 0)),
+            (b"PK\x03", Wanted::default(), Wanted::default()),
+            (b"", Wanted::default(), Wanted::default()),
+        ];
+        let elsewhere = dir.path().join("none");
+        for (content, others, ours) in cases {
+            std::fs::write(&path, content).unwrap();
+            let open = File::open(&path).unwrap();
+            assert_eq!(to_seal(&arrival(&path, None), false), others, "{content:?}");
+            assert_eq!(to_seal(&arrival(&path, None), true), ours, "{content:?}");
+            assert_eq!(to_seal(&arrival(&elsewhere, Some(&open)), false), others, "{content:?}: by what is open");
+        }
+        assert_eq!(to_seal(&arrival(&elsewhere, None), false), Wanted::default());
+    }
+}

@@ -1,0 +1,353 @@
+//! One sync, from looking to activating. It acts on the world through [`World`] alone.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::api::ask::Ask;
+use docwharf_base::backoff;
+use docwharf_base::chain::Chain;
+use crate::fetch::Known;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::{count, show_size, show_unix};
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::net::retry::Attempts;
+use docwharf_base::net::trouble::LONGEST;
+use crate::store::record::{Attempt, Looked, Record};
+use crate::store::writer::Committed;
+
+use super::bring::{Arrival, Brought, Occasion};
+use super::plan::{self, First, Then, Trigger, Wish};
+use super::settle::Report;
+use super::world::{Asked, World};
+use super::{ApiSource, Bundle, Intent, Outcome, SyncError};
+
+/// Looks, brings, activates; the attempt is recorded whatever comes of it.
+pub fn sync<W: World>(
+    world: &mut W,
+    record: &mut Record,
+    intent: &Intent,
+    trigger: Trigger,
+) -> Result<Report, SyncError> {
+    let result = Sync { world, record, intent, trigger }.look();
+    let (name, error) = match &result {
+        // None of these is an attempt.
+        Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled | Outcome::NoSource, .. })
+        | Err(SyncError::Interrupted) => return result,
+        Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
+        Ok(report) => (report.outcome.name(), None),
+        Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
+        Err(error) => ("failed", Some(Chain(error).to_string())),
+    };
+    if let Err(refused) = &result
+        && refused.is_refusal()
+    {
+        world.note("refused", None, error.clone());
+    }
+    let question = intent.question();
+    // Who asks or changes something begins anew.
+    let before = record
+        .last_attempt
+        .as_ref()
+        .filter(|before| before.question == question && !trigger.wants_now() && trigger != Trigger::Changed);
+    let failures = match &result {
+        Ok(_) => 0,
+        Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
+    };
+    let told =
+        result.as_ref().err().is_some_and(|error| !error.is_refusal() && !matches!(error, SyncError::Changing { .. }));
+    if told && failures == 1 {
+        // The first of a row: the others would only repeat it.
+        world.note("failed", None, error.clone());
+    }
+    // What was absent costs nobody anything to look for: a restart looks at once.
+    let failure = result.as_ref().err().filter(|error| !error.is_absence());
+    let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval, || world.random()).as_secs());
+    let time = show_unix(world.now());
+    if result.as_ref().is_ok_and(|report| report.blind.is_none()) {
+        record.last_good = Some(time.clone());
+    }
+    let saw = result.as_ref().ok().and_then(|report| report.saw.clone());
+    record.last_attempt = Some(Attempt { time, result: name.to_owned(), saw, error, failures, question, wait });
+    match (result, world.save(record)) {
+        (Ok(_), Err(error)) => Err(error),
+        (result, _) => result,
+    }
+}
+
+/// How long `run` waits after a failure: longer each time, or until the next look where trying again is no use, and
+/// never less than the upstream asks for. `random` gives numbers from 0 to 1.
+pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random: impl FnMut() -> f64) -> Duration {
+    let wait = match error {
+        SyncError::StillRefused(_) => every,
+        error if error.is_refusal() => every,
+        // A file costs nothing to look for.
+        SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
+            backoff::after(failures).min(every)
+        }
+        _ => backoff::jitter(backoff::after(failures), random()),
+    };
+    // All who were sent away until the same moment should not come back in the same moment.
+    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(LONGEST))
+}
+
+/// A sync under way.
+pub(super) struct Sync<'a, W> {
+    pub(super) world: &'a mut W,
+    pub(super) record: &'a mut Record,
+    pub(super) intent: &'a Intent,
+    pub(super) trigger: Trigger,
+}
+
+/// What a source holds: a version, and how it came here if it did not have to be looked for in the store.
+pub(super) type Found = (VersionId, Option<Brought>);
+
+impl<W: World> Sync<'_, W> {
+    fn look(&mut self) -> Result<Report, SyncError> {
+        let bundle = self.intent.bundle.as_ref().map(Bundle::name);
+        let api = self.intent.api.as_ref().map(ApiSource::name);
+        let demanded = self.intent.sha256.map(|digest| digest.hex());
+        let wish = Wish {
+            enabled: self.intent.enabled,
+            bundle: bundle.as_deref(),
+            api: api.as_deref(),
+            pin: self.intent.pin.as_ref().map(Label::as_str),
+            sha256: demanded.as_deref(),
+        };
+        match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
+            First::Disabled if !self.intent.enabled => Ok(Report::of(Outcome::Disabled)),
+            // There is nothing to look at; what was imported may be due all the same, such as by a rule that has gone.
+            First::Disabled => {
+                let report = self.settle(None)?;
+                Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::NoSource) } else { report })
+            }
+            First::Settle => self.settle_seeing("the label that is pinned is in the store: nothing is asked"),
+            First::Look => self.source(&wish),
+        }
+    }
+
+    pub(super) fn settle(&mut self, found: Option<Found>) -> Result<Report, SyncError> {
+        let (id, brought) = found.map_or((None, None), |(id, brought)| (Some(id), brought));
+        let later = self.brought_since(id);
+        let saw = match (&id, &brought) {
+            (None, _) => None,
+            (Some(_), None) => Some(match later {
+                Some(later) => {
+                    format!("the source still has the same bundle; version {} was imported since", later.short())
+                }
+                None => "the bundle is the one that is known".to_owned(),
+            }),
+            (Some(_), Some(brought)) => Some(match brought.committed {
+                Committed::New => {
+                    format!("a new bundle ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
+                }
+                Committed::Known => "a bundle with content that the store has already".to_owned(),
+                Committed::Mended => "a bundle that mends a damaged version".to_owned(),
+            }),
+        };
+        let report = self.world.settle(self.record, later.or(id), brought)?;
+        Ok(Report { saw, ..report })
+    }
+
+    /// The version that somebody has brought since the source had `found`, if it is that which is to be active.
+    fn brought_since(&self, found: Option<VersionId>) -> Option<VersionId> {
+        let found = found.filter(|_| self.intent.pin.is_none())?;
+        self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
+    }
+
+    /// Nothing was brought, for this reason.
+    pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<Report, SyncError> {
+        Ok(Report { saw: Some(saw.to_owned()), ..self.settle(None)? })
+    }
+
+    /// The named bundle, or the API; with both, the bundle is for the first time only.
+    fn source(&mut self, wish: &Wish<'_>) -> Result<Report, SyncError> {
+        let intent = self.intent;
+        let Some(bundle) = &intent.bundle else { return self.api(wish) };
+        if intent.api.is_none() {
+            let found = self.bundle(wish, bundle)?;
+            return self.settle(Some(found));
+        }
+        let mark = match bundle {
+            Bundle::Link(url) => Digest::of(url.expose().as_str().as_bytes()).hex(),
+            Bundle::File(path) => Digest::of(path.as_os_str().as_encoded_bytes()).hex(),
+        };
+        if !self.world.is_empty()? || self.record.tried_link.as_ref() == Some(&mark) {
+            return self.api(wish);
+        }
+        match self.bundle(wish, bundle) {
+            Ok(found) => self.settle(Some(found)),
+            Err(error @ (SyncError::Interrupted | SyncError::Store(_))) => Err(error),
+            Err(error) => {
+                self.record.tried_link = Some(mark);
+                self.world.save(self.record)?;
+                self.world.warn(&format!("{}; the API is asked instead", Chain(&error)));
+                self.api(wish)
+            }
+        }
+    }
+
+    fn bundle(&mut self, wish: &Wish<'_>, bundle: &Bundle) -> Result<Found, SyncError> {
+        match bundle {
+            Bundle::File(path) => self.file(wish, path),
+            Bundle::Link(url) => {
+                let source = bundle.name();
+                let known = self.begin_download(&source)?;
+                self.download(wish, &source, None, &known, |_| Ok(url.clone()))
+            }
+        }
+    }
+
+    fn file(&mut self, wish: &Wish<'_>, path: &Path) -> Result<Found, SyncError> {
+        let seen = self.world.see(path)?;
+        match plan::then(self.record, wish, self.trigger, &seen, |id| self.world.has(id)) {
+            Then::Known(id) => {
+                self.world.find_again(self.record, &seen.source, id)?;
+                return Ok((id, None));
+            }
+            Then::StillRefused => return Err(self.still_refused()),
+            Then::Digest => {}
+        }
+        let found = self.world.digest(path)?;
+        let mut looked = Looked {
+            source: seen.source.clone(),
+            label: wish.pin.map(str::to_owned),
+            demanded: wish.sha256.map(str::to_owned),
+            size: seen.size,
+            modified: seen.modified,
+            validator: None,
+            sha256: Some(found.hex()),
+            version: None,
+            refusal: None,
+        };
+        let known = self.record.looked.as_ref().filter(|known| plan::same_question(known, wish, &seen.source));
+        if let Some(id) = known.filter(|known| known.sha256 == looked.sha256).and_then(|known| known.version)
+            && self.trigger != Trigger::Refresh
+            && self.world.has(id)
+        {
+            // Touched or copied again, the same bytes.
+            looked.version = Some(id);
+            self.record.looked = Some(looked);
+            self.world.find_again(self.record, &seen.source, id)?;
+            return Ok((id, None));
+        }
+        let brought = match self.intent.sha256.filter(|&demanded| demanded != found) {
+            Some(demanded) => Err(SyncError::WrongDigest { name: seen.source.clone(), found, demanded }),
+            None => self.bring(path, &seen.source, None, None, false),
+        };
+        if let Err(refused) = &brought
+            && refused.is_refusal()
+            && self.world.see(path)? != seen
+        {
+            let source = Box::new(brought.err().unwrap_or(SyncError::Interrupted));
+            return Err(SyncError::Changing { path: path.to_owned(), source });
+        }
+        looked.version = brought.as_ref().ok().map(|brought| brought.id);
+        looked.refusal = brought.as_ref().err().map(|refused| Chain(refused).to_string());
+        if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
+            self.record.looked = Some(looked);
+        }
+        brought.map(|brought| (brought.id, Some(brought)))
+    }
+
+    pub(super) fn still_refused(&self) -> SyncError {
+        let said = self.record.looked.as_ref().and_then(|looked| looked.refusal.clone());
+        SyncError::StillRefused(said.unwrap_or_else(|| "`docwharf history` tells why".to_owned()))
+    }
+
+    pub(super) fn bring(
+        &mut self,
+        path: &Path,
+        source: &str,
+        job: Option<&str>,
+        sent: Option<&Known>,
+        ours: bool,
+    ) -> Result<Brought, SyncError> {
+        self.world.tell("proving the bundle");
+        let label = self.intent.pin.as_ref();
+        let export = self.intent.api.as_ref().filter(|_| job.is_some());
+        let export = export.map(|api| format!("the export of {}", api.domain));
+        let title = export.as_deref().unwrap_or(source);
+        let occasion = if self.trigger == Trigger::Refresh { Occasion::Refresh } else { Occasion::Look };
+        let demanded = self.intent.sha256;
+        let (file, ahead) = (None, RefCell::default());
+        let arrival = Arrival { path, file, source, title, occasion, label, demanded, job, sent, ahead };
+        self.world.bring(self.record, &arrival, ours)
+    }
+
+    /// Asks until there is an answer or no hope of one.
+    pub(super) fn persist<T>(
+        &mut self,
+        ask: Ask,
+        doing: &str,
+        attempts: &mut Attempts,
+        mut call: impl FnMut(&mut W) -> Asked<T>,
+    ) -> Result<T, SyncError> {
+        loop {
+            let trouble = match call(self.world)? {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => trouble,
+            };
+            let Some(pause) = attempts.next(ask.call(), &trouble, self.world.random()) else {
+                return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble });
+            };
+            self.world.warn(&format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64()));
+            self.world.wait(pause)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::net::trouble::{Cause, Trouble};
+
+    use super::*;
+
+    #[test]
+    fn a_refused_bundle_is_looked_at_again_at_the_next_look_and_not_earlier_or_later() {
+        let every = Duration::from_hours(1);
+        let digest = Digest::of(b"x");
+        let refused = SyncError::WrongDigest { name: "b.zip".to_owned(), found: digest, demanded: digest };
+        for failures in [1, 2, 9, 1000] {
+            assert_eq!(wait_after(&refused, failures, every, || 0.5), every, "{failures}");
+        }
+        // What may pass by itself is tried again sooner.
+        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, every, || 0.5));
+        assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < every, "{waits:?}");
+    }
+
+    #[test]
+    fn a_wait_grows_with_failures_and_is_never_less_than_the_upstream_asks_for() {
+        let every = Duration::from_mins(2);
+        let seconds = Duration::from_secs;
+        let upstream = |retry_after: Option<u64>| {
+            let mut trouble = Trouble::new(Cause::Status(429), "x");
+            trouble.retry_after = retry_after.map(seconds);
+            SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble }
+        };
+        let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
+        let folder = || SyncError::IsFolder { path: "b".into() };
+        let changing = || SyncError::Changing { path: "b".into(), source: Box::new(missing()) };
+        let cases = [
+            (SyncError::StillRefused(String::new()), 3, 0.0, every),
+            // A file is looked for without chance, and at each look at the latest.
+            (missing(), 1, 0.0, seconds(5)),
+            (folder(), 2, 0.0, seconds(10)),
+            (changing(), 3, 0.0, seconds(20)),
+            (missing(), 9, 0.0, every),
+            (upstream(None), 1, 0.5, seconds(5)),
+            (upstream(None), 9, 0.5, seconds(600)),
+            (upstream(None), 2, 0.0, seconds(9)),
+            (upstream(None), 2, 1.0, seconds(11)),
+            (upstream(Some(3)), 2, 0.0, seconds(9)),
+            (upstream(Some(100)), 1, 0.0, seconds(100)),
+            (upstream(Some(100)), 1, 1.0, seconds(110)),
+            (upstream(Some(LONGEST.as_secs() * 2)), 1, 0.0, LONGEST),
+        ];
+        for (error, failures, random, expected) in cases {
+            let wait = wait_after(&error, failures, every, || random);
+            assert!(wait.abs_diff(expected) < Duration::from_millis(1), "{error:?} {failures} {random}: {wait:?}");
+        }
+    }
+}

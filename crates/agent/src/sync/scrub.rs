@@ -1,0 +1,165 @@
+//! Whether what is stored is still what was sealed: every byte is read again, slowly, beside serving.
+
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, FlockOperation, fadvise, flock};
+use rustix::io::Errno;
+
+use docwharf_base::chain::Chain;
+use docwharf_base::model::limits::Limits;
+use docwharf_base::model::site_path::SitePath;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::{Effort, Proven, SealError, verify_slowly};
+use docwharf_site::index::Entry;
+use crate::store::keeper::Keeper;
+use crate::store::writer::Writer;
+use crate::store::{IMAGE, Store};
+
+use super::open;
+
+/// Bytes of content read a second. Proving does ten times that on one core, so it takes a tenth of one.
+const PACE: u64 = 32 << 20;
+/// Rests are at least so long: shorter ones cost more than they spare.
+const REST: Duration = Duration::from_millis(20);
+
+/// What reading a version again has shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every byte is what it was.
+    Whole,
+    /// The same, with an index that was not: it has been made again, and who has the version open should open it anew.
+    Mended,
+    /// It is not, and why.
+    Damaged(String),
+    /// It is there no more, or somebody has replaced it meanwhile.
+    Gone,
+}
+
+/// Reads a version again and keeps what comes of it: the mark of a damaged one, the time of a whole one. An error says
+/// nothing of the version. What cannot be written down counts all the same: a disk that fails often takes no more writes.
+pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
+    let verdict = judge(writer, id)?;
+    let kept = match &verdict {
+        Verdict::Whole | Verdict::Mended => writer.clear_suspect(id).and_then(|()| writer.note_proved(id)),
+        Verdict::Damaged(_) => writer.mark_suspect(id),
+        Verdict::Gone => Ok(()),
+    };
+    if let Err(error) = kept {
+        tracing::warn!("{}; version {} is read again sooner than needed", Chain(&error), id.short());
+    }
+    Ok(verdict)
+}
+
+fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
+    let store = writer.store();
+    let path = store.version_dir(id).join(IMAGE);
+    let opened = there(store.image(id).and_then(|image| image.metadata().map(|about| (image, about))));
+    let (image, about) = match opened {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return Ok(Verdict::Gone),
+        Err(error) if is_rot(&error) => return Ok(Verdict::Damaged(format!("its image cannot be opened: {error}"))),
+        Err(error) => return Err(error),
+    };
+    // Against being pruned meanwhile, where files can be locked and nobody else has done so.
+    let _ = flock(&image, FlockOperation::NonBlockingLockShared);
+    // What is in memory is what was read before; what is asked for is what the disk has. Pages that are mapped stay.
+    let _ = fadvise(&image, 0, None, Advice::DontNeed);
+    let proven = verify_slowly(image, &path, &mut pace());
+    let mut whole = Verdict::Whole;
+    let damage = match proven {
+        Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
+        Ok(proven) if fits(store, &proven) => None,
+        Ok(_) => {
+            // Nothing is lost with an index: it can be made again.
+            tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
+            let effort = Effort { threads: 1, ..Effort::new(Limits::default()) };
+            open::open(writer, id, &effort, true).map_err(io::Error::other)?;
+            whole = Verdict::Mended;
+            None
+        }
+        Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
+        Err(error) => Some(Chain(&error).to_string()),
+    };
+    // One that was mended or pruned meanwhile is not the one that was read.
+    let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));
+    Ok(match damage {
+        _ if !still => Verdict::Gone,
+        Some(why) => Verdict::Damaged(why),
+        None => whole,
+    })
+}
+
+/// Whether a version's index is there and tells of the image that was proved.
+fn fits(store: &Store, proven: &Proven) -> bool {
+    let Ok(index) = open::index(store, proven.id) else { return false };
+    let tells = |(i, (path, entry)): (usize, &(SitePath, Entry))| {
+        // Its dates are not in the image.
+        let known = Entry { modified: entry.modified, ..index.entry(i) };
+        index.path(i) == path.as_bytes() && known == *entry
+    };
+    index.len() == proven.files.len() && proven.files.iter().enumerate().all(tells)
+}
+
+/// What a disk says that has lost something; anything else may be over in a moment.
+fn is_rot(error: &io::Error) -> bool {
+    let said = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(said, Some(Errno::IO | Errno::BADMSG | Errno::UCLEAN)) || error.kind() == io::ErrorKind::UnexpectedEof
+}
+
+fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+/// Rests as long as it takes to be no faster than [`PACE`].
+struct Pace {
+    began: Instant,
+    bytes: u64,
+}
+
+fn pace() -> impl FnMut(u64) {
+    let mut pace = Pace { began: Instant::now(), bytes: 0 };
+    move |bytes| pace.after(bytes)
+}
+
+impl Pace {
+    fn after(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        let due = Duration::from_millis(self.bytes.saturating_mul(1000) / PACE);
+        let ahead = due.saturating_sub(self.began.elapsed());
+        if ahead >= REST {
+            thread::sleep(ahead);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rot_is_what_a_disk_has_lost_and_nothing_that_may_be_over_in_a_moment() {
+        let said = |errno: Errno| io::Error::from(errno);
+        for errno in [Errno::IO, Errno::BADMSG, Errno::UCLEAN] {
+            assert!(is_rot(&said(errno)), "{errno}");
+        }
+        assert!(is_rot(&io::ErrorKind::UnexpectedEof.into()), "a file that is shorter than it was");
+        for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::INTR, Errno::STALE, Errno::NOENT] {
+            assert!(!is_rot(&said(errno)), "{errno}");
+        }
+        assert_eq!(there(Ok(7)).unwrap(), Some(7));
+        assert_eq!(there::<u8>(Err(said(Errno::NOENT))).unwrap(), None);
+        assert!(there::<u8>(Err(said(Errno::ACCESS))).is_err());
+    }
+}

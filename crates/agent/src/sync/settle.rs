@@ -1,0 +1,423 @@
+//! What is due is activated; what is not needed is pruned. And the ways into the store besides a sync: `import`, the
+//! record that was lost.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use docwharf_base::chain::Chain;
+use docwharf_base::model::version::{Label, VersionId};
+use docwharf_site::seal::Meter;
+use crate::store::keeper::Keeper;
+use crate::store::record::{Hold, Labelled, Offered, Record};
+
+use super::bring::{Arrival, Brought, Occasion, bring};
+use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
+use super::workshop::Workshop;
+use super::{Activation, Intent, Outcome, SyncError, room};
+
+/// A sync and what it has to say.
+#[derive(Debug)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was brought, if anything.
+    pub brought: Option<Brought>,
+    /// Nothing was asked because it was too early; it no longer is after so long.
+    pub too_early: Option<Duration>,
+    /// No probe could be read, so nothing is known of changes: why.
+    pub blind: Option<String>,
+    /// What the look saw, in a few words.
+    pub saw: Option<String>,
+    /// The gate has kept a version back, and has not said so before.
+    pub refused_now: bool,
+}
+
+impl Report {
+    /// One that says how it ended and nothing else.
+    pub fn of(outcome: Outcome) -> Report {
+        Report { outcome, brought: None, too_early: None, blind: None, saw: None, refused_now: false }
+    }
+}
+
+/// The record; one that is damaged is replaced by what the versions themselves tell.
+pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
+    match keeper.record() {
+        Ok(record) => Ok(record),
+        Err(error @ crate::store::StoreError::Damaged { .. }) => {
+            // Also on a disk that is full there is a site to be served.
+            let kept = keeper.keep_damaged(&error);
+            let record = remembered(keeper)?;
+            if let Err(error) = kept.and_then(|()| keeper.mend(&record)) {
+                tracing::warn!("{}", Chain(&error));
+            }
+            Ok(record)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What versions, receipts and history tell of a record that was lost.
+fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
+    let mut record = Record::default();
+    let versions = keeper.versions()?;
+    record.newest = versions.first().map(|version| version.id);
+    let history = keeper.history()?;
+    // Not every version is meant to be active: what was so last is told by history.
+    let last = history.iter().rev().filter(|event| event.is_activation());
+    let last = last.filter_map(|event| event.version).find(|&id| keeper.has(id));
+    // With a history that tells of no activation, there has been none.
+    record.active = last.or(record.newest.filter(|_| history.is_empty()));
+    // The newest arrival comes first, so the first to claim a label has it.
+    for version in &versions {
+        for receipt in version.receipts.iter().rev() {
+            let Some(label) = &receipt.label else { continue };
+            record.labels.entry(label.clone()).or_insert_with(|| Labelled {
+                version: version.id,
+                source: receipt.source.clone(),
+                sha256: receipt.archive_sha256.clone(),
+                time: receipt.time.clone(),
+            });
+        }
+    }
+    // Of two within a second the last one counts, so the newest version comes last.
+    let receipts = versions.iter().rev().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
+    let look = receipts.filter(|(_, receipt)| receipt.looked).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
+    record.offered = look.map(|(version, receipt)| Offered { source: receipt.source.clone(), version });
+    // The operator's last word outlives the record.
+    let last = history.iter().rev().find(|event| event.is_word());
+    if let Some(event) = last.filter(|event| event.what != "released") {
+        record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
+        let why = event.note.clone().unwrap_or_else(|| event.what.clone());
+        record.hold = Some(Hold { who: event.who.clone(), when: event.time.clone(), why });
+    }
+    Ok(record)
+}
+
+/// Activates what is due and prunes. `found` is what the source holds.
+pub fn settle<W: Workshop>(
+    shop: &W,
+    record: &mut Record,
+    asker: Asker<'_>,
+    found: Option<VersionId>,
+    brought: Option<Brought>,
+) -> Result<Report, SyncError> {
+    let decided = decide(shop, asker, |step| Ok(shop.decide(record, step)?));
+    if let (Err(SyncError::Interrupted), Some(brought)) = (&decided, &brought) {
+        // It is in the store, and the next look decides about it, but does not bring it again.
+        for warning in &brought.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
+    let decided = decided?;
+    let intent = &(asker.in_force)();
+    tell_history(shop, asker.who, &decided);
+    // Also when nothing came: whoever was killed between accepting a version and pruning has left that to this look.
+    let removed = prune(shop, record, intent, asker.who);
+    if brought.is_some() || removed {
+        room::warn_if_over(shop, &intent.allowance);
+    }
+    let refused_now = matches!(decided, Decided::Refused(_, _, true));
+    let outcome = match (found, outcome(decided, record.active)) {
+        // What the source holds is what is told of, if it is not what was decided about.
+        (Some(found), outcome) if record.active != Some(found) && !outcome.is_about(found) => {
+            Outcome::NotActive(found, why_not_active(record, intent))
+        }
+        // The source holds what is active: that another version waits is no failure of this look.
+        (Some(found), Outcome::NotActive(..) | Outcome::Staged(_)) if record.active == Some(found) => {
+            Outcome::Current(record.active)
+        }
+        (_, outcome) => outcome,
+    };
+    Ok(Report { brought, refused_now, ..Report::of(outcome) })
+}
+
+fn why_not_active(record: &Record, intent: &Intent) -> String {
+    match (&record.hold, &intent.pin) {
+        (Some(hold), _) => {
+            format!("held by {} since {} ({}); `docwharf release` ends the hold", hold.who, hold.when, hold.why)
+        }
+        (None, Some(pin)) => format!("pinned to {pin:?} (staticExport.version)", pin = pin.as_str()),
+        (None, None) => "a newer version is there".to_owned(),
+    }
+}
+
+/// Whether something went. Failing to prune is no failure of the sync: it is tried again by the next one.
+fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) -> bool {
+    match keeper.prune(record, &intent.allowance) {
+        Ok(removed) => {
+            for version in &removed {
+                keeper.note(who, "pruned", Some(version.id), None);
+            }
+            !removed.is_empty()
+        }
+        Err(error) => {
+            tracing::warn!("{}", Chain(&error));
+            false
+        }
+    }
+}
+
+/// A bundle that somebody has brought.
+#[derive(Debug, Clone, Copy)]
+pub struct Handed<'a> {
+    /// Where it lies.
+    pub path: &'a Path,
+    /// The bundle itself, if it is open already: then nothing is opened by path.
+    pub file: Option<&'a File>,
+    /// What receipts and messages call it.
+    pub source: &'a str,
+    /// The label that the result gets.
+    pub label: Option<&'a Label>,
+    /// By whom.
+    pub who: &'a str,
+    /// Whether it passes the gate unasked.
+    pub force: bool,
+}
+
+/// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise. It is not
+/// called off: nobody would bring the bundle again. `in_force` tells the configuration that counts at a moment.
+pub fn import<W: Workshop>(
+    shop: &W,
+    in_force: &dyn Fn() -> Intent,
+    handed: Handed<'_>,
+    meter: &Meter,
+) -> Result<Report, SyncError> {
+    let Handed { path, file, source, label, who, force } = handed;
+    let mut record = read_record(shop)?;
+    let intent = &in_force();
+    let ahead = RefCell::default();
+    let occasion = Occasion::Import;
+    let arrival =
+        Arrival { path, file, source, title: source, occasion, label, demanded: None, job: None, sent: None, ahead };
+    let brought = match bring(shop, &mut record, intent, &arrival, false, who, meter) {
+        Ok(brought) => brought,
+        Err(error) => {
+            if error.is_refusal() {
+                shop.note(who, "refused", None, Some(Chain(&error).to_string()));
+            }
+            return Err(error);
+        }
+    };
+    let asker = Asker { who, force, stop: NEVER, in_force };
+    settle(shop, &mut record, asker, Some(brought.id), Some(brought))
+}
+
+/// The version that should be served now, with those to fall back to behind it. One that has never been active because it
+/// waits for a person or was kept back by the gate is none of them.
+pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
+    let guarded = intent.activation == Activation::Manual || !intent.gate.is_off();
+    if guarded && record.active.is_none() && record.newest.is_some() {
+        // What is there has been kept back so far, all of it.
+        return Vec::new();
+    }
+    // Any other may have been kept back.
+    let others = stored.filter(|_| !guarded);
+    let mut all: Vec<VersionId> = Vec::new();
+    for id in record.active.into_iter().chain(record.previous).chain(others) {
+        if !all.contains(&id) {
+            all.push(id);
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use crate::store::history::BY_HAND;
+    use crate::store::writer::Writer;
+    use crate::store::{Event, IMAGE, Receipt};
+    use crate::sync::gate::Gate;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn at(minute: u8) -> String {
+        format!("2026-11-21T10:{minute:02}:00Z")
+    }
+
+    /// A store whose versions nobody reads: each has arrived once, in the order of its number.
+    fn store(root: &Path, versions: &[u8]) -> Writer {
+        let writer = Writer::open(root, Duration::ZERO).unwrap();
+        for &n in versions {
+            std::fs::create_dir(writer.store().version_dir(id(n))).unwrap();
+            std::fs::write(writer.store().version_dir(id(n)).join(IMAGE), "image").unwrap();
+            arrive(&writer, n, n, "s", None, true);
+        }
+        writer
+    }
+
+    fn arrive(writer: &Writer, n: u8, minute: u8, source: &str, label: Option<&str>, looked: bool) {
+        let receipt = Receipt {
+            time: at(minute),
+            who: String::new(),
+            source: source.to_owned(),
+            kind: String::new(),
+            archive_sha256: Some(format!("{n}")),
+            archive_bytes: None,
+            label: label.map(str::to_owned),
+            job: None,
+            validator: None,
+            sent_bytes: None,
+            looked,
+        };
+        writer.receive(id(n), &receipt).unwrap();
+    }
+
+    fn event(what: &str, version: Option<u8>, note: Option<&str>) -> Event {
+        let note = note.map(str::to_owned);
+        Event { time: at(9), who: "me".to_owned(), what: what.to_owned(), version: version.map(id), note }
+    }
+
+    #[test]
+    fn a_lost_record_is_made_again_from_what_history_tells_of_activations_and_of_people() {
+        let by_hand = format!("activated x{BY_HAND}");
+        // What history tells; what is active then, and why it is held. The versions 1 and 2 are there, 3 has gone.
+        let cases: [(&[Event], Option<u8>, Option<&str>); 16] = [
+            (&[], Some(2), None),
+            // It tells of no activation, so there was none.
+            (&[event("imported", Some(2), None)], None, None),
+            (&[event("imported", Some(2), None), event("kept back", Some(2), None)], None, None),
+            (&[event("activated", Some(1), None)], Some(1), None),
+            (&[event("activated", Some(1), None), event("activated", Some(2), None)], Some(2), None),
+            (&[event("activated", Some(2), None), event("activated", Some(1), None)], Some(1), None),
+            (&[event("activated", Some(1), None), event("activated", Some(3), None)], Some(1), None),
+            (&[event("activated", Some(3), None)], None, None),
+            (&[event("activated", Some(2), None), event("rolled back", Some(1), None)], Some(1), Some("rolled back")),
+            (&[event("activated", Some(1), Some(&by_hand))], Some(1), Some(&by_hand)),
+            (&[event("activated", Some(2), None), event("held", Some(1), Some("why"))], Some(1), Some("why")),
+            (&[event("activated", Some(2), None), event("held", Some(3), Some("why"))], Some(2), Some("why")),
+            (&[event("activated", Some(2), None), event("held", None, Some("why"))], Some(2), Some("why")),
+            (&[event("held", Some(1), None), event("activated", Some(2), None)], Some(1), Some("held")),
+            (&[event("rolled back", Some(1), None), event("released", Some(1), None)], Some(1), None),
+            (&[event("held", Some(1), None), event("held", Some(2), Some("later"))], Some(2), Some("later")),
+        ];
+        for (n, (history, active, why)) in cases.into_iter().enumerate() {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = store(dir.path(), &[1, 2]);
+            for event in history {
+                writer.append(event);
+            }
+            std::fs::write(dir.path().join("state.json"), "{").unwrap();
+            let record = read_record(&writer).unwrap();
+            assert_eq!((record.active, record.newest), (active.map(id), Some(id(2))), "case {n}");
+            let hold = record.hold.as_ref();
+            assert_eq!(hold.map(|hold| hold.why.as_str()), why, "case {n}");
+            assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == at(9)), "case {n}");
+            // From here on it is there again, and what was there is kept beside it.
+            assert_eq!(writer.record().unwrap(), record, "case {n}");
+            assert_eq!(std::fs::read(dir.path().join("state.json.damaged")).unwrap(), b"{", "case {n}");
+        }
+    }
+
+    #[test]
+    fn a_lost_record_has_its_labels_and_what_the_source_offered_from_the_last_arrivals() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store(dir.path(), &[1, 2, 3]);
+        arrive(&writer, 1, 11, "a", Some("one"), false);
+        arrive(&writer, 1, 12, "b", Some("both"), false);
+        arrive(&writer, 1, 13, "c", Some("one"), false);
+        arrive(&writer, 2, 14, "d", Some("both"), true);
+        arrive(&writer, 3, 14, "e", None, true);
+        arrive(&writer, 3, 15, "f", None, false);
+        std::fs::write(dir.path().join("state.json"), "{").unwrap();
+        let record = read_record(&writer).unwrap();
+        let told: Vec<_> = record
+            .labels
+            .iter()
+            .map(|(label, of)| (label.as_str(), of.version, of.source.as_str(), of.sha256.as_deref(), of.time.clone()))
+            .collect();
+        assert_eq!(told, [("both", id(2), "d", Some("2"), at(14)), ("one", id(1), "c", Some("1"), at(13))]);
+        assert_eq!(record.newest, Some(id(3)));
+        let offered = Offered { source: "e".to_owned(), version: id(3) };
+        assert_eq!(record.offered, Some(offered), "of two looks at one time that of the newest version counts");
+        // Nothing is made of nothing, and the record of a later docwharf is none that was lost.
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store(dir.path(), &[]);
+        std::fs::write(dir.path().join("state.json"), "").unwrap();
+        assert_eq!(read_record(&writer).unwrap(), Record::default());
+        std::fs::write(dir.path().join("state.json"), "{\"schemaVersion\": 99}").unwrap();
+        assert!(read_record(&writer).is_err());
+        assert_eq!(std::fs::read(dir.path().join("state.json")).unwrap(), b"{\"schemaVersion\": 99}");
+    }
+
+    #[test]
+    fn what_was_kept_back_is_never_fallen_back_to() {
+        let manual = Intent { activation: Activation::Manual, ..Intent::default() };
+        let gated = Intent { gate: Gate { min_pages: Some(1), ..Gate::default() }, ..Intent::default() };
+        let record = |active: Option<u8>, previous: Option<u8>, newest: Option<u8>| Record {
+            active: active.map(id),
+            previous: previous.map(id),
+            newest: newest.map(id),
+            ..Record::default()
+        };
+        let free = Intent::default();
+        let cases: [(Record, &Intent, &[u8]); 8] = [
+            (record(Some(2), Some(1), Some(3)), &free, &[2, 1, 4, 3]),
+            (record(Some(2), Some(1), Some(3)), &manual, &[2, 1]),
+            (record(Some(2), Some(1), Some(3)), &gated, &[2, 1]),
+            (record(None, None, Some(3)), &free, &[4, 3, 2, 1]),
+            (record(None, None, Some(3)), &manual, &[]),
+            (record(None, Some(1), Some(3)), &gated, &[]),
+            (record(None, Some(1), None), &gated, &[1]),
+            (record(None, None, None), &free, &[4, 3, 2, 1]),
+        ];
+        for (n, (record, intent, expected)) in cases.into_iter().enumerate() {
+            let stored = [4, 3, 2, 1].map(id);
+            let expected: Vec<VersionId> = expected.iter().map(|&n| id(n)).collect();
+            assert_eq!(candidates(&record, intent, stored.into_iter()), expected, "case {n}");
+        }
+    }
+
+    #[test]
+    fn a_look_tells_of_what_the_source_holds_and_prunes_also_when_nothing_came() {
+        let manual = || Intent { activation: Activation::Manual, ..Intent::default() };
+        let hold = || Hold { who: "me".to_owned(), when: "then".to_owned(), why: "x".to_owned() };
+        let pinned = || Intent { pin: Label::new("L").ok(), ..Intent::default() };
+        // Which is active, which is the newest, and which the source holds; what comes of it.
+        let cases = [
+            (1, 2, Some(2), false, Intent::default(), Outcome::Activated(id(2))),
+            (1, 2, None, false, Intent::default(), Outcome::Activated(id(2))),
+            (1, 1, Some(1), false, Intent::default(), Outcome::Current(Some(id(1)))),
+            (1, 1, None, false, Intent::default(), Outcome::Current(Some(id(1)))),
+            (1, 2, Some(2), false, manual(), Outcome::Staged(id(2))),
+            (1, 2, None, false, manual(), Outcome::Staged(id(2))),
+            (1, 2, Some(1), false, manual(), Outcome::Current(Some(id(1)))),
+            (1, 2, Some(3), false, manual(), Outcome::NotActive(id(3), "a newer version is there".to_owned())),
+            (1, 1, Some(2), false, Intent::default(), Outcome::NotActive(id(2), "a newer version is there".to_owned())),
+            (1, 2, None, true, Intent::default(), Outcome::Current(Some(id(1)))),
+        ];
+        let told = |active: u8, newest: u8, found: Option<u8>, is_held: bool, intent: &Intent| {
+            let dir = tempfile::tempdir().unwrap();
+            let writer = store(dir.path(), &[1, 2, 3, 4]);
+            let mut record = Record { newest: Some(id(newest)), hold: is_held.then(hold), ..Record::default() };
+            record.activate(id(active), "t");
+            writer.mend(&record).unwrap();
+            let in_force = || Intent {
+                allowance: crate::store::space::Allowance { keep: 1, ..Default::default() },
+                ..intent.clone()
+            };
+            let asker = Asker { who: "me", force: false, stop: NEVER, in_force: &in_force };
+            let report = settle(&writer, &mut record, asker, found.map(id), None).unwrap();
+            let pruned = writer.history().unwrap().iter().filter(|event| event.what == "pruned").count();
+            assert_eq!(pruned, 4 - writer.versions().unwrap().len(), "each that went is in history");
+            assert!(pruned > 0 && writer.has(id(active)) && writer.has(id(newest)));
+            assert!(report.brought.is_none() && !report.refused_now);
+            report.outcome
+        };
+        for (n, (active, newest, found, is_held, intent, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(told(active, newest, found, is_held, &intent), expected, "case {n}");
+        }
+        for (is_held, intent, why) in [
+            (true, Intent::default(), "held by me since then (x); `docwharf release` ends the hold"),
+            (true, pinned(), "held by me since then (x); `docwharf release` ends the hold"),
+            (false, pinned(), "pinned to \"L\" (staticExport.version)"),
+        ] {
+            assert_eq!(told(1, 2, Some(2), is_held, &intent), Outcome::NotActive(id(2), why.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Which version waits to become active, and what for. Pure.
+
+use docwharf_base::model::version::{Label, VersionId};
+use crate::store::record::Record;
+
+use super::{Activation, Intent};
+
+/// A version that is in the store, would be next, and is not active.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staged {
+    /// Which.
+    pub version: VersionId,
+    /// What it waits for.
+    pub waits: Waits,
+}
+
+/// What a version waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waits {
+    /// A person: `activate.mode` is "manual".
+    Person,
+    /// The gate to let it through; this is what it said.
+    Gate(String),
+    /// The end of a hold.
+    Release,
+    /// The next look.
+    Look,
+}
+
+impl Waits {
+    /// The word that `--json` uses.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Waits::Person => "manual",
+            Waits::Gate(_) => "gate",
+            Waits::Release => "hold",
+            Waits::Look => "look",
+        }
+    }
+}
+
+/// The version that waits: the one that the pin names, else the one accepted last, unless it is active. Without a
+/// configuration that can be read, the record alone tells.
+pub fn staged(record: &Record, intent: Option<&Intent>) -> Option<Staged> {
+    let version = record.waiting(intent.and_then(|intent| intent.pin.as_ref()).map(Label::as_str))?;
+    let refused = record.gate.as_ref().filter(|verdict| verdict.version == version).and_then(|v| v.refused.clone());
+    let waits = match refused {
+        _ if record.hold.is_some() => Waits::Release,
+        _ if intent.is_some_and(|intent| intent.activation == Activation::Manual) => Waits::Person,
+        Some(why) => Waits::Gate(why),
+        None => Waits::Look,
+    };
+    Some(Staged { version, waits })
+}
+
+/// What to do about a version that waits, as messages end.
+pub fn way_out(staged: &Staged) -> String {
+    let id = staged.version.short();
+    match staged.waits {
+        Waits::Person => format!("`docwharf activate {id}` makes it active"),
+        Waits::Gate(_) => {
+            format!("`docwharf activate {id}` lets it through, or --force with the sync or import that brings it")
+        }
+        Waits::Release => "`docwharf release` ends the hold".to_owned(),
+        Waits::Look => "it is due at the next look".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use crate::store::record::{Hold, Labelled, Verdict};
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    fn verdict(version: VersionId, refused: Option<&str>) -> Verdict {
+        Verdict {
+            version,
+            against: None,
+            rules: String::new(),
+            refused: refused.map(str::to_owned),
+            time: String::new(),
+            addresses: String::new(),
+            links: std::collections::BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn what_waits_waits_for_a_release_else_a_person_else_the_gate_else_the_next_look() {
+        let manual = Intent { activation: Activation::Manual, ..Intent::default() };
+        let auto = Intent::default();
+        let (no, yes, other) = (verdict(id(2), Some("no")), verdict(id(2), None), verdict(id(3), Some("no")));
+        let gate = || Waits::Gate("no".to_owned());
+        let cases = [
+            (true, Some(&manual), Some(&no), Waits::Release),
+            (true, None, None, Waits::Release),
+            (false, Some(&manual), Some(&no), Waits::Person),
+            (false, Some(&auto), Some(&no), gate()),
+            (false, None, Some(&no), gate()),
+            (false, Some(&auto), Some(&yes), Waits::Look),
+            (false, Some(&auto), Some(&other), Waits::Look),
+            (false, Some(&auto), None, Waits::Look),
+        ];
+        for (is_held, intent, gate, waits) in cases {
+            let hold = is_held.then(|| Hold { who: String::new(), when: String::new(), why: String::new() });
+            let mut record = Record { newest: Some(id(2)), gate: gate.cloned(), hold, ..Record::default() };
+            record.active = Some(id(1));
+            let expected = Staged { version: id(2), waits };
+            assert_eq!(staged(&record, intent), Some(expected), "{is_held} {gate:?}");
+            record.active = Some(id(2));
+            assert_eq!(staged(&record, intent), None, "it is active");
+        }
+    }
+
+    #[test]
+    fn the_pin_names_what_waits_and_each_wait_has_its_word_and_way_out() {
+        let pinned = Intent { pin: Some(Label::new("L").unwrap()), ..Intent::default() };
+        let mut record = Record { newest: Some(id(2)), ..Record::default() };
+        assert_eq!(staged(&record, Some(&pinned)), None, "the label is not there yet");
+        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".to_owned(), labelled);
+        let of = |intent| staged(&record, intent).map(|staged| staged.version);
+        assert_eq!(
+            (of(Some(&pinned)), of(Some(&Intent::default())), of(None)),
+            (Some(id(3)), Some(id(2)), Some(id(2)))
+        );
+        let activate = format!("`docwharf activate {}`", id(2).short());
+        for (waits, word, way) in [
+            (Waits::Person, "manual", activate.as_str()),
+            (Waits::Gate(String::new()), "gate", "--force"),
+            (Waits::Release, "hold", "`docwharf release`"),
+            (Waits::Look, "look", "next look"),
+        ] {
+            assert_eq!(waits.name(), word);
+            let said = way_out(&Staged { version: id(2), waits });
+            assert!(said.contains(way), "{said}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Noticing that a file has changed: configuration, key, certificates, the bundle, the inbox.
+//!
+//! The folder is watched, not the file: an editor replaces files by rename, and a mounted `ConfigMap` or Secret is a link
+//! to a link that is exchanged (`..data`). Whatever happens there, the content is compared, so a change that changes
+//! nothing is none. A slow look beside it catches what no event tells: network file systems, links to elsewhere, a
+//! machine out of watches.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use docwharf_base::regular;
+use docwharf_base::model::digest::Digest;
+
+/// A look without an event.
+const SLOW: Duration = Duration::from_secs(15);
+/// Several changes that belong together are one.
+const SETTLE: Duration = Duration::from_millis(150);
+/// Files up to this size are compared by content.
+const SMALL: u64 = 1024 * 1024;
+
+/// What a watched file means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum What {
+    /// Configuration, key or certificates: read them again.
+    Settings,
+    /// The TLS certificate or its key: take it over.
+    Certificate,
+    /// The bundle: look at it.
+    Bundle,
+    /// The inbox: see what lies there.
+    Inbox,
+}
+
+/// What a file is like; when this changes, the file has changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Print {
+    Content(Digest),
+    Outside(u64, i64, i64, u64),
+    Gone,
+}
+
+fn print_of(path: &Path) -> Print {
+    let Ok(metadata) = std::fs::metadata(path) else { return Print::Gone };
+    if metadata.is_file() && metadata.len() <= SMALL {
+        return regular::read(path, SMALL).map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
+    }
+    Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+}
+
+/// Files under watch.
+#[derive(Debug)]
+pub struct Watch {
+    files: Vec<(What, PathBuf, Print)>,
+    nudge: Arc<Notify>,
+    /// An event has come and is looked into at this time, when those that belong to it have come as well.
+    settled: Option<Instant>,
+    /// When to look without an event.
+    slow: Instant,
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    /// Watches these files from now on.
+    pub fn new(files: Vec<(What, PathBuf)>) -> Watch {
+        let nudge = Arc::new(Notify::new());
+        let watcher = watcher(&files, &nudge);
+        let files = files.into_iter().map(|(what, path)| (what, path.clone(), print_of(&path))).collect();
+        Watch { files, nudge, settled: None, slow: Instant::now() + SLOW, _watcher: watcher }
+    }
+
+    /// Whether all these files are watched.
+    pub fn covers(&self, files: &[(What, PathBuf)]) -> bool {
+        files.iter().all(|(what, path)| self.files.iter().any(|(w, p, _)| w == what && p == path))
+    }
+
+    /// Watches these files from now on; what has happened before to those that it knows already is not forgotten.
+    pub fn rewatch(&mut self, files: Vec<(What, PathBuf)>) {
+        let mut next = Watch::new(files);
+        for (what, path, print) in &mut next.files {
+            if let Some((.., known)) = self.files.iter().find(|(w, p, _)| w == what && p == path) {
+                print.clone_from(known);
+            }
+        }
+        next.settled = Some(Instant::now() + SETTLE);
+        *self = next;
+    }
+
+    /// Waits until something has changed; says what. Losing the wait loses nothing.
+    pub async fn changed(&mut self) -> BTreeSet<What> {
+        loop {
+            // Both times stay when the wait is given up and begun again.
+            if self.settled.is_none() && timeout_at(self.slow, self.nudge.notified()).await.is_ok() {
+                self.settled = Some(Instant::now() + SETTLE);
+            }
+            if let Some(settled) = self.settled {
+                sleep_until(settled).await;
+            }
+            self.settled = None;
+            self.slow = Instant::now() + SLOW;
+            let changed = self.compare();
+            if !changed.is_empty() {
+                return changed;
+            }
+        }
+    }
+
+    /// What has changed since it was last asked; from now on it is known.
+    pub fn compare(&mut self) -> BTreeSet<What> {
+        let mut changed = BTreeSet::new();
+        for (what, path, before) in &mut self.files {
+            let now = print_of(path);
+            if now != *before {
+                *before = now;
+                changed.insert(*what);
+            }
+        }
+        changed
+    }
+}
+
+fn watcher(files: &[(What, PathBuf)], nudge: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let nudge = Arc::clone(nudge);
+    let on_event = move |event: notify::Result<notify::Event>| {
+        // Our own reading must not wake us.
+        let reading = |kind: &EventKind| matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write));
+        if event.as_ref().map_or(true, |event| !reading(&event.kind)) {
+            nudge.notify_one();
+        }
+    };
+    let mut watcher = match notify::recommended_watcher(on_event) {
+        Ok(watcher) => watcher,
+        Err(error) => {
+            tracing::warn!("cannot watch files ({error}); looking every {} s instead", SLOW.as_secs());
+            return None;
+        }
+    };
+    let folder = |(what, path): &(What, PathBuf)| match what {
+        What::Inbox => Some(path.clone()),
+        _ => path.parent().map(Path::to_owned),
+    };
+    let folders: BTreeSet<PathBuf> = files.iter().filter_map(folder).collect();
+    for folder in folders {
+        if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
+            tracing::debug!("cannot watch {} ({error}); looking every {} s instead", folder.display(), SLOW.as_secs());
+        }
+    }
+    Some(watcher)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    fn set_time(path: &Path, second: u64) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        std::fs::File::options().append(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+
+    #[test]
+    fn a_file_has_changed_when_its_content_has_and_a_large_one_when_its_size_or_time_has() {
+        let dir = tempfile::tempdir().unwrap();
+        for (size, is_large) in [(3, false), (SMALL, false), (SMALL + 1, true)] {
+            let path = dir.path().join(size.to_string());
+            let put =
+                |byte: u8, length: u64| std::fs::write(&path, vec![byte; usize::try_from(length).unwrap()]).unwrap();
+            let mut watch = Watch::new(vec![(What::Bundle, path.clone()), (What::Inbox, dir.path().join("none"))]);
+            let bundle = BTreeSet::from([What::Bundle]);
+            let changed = |is: bool| if is { bundle.clone() } else { BTreeSet::new() };
+            assert_eq!(watch.compare(), changed(false), "{size}: it is not there yet");
+            put(b'x', size);
+            set_time(&path, 1000);
+            assert_eq!(watch.compare(), changed(true), "{size}: it has come");
+            assert_eq!(watch.compare(), changed(false), "{size}: told once");
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(is_large), "{size}: touched");
+            put(b'y', size);
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(!is_large), "{size}: written over at the same time");
+            put(b'y', size + 1);
+            set_time(&path, 2000);
+            assert_eq!(watch.compare(), changed(true), "{size}: longer");
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(watch.compare(), changed(true), "{size}: gone");
+            assert_eq!(watch.compare(), changed(false), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_change_before_other_files_are_watched_is_not_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let [old, kept, new] = ["old", "kept", "new"].map(|name| dir.path().join(name));
+        for path in [&old, &kept, &new] {
+            std::fs::write(path, "one").unwrap();
+        }
+        let mut watch = Watch::new(vec![(What::Settings, old.clone()), (What::Settings, kept.clone())]);
+        for path in [&old, &kept, &new] {
+            std::fs::write(path, "two").unwrap();
+        }
+        let next = vec![(What::Settings, kept.clone()), (What::Bundle, new.clone()), (What::Certificate, kept.clone())];
+        assert!(!watch.covers(&next) && watch.covers(&[(What::Settings, kept.clone())]) && watch.covers(&[]));
+        assert!(!watch.covers(&[(What::Bundle, kept.clone())]), "it is watched for something else");
+        watch.rewatch(next.clone());
+        assert!(watch.covers(&next) && !watch.covers(&[(What::Settings, old.clone())]));
+        assert_eq!(watch.compare(), BTreeSet::from([What::Settings]));
+        std::fs::write(&old, "three").unwrap();
+        assert_eq!(watch.compare(), BTreeSet::new(), "it is watched no more");
+        std::fs::write(&kept, "three").unwrap();
+        std::fs::write(&new, "three").unwrap();
+        assert_eq!(watch.compare(), BTreeSet::from([What::Settings, What::Certificate, What::Bundle]));
+    }
+}

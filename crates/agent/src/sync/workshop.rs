@@ -1,0 +1,177 @@
+//! What turns bundles into versions and opens versions: the part of the store that reads and writes content. Everything
+//! that decides about versions knows them through here alone, so that a simulation can stand in for it.
+
+use std::fs::File;
+
+use rustix::fs::{FlockOperation, flock};
+
+use docwharf_base::chain::Chain;
+use docwharf_base::directory::{Access, Demands};
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::{self, Effort, Meter, SealError, Sealing, Space};
+use docwharf_site::sealed::Sealed;
+use crate::store::keeper::Keeper;
+use crate::store::record::Verdict;
+use crate::store::space::Wanted;
+use crate::store::writer::{Committed, Stage, Writer};
+use crate::store::{IMAGE, StoreError};
+
+use super::ahead::Done;
+use super::bring::{Arrival, date_files, is_whole};
+use super::{Intent, SyncError, open, room};
+
+/// What is known of a bundle once it has been read to its end and found good.
+#[derive(Debug, Clone)]
+pub struct Proved {
+    /// The version it holds.
+    pub id: VersionId,
+    /// What it was: `zip`, `tar.gz`, …
+    pub kind: &'static str,
+    /// SHA-256 and size of the archive; none for a folder.
+    pub archive: Option<(Digest, u64)>,
+    /// Pages of the site.
+    pub pages: u64,
+    /// Size of the content in bytes.
+    pub bytes: u64,
+    /// Things worth knowing.
+    pub warnings: Vec<String>,
+}
+
+/// See the module.
+pub trait Workshop: Keeper {
+    /// A version ready to be served; it is not pruned as long as this lives.
+    type Opened;
+    /// A sealed bundle that is no version yet; neither is the version it becomes pruned as long as this lives.
+    type Stage;
+
+    /// What sealing a bundle takes, as far as it can be told beforehand; `ours` says that the file may be moved.
+    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted;
+    /// Proves a bundle and seals it aside.
+    fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Self::Stage), SyncError>;
+    /// Makes it a version. Files that the versions `beside` have as well keep their dates.
+    fn commit(&self, stage: &mut Self::Stage, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError>;
+    /// Opens a version; one that was found damaged is proved first.
+    fn open(&self, id: VersionId, effort: &Effort) -> Result<Self::Opened, SyncError>;
+    /// Asks the gate about a version beside the active one; [`SyncError::Interrupted`] if `stop` says yes meanwhile.
+    fn judge(
+        &self,
+        intent: &Intent,
+        id: VersionId,
+        active: Option<VersionId>,
+        before: Option<&Verdict>,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Verdict, SyncError>;
+}
+
+/// A sealed bundle in the real store.
+#[derive(Debug)]
+pub struct Made {
+    stage: Stage,
+    sealing: Sealing,
+    /// Shared locks on the image and on the version that is there already.
+    leases: Vec<File>,
+}
+
+/// Proves and seals a bundle that is all there.
+fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<Done, SyncError> {
+    let stage = writer.stage()?;
+    let effort = Effort { durable: true, ..*effort };
+    let space = Space::Dir(stage.directory().clone());
+    let path = arrival.path;
+    let read = |source| SealError::Read { path: path.to_owned(), source };
+    let sealing = if let Some(file) = arrival.file {
+        let file = file.try_clone().map_err(read)?;
+        seal::seal_opened(file, path, None, &space, &effort, meter)
+    } else if effort.take {
+        // What has arrived lies among the downloads, whose owner may be another user than we.
+        let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
+        let file = downloads.open_file(name, Access::Read, Demands::SINGLE_NAME).map_err(read)?;
+        seal::seal_opened(file, path, Some((&downloads, name)), &space, &effort, meter)
+    } else {
+        seal::seal(path, &space, &effort, meter)
+    };
+    let sealing = sealing.map_err(|error| match error {
+        // People know the bundle by where it comes from, not by where it lies while it is judged.
+        SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
+        other => other,
+    })?;
+    Ok(Done { stage, sealing })
+}
+
+impl Workshop for Writer {
+    type Opened = Sealed;
+    type Stage = Made;
+
+    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted {
+        room::to_seal(arrival, ours)
+    }
+
+    fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Made), SyncError> {
+        let Done { stage, sealing } = match arrival.ahead.take() {
+            Some(done) => done,
+            None => seal_whole(self, arrival, effort, meter)?,
+        };
+        let proven = &sealing.proven;
+        let proved = Proved {
+            id: proven.id,
+            kind: proven.kind.name(),
+            archive: proven.archive,
+            pages: proven.flavor.pages,
+            bytes: proven.content_len(),
+            warnings: proven.warnings.clone(),
+        };
+        Ok((proved, Made { stage, sealing, leases: Vec::new() }))
+    }
+
+    fn commit(&self, made: &mut Made, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError> {
+        let Made { stage, sealing, leases } = made;
+        let id = sealing.proven.id;
+        let image = stage.directory().path().join(IMAGE);
+        let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
+        date_files(&mut sealing.proven, unix_seconds(sealed_at), self, beside);
+        self.finish_stage(stage, &sealing.image, &sealing.proven.index(sealing.image_len))?;
+        // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
+        leases.extend(self.store().image(id).ok());
+        for lease in leases.iter().chain([&sealing.image]) {
+            // A file system without locks has no leases.
+            let _ = flock(lease, FlockOperation::NonBlockingLockShared);
+        }
+        let stored = self.store().version_dir(id).join(IMAGE);
+        let whole = |file| is_whole(file, &stored, id, &sealing.image, effort);
+        let committed = Writer::commit(self, stage, &sealing.image, id, whole)?;
+        if committed == Committed::Known && open::index(self.store(), id).is_err() {
+            // The image is good, but what stands beside it is not: opening makes it again.
+            open::open(self, id, effort, false)?;
+        }
+        Ok(committed)
+    }
+
+    fn open(&self, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
+        open::open_doubted(self, id, effort)
+    }
+
+    fn judge(
+        &self,
+        intent: &Intent,
+        id: VersionId,
+        active: Option<VersionId>,
+        before: Option<&Verdict>,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Verdict, SyncError> {
+        let version = open::open(self, id, &intent.effort, false)?;
+        let compared = active.filter(|_| intent.gate.compares());
+        // An active version that cannot be read is none to compare with.
+        let beside = match compared.map(|id| open::open(self, id, &intent.effort, false)) {
+            Some(Ok(active)) => Some(active),
+            Some(Err(error)) => {
+                tracing::warn!("{}; the gate compares with nothing", Chain(&error));
+                None
+            }
+            None => None,
+        };
+        let verdict = intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
+        verdict.ok_or(SyncError::Interrupted)
+    }
+}

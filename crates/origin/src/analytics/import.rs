@@ -1,0 +1,401 @@
+//! Searches from a file: CSV by RFC 4180 with a header, all of it or nothing, and each file once.
+//!
+//! A file has events (`query`, `time` and perhaps `clickedPage`), or totals of terms as `docwharf analytics searches
+//! --format csv` writes them (`searchQuery`, `hits`, `ctr`, `topClickedPage`, `lastSearchedAt`). Columns may stand in any
+//! order, and others are ignored. A row of totals is as many searches as it has hits, all of them at the time of the
+//! last one, and its clicks all led to its page: so the same totals come out again, rates to four decimals. Rates are
+//! percent if any in the file is above 1, as in reports.
+
+use std::cell::Cell;
+use std::io::{self, Cursor, Read};
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use rusqlite::Error::ToSqlConversionFailure;
+
+use super::allowance::{Allowance, NoRoom};
+use super::ingest::{Event, LONGEST_PAGE, LONGEST_TERM, is_ahead};
+use super::rows::{Entering, Size, bytes_of_batch, known};
+use super::spool::{self, Spool};
+use super::term::fold;
+use super::time::millisecond;
+use docwharf_agent::analytics::period::moment;
+use crate::db::{Database, DatabaseError};
+
+/// Searches that one row may stand for. A sum of that many rows is still exact in JSON.
+const MOST_HITS: f64 = 1e12;
+/// Bytes of a row. A longer one is a quotation mark that is never closed.
+const LONGEST_ROW: usize = 1 << 20;
+
+/// What a file brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Rows.
+    pub rows: u64,
+    /// Searches that they are.
+    pub searches: u64,
+    /// Whether the same file was imported before: then these are the numbers of that time, and nothing was added.
+    pub duplicate: bool,
+}
+
+/// Why nothing was imported.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// Something in the file is wrong.
+    #[error("cannot import searches: line {line}: {problem}; correct the file, of which nothing was imported")]
+    Line {
+        /// Where the row begins; the first line is 1.
+        line: u64,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The file cannot be read to its end.
+    #[error("cannot read the searches to import behind line {line}")]
+    Read {
+        /// Where the last row began that could be read.
+        line: u64,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// Rows cannot be kept aside.
+    #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
+    Aside(#[source] io::Error),
+    /// There is no room for it.
+    #[error("cannot import the searches (none was imported)")]
+    Full(#[from] NoRoom),
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+/// Imports a file into `project`, whose organization may have as many rows and bytes as `allowance` says; `id` is what
+/// tells files apart, the SHA-256 of it. Waits for the disk. The database takes no other batches while rows are written,
+/// some seconds for a million of them.
+pub fn import(
+    db: &Database,
+    project: &str,
+    csv: impl Read,
+    id: &str,
+    allowance: Option<Allowance>,
+) -> Result<Imported, ImportError> {
+    // No client can send an id with a space in it.
+    let id = format!("import {id}");
+    if let Some(size) = db.read(|connection| known(connection, project, &id))? {
+        return Ok(imported(size, true));
+    }
+    let now = millisecond(Timestamp::now());
+    let kept = read(csv, db, now)?.done().map_err(ImportError::Aside)?;
+    let project = project.to_owned();
+    let imported = db.write(move |transaction| {
+        if let Some(size) = known(transaction, &project, &id)? {
+            return Ok(Ok(imported(size, true)));
+        }
+        let size = kept.size();
+        let bytes = kept.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
+        if let Some(allowance) = allowance
+            && let Err(full) = allowance.admits(transaction, size.events + 1, bytes)?
+        {
+            return Ok(Err(full));
+        }
+        let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
+        kept.each(|row| entering.push(row).map_err(Unwritten)).map_err(|Unwritten(error)| error)?;
+        Ok(Ok(imported(size, false)))
+    })?;
+    Ok(imported?)
+}
+
+fn imported(size: Size, duplicate: bool) -> Imported {
+    Imported { rows: size.events, searches: size.searches, duplicate }
+}
+
+/// Why rows that were kept aside are not in the database.
+struct Unwritten(rusqlite::Error);
+
+impl From<csv::Error> for Unwritten {
+    fn from(error: csv::Error) -> Unwritten {
+        Unwritten(ToSqlConversionFailure(Box::new(error)))
+    }
+}
+
+/// Reads and proves all rows.
+fn read(csv: impl Read, db: &Database, now: i64) -> Result<Spool, ImportError> {
+    let left = Rc::new(Cell::new(LONGEST_ROW));
+    let csv = Bounded { inner: without_mark(csv).map_err(|source| ImportError::Read { line: 0, source })?, left };
+    let left = Rc::clone(&csv.left);
+    let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(csv);
+    let mut record = csv::StringRecord::new();
+    let mut line = 0;
+    let mut next = |record: &mut csv::StringRecord| {
+        left.set(LONGEST_ROW);
+        let is_there = csv.read_record(record).map_err(|error| unread(error, line))?;
+        line = record.position().map_or(line, csv::Position::line);
+        Ok::<_, ImportError>(is_there.then_some(line))
+    };
+    let Some(first) = next(&mut record)? else {
+        return Err(ImportError::Line { line: 1, problem: "the file is empty; it needs a header".to_owned() });
+    };
+    let columns = Columns::find(&record).map_err(|problem| ImportError::Line { line: first, problem })?;
+    let mut spool = Spool::new(db.folder()).map_err(ImportError::Aside)?;
+    while let Some(line) = next(&mut record)? {
+        let row = columns.row(&record, now).map_err(|problem| ImportError::Line { line, problem })?;
+        let Row { time, query, page, count, rate } = &row;
+        let row = spool::Read { time: *time, query, page, count: *count, rate: *rate };
+        spool.push(row).map_err(ImportError::Aside)?;
+    }
+    Ok(spool)
+}
+
+fn unread(error: csv::Error, line: u64) -> ImportError {
+    let at = error.position().map(csv::Position::line);
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => ImportError::Read { line, source },
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => ImportError::Line {
+            line: at.unwrap_or(line),
+            problem: format!("it has {len} fields where the header has {expected_len}"),
+        },
+        csv::ErrorKind::Utf8 { .. } => {
+            ImportError::Line { line: at.unwrap_or(line), problem: "it is not UTF-8".to_owned() }
+        }
+        other => ImportError::Line { line: at.unwrap_or(line), problem: format!("it is no CSV: {other:?}") },
+    }
+}
+
+/// Where in a row things stand.
+#[derive(Debug)]
+enum Columns {
+    Events { query: usize, time: usize, page: Option<usize> },
+    Totals { query: usize, hits: usize, rate: usize, page: usize, last: usize },
+}
+
+/// What a row says.
+#[derive(Debug)]
+struct Row {
+    time: i64,
+    query: String,
+    page: String,
+    count: u64,
+    rate: f64,
+}
+
+impl Columns {
+    fn find(header: &csv::StringRecord) -> Result<Columns, String> {
+        let find = |name: &str| {
+            let mut found = header.iter().enumerate().filter(|(_, column)| column.trim() == name).map(|(at, _)| at);
+            let first = found.next();
+            if found.next().is_some() { Err(format!("the header has the column {name} twice")) } else { Ok(first) }
+        };
+        if let (Some(query), Some(time)) = (find("query")?, find("time")?) {
+            return Ok(Columns::Events { query, time, page: find("clickedPage")? });
+        }
+        let totals =
+            (find("searchQuery")?, find("hits")?, find("ctr")?, find("topClickedPage")?, find("lastSearchedAt")?);
+        if let (Some(query), Some(hits), Some(rate), Some(page), Some(last)) = totals {
+            return Ok(Columns::Totals { query, hits, rate, page, last });
+        }
+        let events = "query and time, and perhaps clickedPage";
+        Err(format!("the header needs {events}; or searchQuery, hits, ctr, topClickedPage and lastSearchedAt"))
+    }
+
+    fn row(&self, record: &csv::StringRecord, now: i64) -> Result<Row, String> {
+        let field = |at: usize| record.get(at).unwrap_or_default();
+        match *self {
+            Columns::Events { query, time, page } => {
+                let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
+                let event = Event { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
+                let event = event.check(now)?;
+                let rate = if event.page.is_some() { 1.0 } else { 0.0 };
+                let page = event.page.unwrap_or_default();
+                Ok(Row { time: event.time, query: event.query, page, count: 1, rate })
+            }
+            Columns::Totals { query, hits, rate, page, last } => {
+                let query = fold(field(query));
+                // Folding makes two characters of one at most.
+                if query.is_empty() || query.chars().count() > 2 * LONGEST_TERM {
+                    return Err(format!("searchQuery: it has 1 to {LONGEST_TERM} characters"));
+                }
+                let page = field(page);
+                if page.chars().count() > LONGEST_PAGE {
+                    return Err(format!("topClickedPage: it has at most {LONGEST_PAGE} characters"));
+                }
+                let time = moment(field(last)).map(millisecond).map_err(|why| format!("lastSearchedAt: {why}"))?;
+                if is_ahead(time, now) {
+                    return Err("lastSearchedAt: it is more than a day ahead".to_owned());
+                }
+                Ok(Row {
+                    time,
+                    query,
+                    page: page.to_owned(),
+                    count: count(field(hits))?,
+                    rate: self::rate(field(rate))?,
+                })
+            }
+        }
+    }
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|n| (1.0..=MOST_HITS).contains(n) && n.fract() == 0.0);
+    #[expect(clippy::cast_sign_loss, reason = "it is 1 at least")]
+    let number = number.map(|number| number as u64);
+    number.ok_or_else(|| format!("hits: {text:?} is no whole number from 1 to {MOST_HITS}"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let number = if text.is_empty() { Some(0.0) } else { text.parse::<f64>().ok() };
+    let number = number.filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| format!("ctr: {text:?} is no rate, neither a part of one nor percent"))
+}
+
+/// The file without the mark of its byte order, which says nothing in UTF-8.
+fn without_mark(mut csv: impl Read) -> io::Result<impl Read> {
+    let mut begin = Vec::new();
+    csv.by_ref().take(3).read_to_end(&mut begin)?;
+    if begin == "\u{feff}".as_bytes() {
+        begin.clear();
+    }
+    Ok(Cursor::new(begin).chain(csv))
+}
+
+/// Ends where a row does not.
+struct Bounded<R> {
+    inner: R,
+    /// Bytes until the row is too long; whoever reads rows sets it anew for each.
+    left: Rc<Cell<usize>>,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 && !bytes.is_empty() {
+            return Err(io::Error::other("the row is longer than 1 MiB; is a quotation mark never closed?"));
+        }
+        let most = bytes.len().min(left);
+        let n = self.inner.read(&mut bytes[..most])?;
+        self.left.set(left - n);
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Aggregate;
+    use super::super::tests::{ask, database};
+    use super::*;
+
+    fn add(db: &Database, csv: &str) -> Result<Imported, ImportError> {
+        import(db, "p", csv.as_bytes(), &docwharf_base::model::digest::Digest::of(csv.as_bytes()).hex(), None)
+    }
+
+    fn line(db: &Database, csv: &str) -> u64 {
+        match add(db, csv) {
+            Err(ImportError::Line { line, .. }) => line,
+            other => panic!("{csv:?}: {other:?}"),
+        }
+    }
+
+    /// As `docwharf analytics searches --format csv` writes them.
+    fn csv(terms: &[Aggregate]) -> String {
+        let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+        csv.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).unwrap();
+        for term in terms {
+            csv.serialize(term).unwrap();
+        }
+        String::from_utf8(csv.into_inner().unwrap()).unwrap()
+    }
+
+    fn term(query: &str, hits: u64, ctr: f64, page: Option<&str>, last: &str) -> Aggregate {
+        Aggregate {
+            search_query: query.to_owned(),
+            hits,
+            ctr,
+            top_clicked_page: page.map(str::to_owned),
+            last_searched_at: last.to_owned(),
+        }
+    }
+
+    #[test]
+    fn totals_come_out_as_they_went_in() {
+        let terms = [
+            term("much, \"quoted\"ü", 1_000_000_000, 0.1234, Some("/a,b"), "2026-10-01T00:00:00Z"),
+            term("three", 3, 0.3333, Some("/x"), "2026-10-02T00:00:00.25Z"),
+            term("few clicks", 2, 0.0, Some("guides/no-slash"), "2026-10-03T00:00:00Z"),
+            term("no page", 1, 1.0, None, "1999-12-31T23:59:59Z"),
+            term("none", 1, 0.0, None, "2026-10-03T00:00:00Z"),
+        ];
+        let (_folder, db) = database();
+        let file = csv(&terms);
+        let once = Imported { rows: 5, searches: 1_000_000_007, duplicate: false };
+        assert_eq!(add(&db, &file).unwrap(), once);
+        let page = ask(&db, "");
+        assert_eq!((page.searches.as_slice(), page.total_searches), (&terms[..], 1_000_000_007));
+        // The same file adds nothing; what came out is the same file.
+        assert_eq!(add(&db, &file).unwrap(), Imported { duplicate: true, ..once });
+        assert_eq!(csv(&page.searches), file);
+        assert_eq!(ask(&db, ""), page);
+    }
+
+    #[test]
+    fn rates_of_a_file_are_percent_if_one_of_them_can_be_nothing_else() {
+        let (_folder, db) = database();
+        let rows = "2026-10-01,0.5,x,1000,A,/a\r\n2026-10-01T08:00,45,x,10.0, B  b,\r\n";
+        let head = "\u{feff}lastSearchedAt,ctr,note,hits,searchQuery,topClickedPage\r\n";
+        add(&db, &format!("{head}{rows}")).unwrap();
+        let rates: Vec<_> = ask(&db, "").searches.into_iter().map(|term| (term.search_query, term.ctr)).collect();
+        assert_eq!(rates, [("a".to_owned(), 0.005), ("b b".to_owned(), 0.5)]);
+    }
+
+    #[test]
+    fn events_are_counted_like_those_of_a_batch() {
+        let (_folder, db) = database();
+        let rows = [
+            "/x,2026-10-01T10:00:00Z,\"How  to\nInstall\"",
+            ",2026-10-01T11:00:00+02:00,how to install",
+            "",
+            "/y,2026-10-01T00:00:00Z,b",
+        ];
+        let imported = add(&db, &format!("clickedPage,time,query\n{}", rows.join("\n"))).unwrap();
+        assert_eq!(imported, Imported { rows: 3, searches: 3, duplicate: false });
+        let first = &ask(&db, "").searches[0];
+        assert_eq!(first, &term("how to install", 2, 0.5, Some("/x"), "2026-10-01T10:00:00Z"));
+        assert_eq!(add(&db, "time,query\n2026-10-01T00:00:00Z,b\n").unwrap().searches, 1);
+        assert_eq!(ask(&db, "").total_searches, 4);
+        assert_eq!(add(&db, "query,time\n").unwrap(), Imported { rows: 0, searches: 0, duplicate: false });
+    }
+
+    #[test]
+    fn a_mistake_is_told_by_its_line_and_nothing_is_imported() {
+        let (_folder, db) = database();
+        let good = "query,time\na,2026-10-01T00:00:00Z\n\"b\nb\",2026-10-01T00:00:00Z\n";
+        for row in ["c,yesterday", ",2026-10-01T00:00:00Z", "c,9999-10-01T00:00:00Z", "c,2026-10-01T00:00:00Z,d"] {
+            assert_eq!(line(&db, &format!("{good}{row}\n")), 5, "{row}");
+        }
+        for header in ["", "query", "query,query,time", "searchQuery,hits", "query;time"] {
+            assert_eq!(line(&db, &format!("{header}\n")), 1, "{header}");
+        }
+        let head = "searchQuery,hits,ctr,topClickedPage,lastSearchedAt\na,1,0,,2026-10-01\n";
+        for row in [
+            ",1,0,,2026-10-01",
+            "a,,0,,2026-10-01",
+            "a,0,0,,2026-10-01",
+            "a,1.5,0,,2026-10-01",
+            "a,-1,0,,2026-10-01",
+            "a,1e13,0,,2026-10-01",
+            "a,1,x,,2026-10-01",
+            "a,1,101,,2026-10-01",
+            "a,1,-0.1,,2026-10-01",
+            "a,1,NaN,,2026-10-01",
+            "a,1,0,,",
+            "a,1,0,,9999-01-01",
+        ] {
+            assert_eq!(line(&db, &format!("{head}{row}\n")), 3, "{row}");
+        }
+        let not_text = import(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x", None);
+        assert!(matches!(not_text, Err(ImportError::Line { line: 2, .. })), "{not_text:?}");
+        let endless = Cursor::new(b"query,time\n\"a").chain(io::repeat(b'a'));
+        let endless = import(&db, "p", endless, "x", None);
+        assert!(matches!(endless, Err(ImportError::Read { line: 1, .. })), "{endless:?}");
+        assert_eq!(ask(&db, "").total_searches, 0);
+    }
+}

@@ -1,0 +1,289 @@
+//! Events as clients send them: a batch at a time, all of it or nothing, and each batch once.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::allowance::Allowance;
+use super::rows::{Entering, Row, Size, bytes_of_batch, bytes_of_row, known};
+use super::term::fold;
+use super::time::{AHEAD, millisecond, rfc3339};
+use super::{QueryError, bad};
+use crate::db::Database;
+
+/// Characters of a term, without white space at its ends.
+pub const LONGEST_TERM: usize = 512;
+/// Characters of a page's path.
+pub const LONGEST_PAGE: usize = 2048;
+/// Events of a batch.
+const MOST_EVENTS: usize = 1000;
+/// Characters of a batch's id.
+const LONGEST_ID: usize = 128;
+/// Events that an answer says something about.
+const TOLD: usize = 20;
+
+/// Search events, sent together.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Batch {
+    /// The client's own name for it, unique in its project: when it is sent again, it is acknowledged and not counted
+    /// twice. Visible ASCII characters.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))]
+    pub batch_id: String,
+    /// In any order.
+    #[schemars(length(min = 1, max = 1000), with = "Vec<Event>")]
+    pub(super) events: FirstOf<Event>,
+}
+
+/// One search.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// What was searched for, as it was typed: 1 to 512 characters besides white space at its ends.
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"\S"))]
+    pub query: String,
+    /// When, by RFC 3339; at most a day ahead of this server's clock.
+    #[schemars(extend("format" = "date-time"))]
+    pub time: String,
+    /// The path of the page that was chosen among the results; null or absent if none was.
+    #[serde(default)]
+    #[schemars(length(max = 2048), regex(pattern = "^/"))]
+    pub clicked_page: Option<String>,
+}
+
+/// A list of which the first [`MOST_EVENTS`] are kept, and the others counted: a body of many short events would take many
+/// times its size in memory.
+#[derive(Debug, Clone)]
+pub(super) struct FirstOf<T> {
+    first: Vec<T>,
+    len: usize,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstOf<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FirstOf<T>, D::Error> {
+        struct Events<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Events<T> {
+            type Value = FirstOf<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FirstOf<T>, A::Error> {
+                let mut first = Vec::new();
+                while first.len() < MOST_EVENTS {
+                    let Some(event) = list.next_element()? else {
+                        return Ok(FirstOf { len: first.len(), first });
+                    };
+                    first.push(event);
+                }
+                let mut len = first.len();
+                while list.next_element::<IgnoredAny>()?.is_some() {
+                    len += 1;
+                }
+                Ok(FirstOf { first, len })
+            }
+        }
+        deserializer.deserialize_seq(Events(PhantomData))
+    }
+}
+
+/// What was taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Accepted {
+    /// As it was sent.
+    pub batch_id: String,
+    /// Events that are counted under this id.
+    pub accepted: u64,
+    /// Whether they were counted before this request: then nothing of it was taken, whatever it had.
+    pub duplicate: bool,
+}
+
+/// An event that may be counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Checked {
+    pub(super) time: i64,
+    pub(super) query: String,
+    pub(super) page: Option<String>,
+}
+
+/// Takes a batch for `project`, whose organization may have as much as `allowance` says. When this returns, it is on disk;
+/// waits for that.
+pub fn ingest(db: &Database, project: &str, body: &[u8], allowance: &Allowance) -> Result<Accepted, QueryError> {
+    ingest_within(db, project, body, millisecond(Timestamp::now()), Some(allowance.clone()))
+}
+
+/// The same at a time, for somebody who may have everything.
+#[cfg(test)]
+pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, QueryError> {
+    ingest_within(db, project, body, now, None)
+}
+
+fn ingest_within(
+    db: &Database,
+    project: &str,
+    body: &[u8],
+    now: i64,
+    allowance: Option<Allowance>,
+) -> Result<Accepted, QueryError> {
+    let wrong = |details| bad("the batch is wrong, and nothing of it was taken; see details", details);
+    let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(why_not(body, &error)))?;
+    let id = batch.batch_id;
+    let events = check(&id, batch.events, now).map_err(wrong)?;
+    // A batch that comes again is acknowledged, whatever else there is no room for.
+    if let Some(size) = db.read(|connection| known(connection, project, &id))? {
+        return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
+    }
+    if let Some(allowance) = &allowance {
+        allowance.events(events.len() as u64)?;
+    }
+    let of_event = |event: &Checked| bytes_of_row(project, &event.query, event.page.as_deref());
+    let bytes = bytes_of_batch(project, &id) + events.iter().map(of_event).sum::<u64>();
+    let (project, batch_id) = (project.to_owned(), id.clone());
+    let taken = db.write(move |transaction| {
+        if let Some(size) = known(transaction, &project, &id)? {
+            return Ok(Ok((size.events, true)));
+        }
+        if let Some(allowance) = allowance
+            && let Err(full) = allowance.admits(transaction, events.len() as u64 + 1, bytes)?
+        {
+            return Ok(Err(full));
+        }
+        let size = Size { events: events.len() as u64, searches: events.len() as u64 };
+        let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
+        for Checked { time, query, page } in &events {
+            let clicks = u64::from(page.is_some());
+            entering.push(Row { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
+        }
+        Ok(Ok((size.events, false)))
+    })?;
+    let (accepted, duplicate) = taken?;
+    Ok(Accepted { batch_id, accepted, duplicate })
+}
+
+fn check(id: &str, events: FirstOf<Event>, now: i64) -> Result<Vec<Checked>, Vec<String>> {
+    let mut problems = Vec::new();
+    if !(1..=LONGEST_ID).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        problems.push(format!("batchId: it is 1 to {LONGEST_ID} visible ASCII characters"));
+    }
+    if !(1..=MOST_EVENTS).contains(&events.len) {
+        problems.push(format!("events: a batch has 1 to {MOST_EVENTS} of them, not {}", events.len));
+        return Err(problems);
+    }
+    let mut checked = Vec::with_capacity(events.len);
+    let mut wrong = Wrong::default();
+    for (index, event) in events.first.into_iter().enumerate() {
+        match event.check(now) {
+            Ok(event) => checked.push(event),
+            Err(why) => wrong.push(index, &why),
+        }
+    }
+    problems.extend(wrong.told());
+    if problems.is_empty() { Ok(checked) } else { Err(problems) }
+}
+
+impl Event {
+    /// Whether it may be counted; the message is everything that is wrong with it.
+    pub(super) fn check(self, now: i64) -> Result<Checked, String> {
+        let mut wrong = Vec::new();
+        let characters = self.query.trim().chars().count();
+        if !(1..=LONGEST_TERM).contains(&characters) {
+            wrong.push(format!("query: it has 1 to {LONGEST_TERM} characters, not {characters}"));
+        }
+        let time = rfc3339(&self.time);
+        match time {
+            None => wrong.push("time: it is none of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
+            Some(time) if is_ahead(time, now) => wrong.push("time: it is more than a day ahead".to_owned()),
+            Some(_) => {}
+        }
+        if let Some(page) = &self.clicked_page {
+            if !page.starts_with('/') {
+                wrong.push("clickedPage: a path begins with a slash".to_owned());
+            }
+            if page.chars().count() > LONGEST_PAGE {
+                wrong.push(format!("clickedPage: it has at most {LONGEST_PAGE} characters"));
+            }
+        }
+        match time {
+            Some(time) if wrong.is_empty() => Ok(Checked { time, query: fold(&self.query), page: self.clicked_page }),
+            _ => Err(wrong.join("; ")),
+        }
+    }
+}
+
+/// Whether no clock that is only wrong by a little says so.
+pub(super) fn is_ahead(time: i64, now: i64) -> bool {
+    time > now.saturating_add(AHEAD.as_millis() as i64)
+}
+
+/// Events that are wrong, the first of them in words.
+#[derive(Debug, Default)]
+struct Wrong {
+    told: Vec<String>,
+    more: usize,
+}
+
+impl Wrong {
+    fn push(&mut self, index: usize, why: &str) {
+        if self.told.len() < TOLD {
+            self.told.push(format!("events[{index}]: {why}"));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn told(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.told.push(format!("and {} more events", self.more));
+        }
+        self.told
+    }
+}
+
+/// A batch whose parts are not looked at.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Parts<'a> {
+    #[serde(borrow)]
+    batch_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    events: Option<&'a RawValue>,
+}
+
+/// Why a body is no batch, by its parts.
+fn why_not(body: &[u8], error: &serde_json::Error) -> Vec<String> {
+    let Ok(Parts { batch_id, events }) = serde_json::from_slice(body) else {
+        return vec![format!("the body is no JSON object with batchId and events: {error}")];
+    };
+    let mut problems = Vec::new();
+    // Where in the part something is wrong is not where in the body it is.
+    let what = |error: serde_json::Error| error.to_string().split(" at line ").next().unwrap_or_default().to_owned();
+    match batch_id.map(|id| serde_json::from_str::<String>(id.get())) {
+        None => problems.push("batchId: it is missing".to_owned()),
+        Some(Err(error)) => problems.push(format!("batchId: {}", what(error))),
+        Some(Ok(_)) => {}
+    }
+    match events.map(|events| serde_json::from_str::<FirstOf<&RawValue>>(events.get())) {
+        None => problems.push("events: they are missing".to_owned()),
+        Some(Err(error)) => problems.push(format!("events: {}", what(error))),
+        Some(Ok(events)) => {
+            let mut wrong = Wrong::default();
+            for (index, event) in events.first.iter().enumerate() {
+                if let Err(error) = serde_json::from_str::<Event>(event.get()) {
+                    wrong.push(index, &what(error));
+                }
+            }
+            problems.extend(wrong.told());
+        }
+    }
+    if problems.is_empty() {
+        problems.push(error.to_string());
+    }
+    problems
+}

@@ -1,0 +1,304 @@
+//! What holds together: events in, totals out, through a real database, against a model that only counts.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
+
+use tempfile::TempDir;
+
+use super::ingest::{Accepted, ingest_at};
+use super::query::searches_within;
+use super::{Aggregate, Bad, QueryError, Searches, prune, searches};
+use crate::db::Database;
+
+const SECRET: [u8; 32] = [7; 32];
+/// 2026-11-21T00:00:00Z.
+const NOW: i64 = 1_795_219_200_000;
+const DAY: i64 = 86_400_000;
+
+pub(super) fn database() -> (TempDir, Database) {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Database::open(&folder.path().join("origin.db")).unwrap();
+    (folder, db)
+}
+
+/// Numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Search {
+    query: String,
+    time: i64,
+    page: Option<String>,
+}
+
+fn day(millisecond: i64) -> String {
+    super::time::text(millisecond).unwrap()
+}
+
+fn body(id: &str, events: &[Search]) -> Vec<u8> {
+    let events = events.iter().map(|event| {
+        serde_json::json!({ "query": event.query, "time": day(event.time), "clickedPage": event.page, "more": [1e300] })
+    });
+    let events: Vec<_> = events.collect();
+    serde_json::json!({ "events": events, "batchId": id, "sentBy": null }).to_string().into_bytes()
+}
+
+fn send(db: &Database, id: &str, events: &[Search]) -> Accepted {
+    ingest_at(db, "p", &body(id, events), NOW).unwrap()
+}
+
+fn search(query: &str, time: i64, page: Option<&str>) -> Search {
+    Search { query: query.to_owned(), time, page: page.map(str::to_owned) }
+}
+
+pub(super) fn ask(db: &Database, query: &str) -> Searches {
+    let page = searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
+    // So little that nearly everything is kept aside.
+    let little = searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
+    assert_eq!(little, page);
+    page
+}
+
+fn refused(answer: Result<Searches, QueryError>) -> Vec<String> {
+    match answer {
+        Err(QueryError::Bad(Bad { details, .. })) => details,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What should come out, by counting.
+fn model(events: &[Search], from: i64, to: i64) -> Vec<Aggregate> {
+    let mut terms: BTreeMap<&str, Vec<&Search>> = BTreeMap::new();
+    for event in events.iter().filter(|event| (from..to).contains(&event.time)) {
+        terms.entry(&event.query).or_default().push(event);
+    }
+    let mut all: Vec<Aggregate> = Vec::new();
+    for (query, events) in terms {
+        let pages: Vec<&str> = events.iter().filter_map(|event| event.page.as_deref()).collect();
+        let mut names = pages.clone();
+        names.sort_unstable();
+        names.reverse();
+        let top = names.into_iter().max_by_key(|name| pages.iter().filter(|page| *page == name).count());
+        let ctr = (pages.len() as f64 / events.len() as f64 * 1e4).round() / 1e4;
+        all.push(Aggregate {
+            search_query: query.to_owned(),
+            hits: events.len() as u64,
+            ctr,
+            top_clicked_page: top.map(str::to_owned),
+            last_searched_at: day(events.iter().map(|event| event.time).max().unwrap()),
+        });
+    }
+    // Stable, and the terms are in the order of their bytes already.
+    all.sort_by_key(|term| std::cmp::Reverse(term.hits));
+    all
+}
+
+fn random(dice: &mut Dice, n: u64) -> Vec<Search> {
+    let one = |dice: &mut Dice| {
+        // Some terms are frequent, and many are equally rare.
+        let spread = [3, 10, 200][dice.below(3) as usize];
+        let page = (dice.below(3) == 0).then(|| format!("/page/{}", dice.below(4)));
+        let time = NOW - dice.below(40 * DAY.cast_unsigned()).cast_signed();
+        Search { query: format!("term {}", dice.below(spread)), time, page }
+    };
+    (0..n).map(|_| one(dice)).collect()
+}
+
+#[test]
+fn pages_are_those_of_a_model_that_counts_though_rows_arrive_between_them() {
+    for seed in 0..12 {
+        let (_folder, db) = database();
+        let mut dice = Dice(seed);
+        let mut events = Vec::new();
+        for batch in 0..dice.below(6) {
+            let n = 1 + dice.below(300);
+            let more = random(&mut dice, n);
+            send(&db, &format!("b{batch}"), &more);
+            ingest_at(&db, "another project", &body(&format!("b{batch}"), &more), NOW).unwrap();
+            events.extend(more);
+        }
+        for walk in 0..4 {
+            let (from, to) = match walk {
+                0 => (i64::MIN, i64::MAX),
+                1 => (NOW - 30 * DAY, i64::MAX),
+                2 => (i64::MIN, NOW - 3 * DAY),
+                _ => (NOW - 20 * DAY, NOW - 2 * DAY - 12_345),
+            };
+            let mut dates = String::new();
+            if from > i64::MIN {
+                write!(dates, "&dateFrom={}", day(from)).unwrap();
+            }
+            if to < i64::MAX {
+                write!(dates, "&dateTo={}", day(to)).unwrap();
+            }
+            let expected = model(&events, from, to);
+            let total: u64 = expected.iter().map(|term| term.hits).sum();
+            let (mut read, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
+            loop {
+                let limit = 1 + dice.below(40);
+                let page = ask(&db, &format!("limit={limit}{dates}{cursor}"));
+                assert_eq!(page.total_searches, total);
+                assert!(page.searches.len() as u64 == limit || page.next_cursor.is_none());
+                read.extend(page.searches);
+                let Some(next) = page.next_cursor else { break };
+                cursor = format!("&cursor={next}");
+                let n = 1 + dice.below(60);
+                let more = random(&mut dice, n);
+                send(&db, &format!("w{walk} {pages}").replace(' ', "-"), &more);
+                events.extend(more);
+                pages += 1;
+            }
+            assert_eq!(read, expected, "seed {seed} walk {walk}");
+            let terms: HashSet<&str> = read.iter().map(|term| term.search_query.as_str()).collect();
+            assert_eq!(terms.len(), read.len());
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
+    let (_folder, db) = database();
+    let first = NOW - 10 * DAY;
+    let times = [first - 1, first, first + DAY - 1, first + DAY];
+    let events: Vec<Search> = times.iter().map(|time| search("a", *time, None)).collect();
+    send(&db, "b", &events);
+    let total = |query: &str| ask(&db, query).total_searches;
+    assert_eq!(total("dateFrom=2026-11-11&dateTo=2026-11-12"), 2);
+    assert_eq!(total("dateFrom=2026-11-11&dateTo=2026-11-11"), 0);
+    assert_eq!(total("dateTo=2026-11-11"), 1);
+    assert_eq!(total("dateFrom=2026-11-12T01:00:00+01:00"), 1);
+    assert_eq!(total("dateFrom=2026-11-11T00:00:00.0001Z"), 2);
+    assert_eq!(total(""), 4);
+    assert_eq!(ask(&db, "dateTo=2000-01-01"), Searches { searches: vec![], total_searches: 0, next_cursor: None });
+}
+
+#[test]
+fn a_batch_counts_once_whatever_it_has_when_it_comes_again() {
+    let (_folder, db) = database();
+    let accepted = |accepted, duplicate| Accepted { batch_id: "b".to_owned(), accepted, duplicate };
+    assert_eq!(send(&db, "b", &[search(" The  TERM ", NOW, None), search("the term", NOW, None)]), accepted(2, false));
+    assert_eq!(send(&db, "b", &[search("other", NOW, None)]), accepted(2, true));
+    assert_eq!(
+        ask(&db, "").searches.iter().map(|term| (&*term.search_query, term.hits)).collect::<Vec<_>>(),
+        [("the term", 2)]
+    );
+    // Each project has its own batches.
+    assert!(!ingest_at(&db, "q", &body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
+    // Of many that come at once, one counts.
+    let counted = std::thread::scope(|scope| {
+        let send = || scope.spawn(|| !send(&db, "same", &[search("race", NOW, None)]).duplicate);
+        let all: Vec<_> = (0..16).map(|_| send()).collect();
+        all.into_iter().map(|one| one.join().unwrap()).filter(|counted| *counted).count()
+    });
+    assert_eq!((counted, ask(&db, "").total_searches), (1, 3));
+}
+
+fn wrong(db: &Database, body: &str) -> Vec<String> {
+    match ingest_at(db, "p", body.as_bytes(), NOW) {
+        Err(QueryError::Bad(Bad { details, .. })) => details,
+        other => panic!("{body}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
+    let (_folder, db) = database();
+    let event = |query: &str, time: &str, page: &str| {
+        format!(r#"{{"query":{query:?},"time":{time:?},"clickedPage":{page:?}}}"#)
+    };
+    let good = event("a", "2026-11-20T00:00:00Z", "/x");
+    let batch = |events: &[String]| format!(r#"{{"batchId":"b","events":[{}]}}"#, events.join(","));
+    let long = "ä".repeat(513);
+    let details = wrong(
+        &db,
+        &batch(&[
+            good.clone(),
+            event("  ", "2026-11-20T00:00:00Z", "/"),
+            event(&long, "2026-11-20", "x"),
+            event("a", "2026-11-22T00:00:00.001Z", &format!("/{}", "x".repeat(2048))),
+        ]),
+    );
+    let starts: Vec<&str> = details.iter().map(|text| text.split(' ').next().unwrap()).collect();
+    assert_eq!(starts, ["events[1]:", "events[2]:", "events[3]:"]);
+    for part in ["query", "time", "clickedPage"] {
+        assert!(details[1].contains(part), "{details:?}");
+    }
+    assert!(details[2].contains("ahead") && details[2].contains("2048"));
+    let details =
+        wrong(&db, &batch(&[good.clone(), r#"{"query":7,"time":"x"}"#.into(), "[]".into(), r#"{"query":"a"}"#.into()]));
+    assert_eq!(details.len(), 3, "{details:?}");
+    assert!(details[0].starts_with("events[1]: invalid type") && !details[0].contains("line"), "{details:?}");
+    assert!(
+        wrong(&db, &batch(&[r#"{"query":"\ud800","time":"2026-11-20T00:00:00Z"}"#.into()]))[0].starts_with("events[0]")
+    );
+    let many = wrong(&db, &batch(&vec![event("", "", ""); 30]));
+    assert_eq!((many.len(), many[20].as_str()), (21, "and 10 more events"));
+    assert!(wrong(&db, &batch(&[]))[0].starts_with("events: "));
+    assert!(wrong(&db, &batch(&vec![good.clone(); 1001]))[0].starts_with("events: "));
+    for id in [r#""""#, r#""a b""#, r#""ä""#, "7", "null", &format!("{:?}", "x".repeat(129))] {
+        let details = wrong(&db, &format!(r#"{{"batchId":{id},"events":[{good}]}}"#));
+        assert!(details.len() == 1 && details[0].starts_with("batchId: "), "{id}: {details:?}");
+    }
+    for body in ["", "{", "[]", "null", "\u{0}", r#"{"batchId":"b","batchId":"b","events":[]}"#] {
+        assert_eq!(wrong(&db, body).len(), 1, "{body}");
+    }
+    assert_eq!(wrong(&db, "{}").len(), 2);
+    assert!(ingest_at(&db, "p", b"{\"batchId\":\"\xff\",\"events\":[]}", NOW).is_err());
+    assert_eq!(ask(&db, "").total_searches, 0);
+    // What is just allowed.
+    let most = event(&format!(" {} ", "ä".repeat(512)), "2026-11-22T00:00:00Z", &format!("/{}", "ä".repeat(2047)));
+    let id = "!~".repeat(64);
+    let body = format!(r#"{{"batchId":"{id}","events":[{most},{{"query":"a","time":"2026-11-20T00:00:00Z"}}]}}"#);
+    assert_eq!(ingest_at(&db, "p", body.as_bytes(), NOW).unwrap().accepted, 2);
+}
+
+#[test]
+fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
+    let (_folder, db) = database();
+    let events: Vec<Search> = (0..9).map(|n| search(&n.to_string(), NOW - DAY, None)).collect();
+    send(&db, "b", &events);
+    let cursor = ask(&db, "limit=3&dateTo=2026-11-21").next_cursor.unwrap();
+    assert_eq!(ask(&db, &format!("dateTo=2026-11-21T00:00Z&cursor={cursor}")).searches.len(), 6);
+    assert_eq!(ask(&db, &format!("dateTo=2026-11-21&limit=2&cursor={cursor}")).searches[0].search_query, "3");
+    let answer = |project, query: &str, secret| searches(&db, project, Some(query), secret, i64::MIN);
+    for query in [format!("cursor={cursor}"), format!("dateTo=2026-11-20&cursor={cursor}")] {
+        assert!(refused(answer("p", &query, &SECRET))[0].contains("other dates"));
+    }
+    let query = format!("dateTo=2026-11-21&cursor={cursor}");
+    assert_eq!(refused(answer("q", &query, &SECRET)).len(), 1);
+    assert_eq!(refused(answer("p", &query, &[8; 32])).len(), 1);
+    assert_eq!(refused(answer("p", "cursor=x", &SECRET)).len(), 1);
+    assert_eq!(refused(answer("p", "cursor=x&limit=0", &SECRET)).len(), 1);
+}
+
+#[test]
+fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
+    let (_folder, db) = database();
+    for n in 0..25 {
+        let events: Vec<Search> = (0..1000).map(|k| search(&(k % 7).to_string(), NOW - n * DAY, Some("/x"))).collect();
+        send(&db, &n.to_string(), &events);
+    }
+    let all = ask(&db, "limit=3").next_cursor.unwrap();
+    let new = ask(&db, "limit=3&dateFrom=2026-11-20").next_cursor.unwrap();
+    assert_eq!(prune(&db, "q", NOW).unwrap(), 0);
+    assert_eq!(prune(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
+    assert_eq!(ask(&db, "").total_searches, 4000);
+    let gone = refused(searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
+    assert!(gone[0].contains("too old"), "{gone:?}");
+    assert_eq!(ask(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
+    // Also when everything has gone, what comes next is of no state that there was.
+    assert_eq!(prune(&db, "p", i64::MAX).unwrap(), 4000);
+    send(&db, "0", &[search("again", NOW - DAY, None)]);
+    assert_eq!(
+        refused(searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN)).len(),
+        1
+    );
+    assert_eq!(ask(&db, "").total_searches, 1);
+}

@@ -1,0 +1,110 @@
+//! Response bodies: a text that is there, or a part of an open file, read as fast as the client takes it.
+
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use docwharf_serve::body::Chunk;
+
+/// Bytes read at a time: all that a download holds in memory.
+const PIECE: u64 = 256 * 1024;
+
+/// A response body. Its length is always known.
+#[derive(Debug)]
+pub enum Body {
+    /// Bytes that are there.
+    Text(Bytes),
+    /// Bytes that are read when they are wanted.
+    File(Reading),
+}
+
+/// A part of a file on its way out.
+#[derive(Debug)]
+pub struct Reading {
+    file: Arc<File>,
+    at: u64,
+    end: u64,
+    /// The piece that a blocking thread is reading.
+    piece: Option<JoinHandle<io::Result<Bytes>>>,
+}
+
+impl Body {
+    /// No bytes.
+    pub fn empty() -> Body {
+        Body::Text(Bytes::new())
+    }
+
+    /// The bytes of `file` from `start` up to, not including, `end`.
+    pub fn part(file: Arc<File>, start: u64, end: u64) -> Body {
+        Body::File(Reading { file, at: start, end, piece: None })
+    }
+
+    /// Bytes still to come.
+    fn left(&self) -> u64 {
+        match self {
+            Body::Text(text) => text.len() as u64,
+            Body::File(reading) => reading.end - reading.at,
+        }
+    }
+}
+
+impl Reading {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        if self.at >= self.end {
+            return Poll::Ready(None);
+        }
+        let (file, at, len) = (&self.file, self.at, (self.end - self.at).min(PIECE) as usize);
+        let piece = self.piece.get_or_insert_with(|| {
+            let file = Arc::clone(file);
+            spawn_blocking(move || {
+                let mut piece = vec![0; len];
+                // A file that has become short ends the connection, so that the client sees that something is missing.
+                file.read_exact_at(&mut piece, at)?;
+                Ok(piece.into())
+            })
+        });
+        let read = ready!(Pin::new(piece).poll(context));
+        self.piece = None;
+        Poll::Ready(Some(match read.map_err(io::Error::other).flatten() {
+            Ok(piece) => {
+                self.at += piece.len() as u64;
+                Ok(piece)
+            }
+            Err(error) => {
+                self.at = self.end;
+                Err(error)
+            }
+        }))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Chunk;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Chunk>>>> {
+        match self.get_mut() {
+            Body::Text(text) if text.is_empty() => Poll::Ready(None),
+            Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
+            Body::File(reading) => {
+                reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into()))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.left())
+    }
+}

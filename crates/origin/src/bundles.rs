@@ -1,0 +1,129 @@
+//! Handing out archives to whoever has a link, as a presigned link of an object store does: the link is the only proof,
+//! refusals are XML, and downloads can be resumed.
+
+use http::header::{
+    ACCEPT_RANGES, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use docwharf_base::chain::Chain;
+use docwharf_serve::conditional::{self, Dated, Verdict};
+use docwharf_serve::range::{self, Part};
+
+use super::Origin;
+use super::answers::set;
+use super::body::Body;
+use super::exports::{Archive, Bundle};
+use super::links::Denied;
+
+/// Answers GET and HEAD of a link: the last two components of its path, and its query.
+pub(super) fn answer(
+    origin: &Origin,
+    (job, name): (&str, &str),
+    query: Option<&str>,
+    headers: &HeaderMap,
+    now: i64,
+) -> Response<Body> {
+    if headers.contains_key(AUTHORIZATION) {
+        // A client that sends its key along would send it to a storage service as well; it must learn that here.
+        let message = "Only one auth mechanism allowed: the link is signed, so send no Authorization header";
+        return refusal(StatusCode::BAD_REQUEST, "InvalidArgument", message);
+    }
+    match origin.signer.check(job, query, now) {
+        Ok(()) => {}
+        Err(Denied::Unsigned) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
+        Err(Denied::Expired) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired"),
+        Err(Denied::Altered) => {
+            let message = "The request signature does not match; ask for a fresh link";
+            return refusal(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
+        }
+    }
+    match origin.exports.bundle(job, None) {
+        Ok(Bundle::There(archive)) if archive.name() == name => download(&archive, headers),
+        Err(error) => {
+            tracing::error!("cannot look up the bundle of job {job}: {}", Chain(&error));
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
+        }
+        _ => refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The bundle is no longer there; start another job"),
+    }
+}
+
+fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
+    let tag = format!("\"{}\"", &archive.digest.hex()[..32]);
+    let whole = Part::Slice(0, archive.len);
+    match conditional::judge(headers, &tag, Dated::once(archive.made)) {
+        Verdict::NotModified => return bare(archive, &tag, StatusCode::NOT_MODIFIED),
+        Verdict::Failed => return bare(archive, &tag, StatusCode::PRECONDITION_FAILED),
+        Verdict::Proceed => {}
+    }
+    let part = if conditional::range_holds(headers, &tag, Some(Dated::once(archive.made))) {
+        range::parse(headers, archive.len)
+    } else {
+        Part::Whole
+    };
+    let (status, part) = match part {
+        // Several parts of an archive are nobody's need; the whole is always right.
+        Part::Whole | Part::Slices(_) => (StatusCode::OK, whole),
+        Part::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
+        Part::Nowhere => (StatusCode::RANGE_NOT_SATISFIABLE, part),
+    };
+    let mut response = bare(archive, &tag, status);
+    let fields = response.headers_mut();
+    match part {
+        Part::Slice(start, end) => {
+            if status == StatusCode::PARTIAL_CONTENT {
+                set(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, archive.len));
+            }
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(&archive.kind)));
+            *response.body_mut() = Body::part(archive.file.clone(), start, end);
+        }
+        _ => set(fields, CONTENT_RANGE, &format!("bytes */{}", archive.len)),
+    }
+    response
+}
+
+/// The fields that all answers about an archive share.
+fn bare(archive: &Archive, tag: &str, status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    set(fields, ETAG, tag);
+    if let Ok(made) = u64::try_from(archive.made) {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(made);
+        set(fields, LAST_MODIFIED, &httpdate::fmt_http_date(time));
+    }
+    fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // The address ends; what a shared cache kept of it would not.
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if status != StatusCode::NOT_MODIFIED {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    }
+    response
+}
+
+fn media_type(kind: &str) -> &'static str {
+    match kind {
+        "zip" => "application/zip",
+        "tar" => "application/x-tar",
+        "tar.zst" => "application/zstd",
+        _ => "application/gzip",
+    }
+}
+
+/// A refusal as an object store words it. `code` and `message` are ours and need no escaping.
+fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Body> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    );
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    fields.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    *response.body_mut() = Body::Text(text.into());
+    response
+}

@@ -1,0 +1,82 @@
+//! How far a job has come, counted while it is done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::source::Watch;
+use docwharf_site::seal::Meter;
+use docwharf_site::seal::pack::Passes;
+
+/// What a job's work amounts to.
+#[derive(Debug)]
+pub(super) enum Live {
+    /// Pages are made: checked out, built, or asked of a server.
+    Making(Arc<Watch>),
+    /// A folder is packed.
+    Folder {
+        /// The positions of its pages among its files, ascending.
+        pages: Vec<usize>,
+        /// Its content.
+        bytes: u64,
+        passes: Passes,
+        /// Its pages had to be made first, which was half of the work.
+        is_made: bool,
+    },
+    /// An archive is copied, then proved.
+    Archive { bytes: u64, copied: AtomicU64, proving: Meter },
+}
+
+impl Live {
+    /// From 0 to 99: a job that is running is not done.
+    pub(super) fn progress(&self) -> u64 {
+        let part = |done: u64, of: u64| done.min(of).saturating_mul(100).checked_div(of).unwrap_or(0);
+        let progress = match self {
+            Live::Making(watch) => {
+                let (done, known) = watch.pages();
+                part(done, known) / 2
+            }
+            // Compressing takes about as long as reading and proving together.
+            Live::Folder { bytes, passes, is_made, .. } => {
+                let [reading, writing, proving] =
+                    [&passes.reading, &passes.writing, &passes.proving].map(|meter| part(meter.bytes(), *bytes));
+                let progress = (reading + 2 * writing + proving) / 4;
+                if *is_made { 50 + progress / 2 } else { progress }
+            }
+            // What a compressed archive expands to is known when it has been proved.
+            Live::Archive { bytes, copied, .. } => part(copied.load(Ordering::Relaxed), *bytes) / 2,
+        };
+        progress.min(99)
+    }
+
+    pub(super) fn pages(&self) -> u64 {
+        match self {
+            Live::Making(watch) => watch.pages().0,
+            Live::Folder { pages, passes, .. } => {
+                let files = passes.reading.files();
+                pages.partition_point(|&position| (position as u64) < files) as u64
+            }
+            Live::Archive { .. } => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_grows_with_the_work_and_never_says_that_it_is_done() {
+        let archive = |copied| Live::Archive { bytes: 10, copied: AtomicU64::new(copied), proving: Meter::default() };
+        for (copied, expected) in [(0, 0), (5, 25), (10, 50), (99, 50)] {
+            assert_eq!(archive(copied).progress(), expected);
+        }
+        let folder = |is_made| Live::Folder { pages: vec![0, 2], bytes: 0, passes: Passes::default(), is_made };
+        assert_eq!((folder(false).progress(), folder(true).progress(), folder(false).pages()), (0, 50, 0));
+        let watch = Arc::new(Watch::default());
+        let making = Live::Making(Arc::clone(&watch));
+        assert_eq!(making.progress(), 0);
+        watch.expect(4);
+        watch.page();
+        assert_eq!((making.progress(), making.pages()), (12, 1));
+    }
+}

@@ -1,0 +1,324 @@
+//! The threads that make bundles, each one job after the other.
+//!
+//! Pages are made where the source does not have them already, in a folder of the job's own. A folder is packed, and the
+//! bundle proved. An archive is copied, and the copy proved, so that what is handed out is what was proved whatever
+//! becomes of the original.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use docwharf_base::chain::Chain;
+use docwharf_base::priority;
+use docwharf_base::regular;
+use docwharf_site::bundle::ReadError;
+use docwharf_base::model::units::{count, show_size};
+use crate::settings::Project;
+use crate::source::crawl::{CrawlError, crawl};
+use crate::source::git::{self, GitError};
+use crate::source::{Source, Watch};
+use crate::survey::Survey;
+use docwharf_site::seal::pack::{PackError, Passes, pack_watched};
+use docwharf_site::seal::unpack::{UnpackError, unpack};
+use docwharf_site::seal::{Meter, Proven, SealError, verify};
+use docwharf_site::mapping::return_freed;
+
+use super::Exports;
+use super::live::Live;
+use super::rows::{Job, Made};
+use super::subset::{self, SubsetError};
+
+/// How often a site that changes while it is packed is packed before the job fails.
+const TRIES: u32 = 3;
+/// How long a site is left alone before it is packed again: whoever builds it may be nearly done.
+const QUIET: Duration = Duration::from_millis(500);
+/// Bytes copied at a time.
+const PIECE: usize = 1 << 20;
+
+/// Why a job has no archive.
+#[derive(Debug, thiserror::Error)]
+enum NotMade {
+    #[error(transparent)]
+    Look(#[from] ReadError),
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    #[error(transparent)]
+    Prove(#[from] SealError),
+    #[error(transparent)]
+    Git(#[from] GitError),
+    #[error(transparent)]
+    Crawl(#[from] CrawlError),
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    #[error(transparent)]
+    Subset(#[from] SubsetError),
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    #[error("cannot {doing} {}", path.display())]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} changes again and again while it is read; start another job when it is quiet", .0.display())]
+    Changing(PathBuf),
+    #[error("the project {project} no longer has the domain {domain}; start another job")]
+    NoSite { domain: String, project: String },
+    #[error("static exports are no longer enabled for the project {0} (exports = false)")]
+    NotAllowed(String),
+    #[error("{0}")]
+    NoRoom(String),
+}
+
+/// The folder of a job, gone with it.
+struct Bench<'a>(&'a Path);
+
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        // What is left after a failure is removed by the next start as well.
+        let _ = std::fs::remove_dir_all(self.0);
+    }
+}
+
+impl Exports {
+    /// Until the jobs are closed.
+    pub(in crate) fn work(&self) {
+        while let Some((job, place)) = self.next() {
+            let (id, domain) = (&job.id, &job.asked.domain);
+            tracing::info!("job {id}: making {domain}");
+            let (began, watch) = (Instant::now(), Arc::new(self.watch_of(&job)));
+            // A panic would leave this job running for ever. It is logged by its hook; what it may have left half-done
+            // lies in the job's own folder only.
+            let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &watch)));
+            watch.give_back();
+            let made = made
+                .unwrap_or_else(|_| Err("packing stopped unexpectedly; the log of the origin says where".to_owned()));
+            match &made {
+                Ok((made, pages)) => tracing::info!(
+                    "job {id}: completed, {}, {}, {:.1} s",
+                    count(*pages, "page"),
+                    show_size(made.bytes),
+                    began.elapsed().as_secs_f64()
+                ),
+                Err(why) => tracing::error!("job {id}: failed: {why}"),
+            }
+            if self.is_stopping.load(Ordering::Relaxed) && made.is_err() {
+                // It was given up, not tried: the next start says so.
+                self.live().remove(id);
+                return;
+            }
+            self.finish(id, &job.asked.organization, &made);
+            self.give_back(place);
+        }
+    }
+
+    fn watch_of(&self, job: &Job) -> Watch {
+        Watch::of(Arc::clone(self.shares()), &job.asked.organization)
+    }
+
+    fn make(&self, job: &Job, watch: &Arc<Watch>) -> Result<(Made, u64), String> {
+        let bench = self.work.join(&job.id);
+        let made = std::fs::create_dir(&bench).map_err(io_error("make", &bench)).and_then(|()| {
+            let bench = Bench(&bench);
+            self.make_from(job, bench.0, watch)
+        });
+        made.map_err(|error| Chain(&error).to_string())
+    }
+
+    fn make_from(&self, job: &Job, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+        let project = self.project_of(job)?;
+        if let Some(why) = self.no_room(&job.asked.organization, 0) {
+            return Err(NotMade::NoRoom(why));
+        }
+        let paths = job.asked.paths.as_deref();
+        match &project.source {
+            Source::Directory(path) => self.make_of(job, path, bench, watch),
+            Source::Git(git) => {
+                self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
+                let space = bench.join("checkout");
+                std::fs::create_dir(&space).map_err(io_error("make", &space))?;
+                let made = behind_others(|| git::make(git, &git.branch, &space, watch))?;
+                let site = self.part_of(&made.site, paths, bench)?;
+                self.pack_once(job, &site, bench, watch, true)
+            }
+            Source::Crawl(source) => {
+                self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
+                let site = bench.join("crawled");
+                std::fs::create_dir(&site).map_err(io_error("make", &site))?;
+                let crawled = behind_others(|| crawl(source, paths, &site, watch))?;
+                for warning in &crawled.warnings {
+                    tracing::warn!("job {}: {warning}", job.id);
+                }
+                self.pack_once(job, &site, bench, watch, true)
+            }
+        }
+    }
+
+    /// The project that a job is of. A job may have waited while the configuration was changed: the domain may be another
+    /// organization's by now, and exports may not be allowed any more.
+    fn project_of(&self, job: &Job) -> Result<&Project, NotMade> {
+        let asked = &job.asked;
+        let found = self.projects.get(&asked.project);
+        let found = found.filter(|(organization, project)| {
+            *organization == asked.organization && project.domain.as_str() == asked.domain
+        });
+        match found {
+            Some((_, project)) if project.exports => Ok(project),
+            Some(_) => Err(NotMade::NotAllowed(asked.project.clone())),
+            None => Err(NotMade::NoSite { domain: asked.domain.clone(), project: asked.project.clone() }),
+        }
+    }
+
+    /// Tries again when the site has changed meanwhile, whatever the failure looks like: a file that is being replaced
+    /// can be missing, short or half an archive.
+    fn make_of(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+        let look = || Survey::of(path, &self.effort.limits);
+        for _ in 0..TRIES {
+            let before = look();
+            let digest = before.as_ref().ok().map(|survey| survey.digest);
+            let made = before.map_err(NotMade::Look).and_then(|_| self.try_once(job, path, bench, watch));
+            let error = match made {
+                Ok(made) => return Ok(made),
+                Err(error) => error,
+            };
+            if matches!(error, NotMade::NoRoom(_)) {
+                return Err(error);
+            }
+            let same = look().ok().map(|survey| survey.digest) == digest;
+            if same && !matches!(error, NotMade::Pack(PackError::Changed(_))) || watch.is_over() {
+                return Err(error);
+            }
+            for left in ["part", "unpacked"] {
+                let _ = std::fs::remove_dir_all(bench.join(left));
+            }
+            std::thread::sleep(QUIET);
+        }
+        Err(NotMade::Changing(path.to_owned()))
+    }
+
+    fn try_once(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+        let metadata = std::fs::metadata(path).map_err(io_error("look at", path))?;
+        let paths = job.asked.paths.as_deref();
+        if metadata.is_dir() {
+            let site = self.part_of(path, paths, bench)?;
+            self.pack_once(job, &site, bench, watch, false)
+        } else if paths.is_some() {
+            let unpacked = bench.join("unpacked");
+            unpack(path, &unpacked, false, &self.effort, &Meter::default())?;
+            let site = self.part_of(&unpacked, paths, bench)?;
+            self.pack_once(job, &site, bench, watch, false)
+        } else {
+            self.copy(job, path, metadata.len(), bench, watch)
+        }
+    }
+
+    /// The site itself, or a copy of what was asked for.
+    fn part_of(&self, site: &Path, paths: Option<&[String]>, bench: &Path) -> Result<PathBuf, NotMade> {
+        let Some(paths) = paths else { return Ok(site.to_owned()) };
+        let part = bench.join("part");
+        std::fs::create_dir(&part).map_err(io_error("make", &part))?;
+        subset::copy(site, &part, paths, &self.effort.limits)?;
+        Ok(part)
+    }
+
+    fn pack_once(
+        &self,
+        job: &Job,
+        folder: &Path,
+        bench: &Path,
+        watch: &Arc<Watch>,
+        is_made: bool,
+    ) -> Result<(Made, u64), NotMade> {
+        let survey = Survey::of(folder, &self.effort.limits)?;
+        if let Some(why) = self.no_room(&job.asked.organization, survey.bytes) {
+            return Err(NotMade::NoRoom(why));
+        }
+        let pages = survey.pages.iter().map(|page| page.position).collect();
+        let live = Arc::new(Live::Folder { pages, bytes: survey.bytes, passes: Passes::default(), is_made });
+        self.running(&job.id, Arc::clone(&live), watch);
+        let unwatched = Passes::default();
+        let passes = if let Live::Folder { passes, .. } = &*live { passes } else { &unwatched };
+        let to = bench.join("bundle.tar.gz");
+        let proven = pack_watched(folder, &to, &self.effort, passes)?;
+        self.placed(job, folder, &to, &proven)
+    }
+
+    fn copy(
+        &self,
+        job: &Job,
+        archive: &Path,
+        bytes: u64,
+        bench: &Path,
+        watch: &Arc<Watch>,
+    ) -> Result<(Made, u64), NotMade> {
+        if let Some(why) = self.no_room(&job.asked.organization, bytes) {
+            return Err(NotMade::NoRoom(why));
+        }
+        let live = Arc::new(Live::Archive { bytes, copied: AtomicU64::new(0), proving: Meter::default() });
+        self.running(&job.id, Arc::clone(&live), watch);
+        let unwatched = (AtomicU64::new(0), Meter::default());
+        let (copied, meter) = match &*live {
+            Live::Archive { copied, proving, .. } => (copied, proving),
+            _ => (&unwatched.0, &unwatched.1),
+        };
+        let to = bench.join("copy");
+        self.copy_bytes(archive, &to, copied)?;
+        // Whoever reads the message knows the archive, not the copy.
+        let proven = verify(&to, &self.effort, meter).map_err(|error| match error {
+            SealError::Refused { source, .. } => SealError::Refused { path: archive.to_owned(), source },
+            other => other,
+        })?;
+        self.placed(job, archive, &to, &proven)
+    }
+
+    fn copy_bytes(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), NotMade> {
+        let mut from = regular::open(archive).map_err(io_error("read", archive))?;
+        let mut file = File::create(to).map_err(io_error("write", to))?;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let n = from.read(&mut piece).map_err(io_error("read", archive))?;
+            if n == 0 {
+                return Ok(());
+            }
+            file.write_all(&piece[..n]).map_err(io_error("write", to))?;
+            if copied.fetch_add(n as u64, Ordering::Relaxed) > self.effort.limits.archive {
+                // An archive that grows faster than it is copied; proving says that it is too large.
+                return Ok(());
+            }
+        }
+    }
+
+    fn placed(&self, job: &Job, from: &Path, made: &Path, proven: &Proven) -> Result<(Made, u64), NotMade> {
+        let (digest, bytes) = proven.archive.ok_or_else(|| NotMade::Changing(from.to_owned()))?;
+        let kind = proven.kind.name().to_owned();
+        self.place(made, &job.id, &kind).map_err(io_error("put into place", made))?;
+        Ok((Made { kind, digest, bytes }, proven.flavor.pages))
+    }
+}
+
+/// Does what others decide the cost of, on a thread of the lowest priority: this one could not become important again.
+fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, NotMade> {
+    let lowered = || {
+        priority::lower();
+        work()
+    };
+    let done = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("making".to_owned());
+        thread.spawn_scoped(scope, lowered).map(ScopedJoinHandle::join)
+    });
+    // A hostile source may have had much memory taken.
+    return_freed();
+    // A panic goes on in this thread, which tells of it.
+    done.map_err(NotMade::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> NotMade {
+    let path = path.to_owned();
+    move |source| NotMade::Io { doing, path, source }
+}

@@ -1,0 +1,163 @@
+//! The admin key: one line in a file, read again when the file changes, so that a key can be exchanged without a
+//! restart.
+//!
+//! A file that has become unreadable or empty lets nobody in: whoever takes a key away wants it gone.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use docwharf_base::chain::Chain;
+
+/// No key is longer; a wrong file (an archive, a device without end) is not read to its end.
+const LONGEST: u64 = 4096;
+
+/// Why there is no admin key. The message never holds what the file does.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file is not there or cannot be read.
+    #[error("cannot read the admin key from {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// What it holds is no key.
+    #[error("{} holds no admin key: {why}; write the key into it, on one line", path.display())]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+/// The key; its Debug shows nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Key(Vec<u8>);
+
+impl Key {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What shows that a file is another one or has been written: device, inode, size, and both times.
+type Stamp = (u64, u64, u64, i64, i64, i64, i64);
+
+/// The file, and the key as it was last read.
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    path: PathBuf,
+    last: Mutex<(Option<Stamp>, Option<Key>)>,
+}
+
+impl KeyFile {
+    /// Reads the key for the first time.
+    pub(super) fn open(path: PathBuf) -> Result<KeyFile, KeyError> {
+        // The stamp comes first: a change after it is noticed, at the cost of reading once too often.
+        let stamp = stamp(&path);
+        let key = read(&path)?;
+        Ok(KeyFile { path, last: Mutex::new((stamp, Some(key))) })
+    }
+
+    /// The key as the file has it now; none while it cannot be read, which is logged once. One `stat` a request is
+    /// cheaper than a thread for it.
+    pub(super) fn current(&self) -> Option<Key> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = stamp(&self.path);
+        if last.0 != now {
+            let read = read(&self.path);
+            match &read {
+                Ok(_) => tracing::info!("the admin key was read again from {}", self.path.display()),
+                Err(error) => tracing::error!("{}; nobody is let in until it can", Chain(error)),
+            }
+            *last = (now, read.ok());
+        }
+        last.1.clone()
+    }
+}
+
+/// None for what is not there; a pipe can be read only once, so that it is taken as unchanging.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let m: Metadata = std::fs::metadata(path).ok()?;
+    if !m.is_file() {
+        return Some(Stamp::default());
+    }
+    Some((m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+}
+
+fn read(path: &Path) -> Result<Key, KeyError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes))
+        .map_err(|source| KeyError::Read { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|why| KeyError::NoKey { path: path.to_owned(), why })
+}
+
+fn parse(bytes: &[u8]) -> Result<Key, &'static str> {
+    let key = bytes.trim_ascii();
+    if bytes.len() as u64 > LONGEST {
+        Err("it is longer than 4096 bytes")
+    } else if key.is_empty() {
+        Err("it is empty")
+    } else if key.iter().any(u8::is_ascii_control) {
+        Err("there are control characters in it")
+    } else {
+        Ok(Key(key.to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_line_without_control_characters() {
+        for (file, key) in [("adm_1", Some("adm_1")), (" adm_1\r\n", Some("adm_1")), ("a b", Some("a b"))] {
+            assert_eq!(parse(file.as_bytes()).ok(), key.map(|key| Key(key.as_bytes().to_vec())), "{file:?}");
+        }
+        for wrong in ["", "\n", " \t\r\n", "a\nb", "a\0b", "a\tb", "\u{7f}x", &"k".repeat(5000)] {
+            assert!(parse(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+        assert!(parse(&[b'k'; 4096]).is_ok() && parse(&[b'k'; 4097]).is_err());
+        assert_eq!(format!("{:?}", parse(b"adm_1")), "Ok(***)");
+    }
+
+    #[test]
+    fn a_file_that_is_no_key_any_more_lets_nobody_in_until_it_is_one_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyError::Read { .. })));
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyError::NoKey { .. })));
+        std::fs::write(&path, "one").unwrap();
+        let file = KeyFile::open(path.clone()).unwrap();
+        let key = || file.current().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        for (text, expected) in [
+            (Some("one"), Some("one")),
+            (Some("others"), Some("others")),
+            (Some(""), None),
+            (None, None),
+            (Some("x"), Some("x")),
+        ] {
+            match text {
+                Some(text) => std::fs::write(&path, text).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(key().as_deref(), expected, "{text:?}");
+            assert_eq!(key().as_deref(), expected, "nothing has changed since");
+        }
+    }
+}

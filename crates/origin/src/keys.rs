@@ -1,0 +1,280 @@
+//! Who may ask: keys in the database, each of one organization, and perhaps one in a file.
+//!
+//! A key is `dw_<8 digits>_<64 digits>`: the first part names it and may be shown, the second is 256 random bits. Only
+//! their SHA-256 is kept: against guesses a slow hash would help a short secret, and this is none.
+
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{OptionalExtension, Row, params};
+use zeroize::Zeroizing;
+
+use docwharf_base::model::digest::{Digest, hex};
+
+use super::db::{Database, DatabaseError};
+use super::links::Signer;
+use super::{millis, random};
+
+/// What all keys begin with.
+const BEGIN: &str = "dw_";
+/// Hexadecimal digits that name a key.
+const NAME: usize = 8;
+/// A key has a name of at most so many bytes.
+const LONGEST_NAME: usize = 100;
+
+/// What a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// GET and HEAD.
+    Read,
+    /// Everything.
+    Write,
+}
+
+impl Scope {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Write => "write",
+        }
+    }
+
+    /// The scope of this name.
+    pub fn named(name: &str) -> Option<Scope> {
+        [Scope::Read, Scope::Write].into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) organization: String,
+    pub(super) scope: Scope,
+}
+
+/// A key as it is told of.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Whose it is.
+    pub organization: String,
+    /// What it is called.
+    pub name: String,
+    /// The part of it that may be shown.
+    pub prefix: String,
+    /// What it allows.
+    pub scope: Scope,
+    /// Times in milliseconds since 1970.
+    pub created: i64,
+    /// From when on it no longer works.
+    pub expires: Option<i64>,
+    /// Since when it does not.
+    pub revoked: Option<i64>,
+}
+
+/// Why there is no such key.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// There is one of this name.
+    #[error("{organization} has a key called {name:?} already; revoke it first, or give this one another name")]
+    Taken {
+        /// Whose.
+        organization: String,
+        /// Its name.
+        name: String,
+    },
+    /// There is none.
+    #[error("{organization} has no key called {name:?}; `docwharf origin key list` lists them")]
+    Unknown {
+        /// Whose.
+        organization: String,
+        /// Its name or prefix.
+        name: String,
+    },
+    /// It cannot be called so.
+    #[error("a key's name has 1 to {LONGEST_NAME} bytes and no control characters")]
+    Name,
+    /// There are no random bytes.
+    #[error("cannot draw a key")]
+    Random(#[source] std::io::Error),
+}
+
+/// A new key for `organization`, which is told once and kept nowhere.
+pub fn create(
+    db: &Database,
+    organization: &str,
+    name: &str,
+    scope: Scope,
+    life: Option<Duration>,
+) -> Result<Zeroizing<String>, KeysError> {
+    if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        return Err(KeysError::Name);
+    }
+    let drawn = Zeroizing::new(random::<36>().map_err(KeysError::Random)?);
+    let (prefix, secret) = drawn.split_at(NAME / 2);
+    let prefix = format!("{BEGIN}{}", hex(prefix));
+    let key = Zeroizing::new(format!("{prefix}_{}", hex(secret)));
+    let hash = Digest::of(key.as_bytes()).0;
+    let now = millis(SystemTime::now());
+    let expires = life.map(|life| now.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX)));
+    let row = (organization.to_owned(), name.to_owned(), prefix, scope.name());
+    let is_new = db.write(move |transaction| {
+        let (organization, name, prefix, scope) = row;
+        // The one of this name may have been revoked: only one that works is in the way.
+        transaction.execute(
+            "INSERT OR IGNORE INTO keys (organization, name, prefix, hash, scope, created, expires) \
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            params![organization, name, prefix, hash, scope, now, expires],
+        )
+    })? == 1;
+    if !is_new {
+        return Err(KeysError::Taken { organization: organization.to_owned(), name: name.to_owned() });
+    }
+    Ok(key)
+}
+
+/// All keys, also those that no longer work.
+pub fn list(db: &Database) -> Result<Vec<Known>, DatabaseError> {
+    db.read(|connection| {
+        let mut rows = connection.prepare(
+            "SELECT organization, name, prefix, scope, created, expires, revoked FROM keys ORDER BY organization, created, id",
+        )?;
+        rows.query_map([], known)?.collect()
+    })
+}
+
+fn known(row: &Row<'_>) -> rusqlite::Result<Known> {
+    let scope: String = row.get("scope")?;
+    Ok(Known {
+        organization: row.get("organization")?,
+        name: row.get("name")?,
+        prefix: row.get("prefix")?,
+        // The table allows no other.
+        scope: Scope::named(&scope).unwrap_or(Scope::Read),
+        created: row.get("created")?,
+        expires: row.get("expires")?,
+        revoked: row.get("revoked")?,
+    })
+}
+
+/// From now on the key of this name or prefix is none.
+pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), KeysError> {
+    let now = millis(SystemTime::now());
+    let row = (organization.to_owned(), name.to_owned());
+    let revoked = db.write(move |transaction| {
+        transaction.execute(
+            "UPDATE keys SET revoked = ?1 WHERE organization = ?2 AND (name = ?3 OR prefix = ?3) AND revoked IS NULL",
+            params![now, row.0, row.1],
+        )
+    })?;
+    if revoked == 0 {
+        return Err(KeysError::Unknown { organization: organization.to_owned(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Whose key this is; none if it is nobody's, or no longer. Looked up by the part that is no secret, compared in constant
+/// time by the other.
+pub(super) fn caller(db: &Database, signer: &Signer, token: &[u8], now: i64) -> Result<Option<Caller>, DatabaseError> {
+    let Some(prefix) = prefix(token) else { return Ok(None) };
+    let found = db.read(|connection| {
+        let mut statement = connection.prepare_cached(
+            "SELECT organization, scope, hash FROM keys WHERE prefix = ? AND revoked IS NULL AND (expires IS NULL OR expires > ?)",
+        )?;
+        let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, [u8; 32]>(2)?));
+        statement.query_row(params![prefix, now], row).optional()
+    })?;
+    let Some((organization, scope, hash)) = found else { return Ok(None) };
+    let is_it = signer.same(&hash, &Digest::of(token).0);
+    Ok(Scope::named(&scope).filter(|_| is_it).map(|scope| Caller { organization, scope }))
+}
+
+fn prefix(token: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(token).ok()?;
+    let rest = text.strip_prefix(BEGIN)?;
+    let (name, _) = rest.split_once('_')?;
+    let is_name = name.len() == NAME && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_name.then(|| &text[..BEGIN.len() + NAME])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_works_for_its_organization_until_it_is_revoked_or_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let signer = Signer::new([7; 64]);
+        let now = millis(SystemTime::now());
+        let who = |key: &str, now| caller(&db, &signer, key.as_bytes(), now).unwrap();
+        let life = Some(Duration::from_mins(1));
+        let reads = create(&db, "acme", "ci", Scope::Read, life).unwrap();
+        let writes = create(&db, "umbrella", "ci", Scope::Write, None).unwrap();
+        let acme = Caller { organization: "acme".to_owned(), scope: Scope::Read };
+        let umbrella = Caller { organization: "umbrella".to_owned(), scope: Scope::Write };
+        assert_eq!(who(&reads, now), Some(acme));
+        assert_eq!(who(&reads, now + 61_000), None, "it has expired");
+        assert_eq!(who(&writes, now + 61_000), Some(umbrella));
+        for wrong in ["", "dw_", "dw_00000000_", &reads[..reads.len() - 1], &format!("{}0", &*reads), &writes[3..]] {
+            assert_eq!(who(wrong, now), None, "{wrong}");
+        }
+        let forged = format!("{}{}", &reads[..12], &writes[12..]);
+        assert_eq!(who(&forged, now), None, "the prefix of one and the secret of another");
+        assert!(matches!(create(&db, "acme", "ci", Scope::Write, None), Err(KeysError::Taken { .. })));
+        revoke(&db, "acme", "ci").unwrap();
+        assert_eq!(who(&reads, now), None);
+        assert!(who(&writes, now).is_some(), "the key of this name of another organization");
+        assert!(matches!(revoke(&db, "acme", "ci"), Err(KeysError::Unknown { .. })));
+        create(&db, "acme", "ci", Scope::Write, None).unwrap();
+        assert_eq!(list(&db).unwrap().len(), 3);
+        let file = std::fs::read(dir.path().join("origin.db-wal")).unwrap();
+        let secret = &reads.as_bytes()[12..];
+        assert!(memchr::memmem::find(&file, secret).is_none(), "the key itself is nowhere");
+    }
+
+    #[test]
+    fn a_key_ends_at_its_time_and_is_revoked_by_its_name_or_its_first_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let signer = Signer::new([7; 64]);
+        let works = |key: &str, now| caller(&db, &signer, key.as_bytes(), now).unwrap().is_some();
+        for (name, is_good) in [
+            ("", false),
+            ("a\nb", false),
+            ("\u{7f}", false),
+            ("ci", true),
+            ("a key", true),
+            (&"n".repeat(100), true),
+            (&"n".repeat(101), false),
+        ] {
+            let made = create(&db, "acme", name, Scope::Write, None);
+            assert_eq!(made.is_ok(), is_good, "{name:?}");
+            assert!(is_good || matches!(made, Err(KeysError::Name)), "{name:?}");
+        }
+        let ends = create(&db, "umbrella", "ends", Scope::Read, Some(Duration::from_mins(1))).unwrap();
+        let stays = create(&db, "umbrella", "stays", Scope::Write, None).unwrap();
+        let known: Vec<Known> = list(&db).unwrap();
+        let names: Vec<_> = known.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
+        let (read, write) = (Scope::Read, Scope::Write);
+        let acme = [("acme", 2, write), ("acme", 5, write), ("acme", 100, write)];
+        assert_eq!(names, [&acme[..], &[("umbrella", 4, read), ("umbrella", 5, write)]].concat());
+        let end = known[3].expires.unwrap();
+        assert_eq!((end - known[3].created, known[4].expires), (60_000, None));
+        assert!(works(&ends, end - 1) && !works(&ends, end) && works(&stays, i64::MAX));
+        assert!(ends.starts_with(&known[3].prefix) && known[3].prefix.len() == 11);
+        let wrong = ["stay", "", &stays[..], &known[3].prefix.to_uppercase()];
+        for name in wrong {
+            assert!(matches!(revoke(&db, "umbrella", name), Err(KeysError::Unknown { .. })), "{name}");
+        }
+        assert!(matches!(revoke(&db, "acme", &known[4].prefix), Err(KeysError::Unknown { .. })));
+        assert!(works(&stays, end));
+        revoke(&db, "umbrella", &known[4].prefix).unwrap();
+        assert!(!works(&stays, end) && works(&ends, end - 1));
+        let revoked: Vec<bool> = list(&db).unwrap().iter().map(|key| key.revoked.is_some()).collect();
+        assert_eq!(revoked, [false, false, false, false, true]);
+        assert_eq!(["read", "write", "all", ""].map(Scope::named), [Some(read), Some(write), None, None]);
+    }
+}

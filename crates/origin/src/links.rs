@@ -1,0 +1,159 @@
+//! Links that expire: signing and checking. Pure.
+//!
+//! The secret is drawn once and kept in the origin's database: whoever can read that can sign links. A signature covers the job and the second at which
+//! the link ends, exactly as the link writes it, so that no part of a link can be exchanged for another.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use docwharf_base::model::digest::{Digest, hex};
+
+/// Bytes of the secret: one block of SHA-256, which HMAC takes as it is.
+pub(super) const SECRET: usize = 64;
+
+/// Why a link does not work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Denied {
+    /// It is not signed at all.
+    Unsigned,
+    /// It is not what was given out.
+    Altered,
+    /// It was good once.
+    Expired,
+}
+
+/// Signs and checks with one secret.
+#[derive(Clone)]
+pub(super) struct Signer(Hmac<Sha256>);
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl Signer {
+    pub(super) fn new(secret: [u8; SECRET]) -> Signer {
+        Signer(Hmac::new(&secret.into()))
+    }
+
+    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac
+    }
+
+    fn of_link(&self, job: &str, expires: &str) -> Hmac<Sha256> {
+        self.mac(&[b"link\n", job.as_bytes(), b"\n", expires.as_bytes()])
+    }
+
+    /// The query of a link to the bundle of `job` that works before the second `expires`.
+    pub(super) fn query(&self, job: &str, expires: i64) -> String {
+        let signature = self.of_link(job, &expires.to_string()).finalize().into_bytes();
+        format!("expires={expires}&signature={}", hex(&signature))
+    }
+
+    /// Whether `query` is one that [`Signer::query`] gave for `job`, and works at the second `now`.
+    pub(super) fn check(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), Denied> {
+        let query = query.filter(|query| !query.is_empty()).ok_or(Denied::Unsigned)?;
+        let (expires, signature) = read(query).ok_or(Denied::Altered)?;
+        // In constant time, and before the time is looked at: who alters a link learns nothing else about it.
+        self.of_link(job, expires).verify_slice(&signature.0).map_err(|_| Denied::Altered)?;
+        let expires: i64 = expires.parse().map_err(|_| Denied::Altered)?;
+        if now < expires { Ok(()) } else { Err(Denied::Expired) }
+    }
+
+    /// Whether two texts are the same, in a time that tells nothing about where they differ, nor about the length of
+    /// `known`: what is compared are two digests under the secret.
+    pub(super) fn same(&self, known: &[u8], presented: &[u8]) -> bool {
+        let known = self.mac(&[b"key\n", known]).finalize().into_bytes();
+        self.mac(&[b"key\n", presented]).verify_slice(&known).is_ok()
+    }
+}
+
+/// The two parameters of a link, in either order; with any other, or one of them twice, it is not ours.
+fn read(query: &str) -> Option<(&str, Digest)> {
+    let (mut expires, mut signature) = (None, None);
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=')?;
+        let place = match name {
+            "expires" => &mut expires,
+            "signature" => &mut signature,
+            _ => return None,
+        };
+        if place.replace(value).is_some() {
+            return None;
+        }
+    }
+    Some((expires?, Digest::parse(signature?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn signer() -> Signer {
+        Signer::new([7; SECRET])
+    }
+
+    #[test]
+    fn a_link_works_until_its_end_and_no_second_longer() {
+        let query = signer().query("se_1", NOW + 60);
+        for (now, expected) in
+            [(NOW, Ok(())), (NOW + 59, Ok(())), (NOW + 60, Err(Denied::Expired)), (i64::MAX, Err(Denied::Expired))]
+        {
+            assert_eq!(signer().check("se_1", Some(&query), now), expected, "{now}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_altered_is_noticed() {
+        let query = signer().query("se_1", NOW + 60);
+        let (expires, signature) = query.split_once('&').unwrap();
+        let mut wrong = vec![
+            query.replace("expires=1", "expires=2"),
+            query.replace("expires=", "expires=0"),
+            query.replace("expires=", "expires=+"),
+            query.replace("signature", "Signature"),
+            format!("{query}&x=1"),
+            format!("{query}&{expires}"),
+            format!("{query}&"),
+            format!("&{query}"),
+            expires.to_owned(),
+            signature.to_owned(),
+            "x".to_owned(),
+            signer().query("se_2", NOW + 60),
+            Signer::new([8; SECRET]).query("se_1", NOW + 60),
+        ];
+        for at in 0..64 {
+            let mut digits = query.clone().into_bytes();
+            let digit = digits.len() - 1 - at;
+            digits[digit] = if digits[digit] == b'0' { b'1' } else { b'0' };
+            wrong.push(String::from_utf8(digits).unwrap());
+        }
+        for query in wrong {
+            assert_eq!(signer().check("se_1", Some(&query), NOW), Err(Denied::Altered), "{query}");
+            assert_eq!(signer().check("se_1", Some(&query), NOW + 99), Err(Denied::Altered), "{query}");
+        }
+        assert_eq!(signer().check("se_2", Some(&query), NOW), Err(Denied::Altered));
+        assert_eq!(signer().check("se_1", Some(&format!("{signature}&{expires}")), NOW), Ok(()));
+        for none in [None, Some("")] {
+            assert_eq!(signer().check("se_1", none, NOW), Err(Denied::Unsigned));
+        }
+    }
+
+    #[test]
+    fn only_the_same_text_is_the_same() {
+        assert!(signer().same(b"adm_1", b"adm_1"));
+        for other in ["", "adm_", "adm_2", "adm_11", "ADM_1"] {
+            assert!(!signer().same(b"adm_1", other.as_bytes()), "{other}");
+        }
+        assert_eq!(format!("{:?}", signer()), "***");
+    }
+}

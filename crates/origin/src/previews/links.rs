@@ -1,0 +1,102 @@
+//! What a preview's links say of it: how many lead nowhere, and which of these are new against production.
+
+use std::fmt::Write as _;
+
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::count;
+use docwharf_site::broken::{Beside, Broken, broken, broken_beside};
+use docwharf_site::lookup::Addresses;
+use docwharf_site::rules::route::Budget;
+use docwharf_site::sealed::Sealed;
+
+/// How much may be compared to look up the links of a preview and of production, in bytes: seconds at worst.
+const MOST_COMPARED: u64 = 1 << 33;
+/// What a summary shows of an address, in bytes.
+const SHOWN: usize = 60;
+
+/// What is said of the links of `site`, beside `production` if that is known; `None` if `stop` says yes meanwhile. Both
+/// are looked at as sites that begin at `/`, wherever they are served.
+pub(super) fn look(
+    site: &Sealed,
+    production: Option<&Sealed>,
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<String> {
+    let (addresses, budget) = (Addresses::default(), Budget::new(MOST_COMPARED));
+    match production {
+        Some(production) => {
+            let beside = broken_beside(site, production, &addresses, threads, &budget, stop)?;
+            Some(say(&beside.all, Some(&beside)))
+        }
+        None => Some(say(&broken(site, &addresses, threads, &budget, stop)?, None)),
+    }
+}
+
+fn say(all: &Broken, beside: Option<&Beside>) -> String {
+    let mut text = match all.count {
+        0 => "no broken links".to_owned(),
+        number => count(number, "broken link"),
+    };
+    if all.is_cut {
+        // What was not looked up is not known to be good.
+        let _ = write!(text, " found, and not all could be looked up in reasonable time");
+    }
+    let new = beside.and_then(|beside| beside.new.as_ref());
+    match new {
+        _ if all.count == 0 => {}
+        Some(new) => {
+            let number = if new.count == 0 { "none".to_owned() } else { new.count.to_string() };
+            let _ = write!(text, ", {number} of them new against production");
+        }
+        None if beside.is_some() => text.push_str(", production has too many to compare them with"),
+        None => {}
+    }
+    // Those that are new are whoever deploys this branch wants to see.
+    let shown = new.unwrap_or(all);
+    for (n, (page, target)) in shown.examples.iter().enumerate() {
+        let _ = write!(text, "{} {} -> {}", if n == 0 { ":" } else { "," }, address(page, "/"), address(target, ""));
+    }
+    if shown.count > shown.examples.len() as u64 && !shown.examples.is_empty() {
+        text.push_str(", …");
+    }
+    text
+}
+
+/// An address on one line, cut so that several fit a summary.
+fn address(bytes: &[u8], begin: &str) -> String {
+    let cut = &bytes[..bytes.len().min(SHOWN)];
+    let more = if cut.len() < bytes.len() { "…" } else { "" };
+    format!("{begin}{}{more}", OneLine(&String::from_utf8_lossy(cut)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(count: u64, examples: &[(&str, &str)]) -> Broken {
+        let of = |text: &&str| text.as_bytes().to_vec();
+        let examples = examples.iter().map(|(page, target)| (of(page), of(target))).collect();
+        Broken { count, pages: 1, examples, is_cut: false }
+    }
+
+    #[test]
+    fn what_is_new_against_production_is_what_is_shown() {
+        let all = found(3, &[("a.html", "/x"), ("a.html", "/y"), ("b.html", "/z")]);
+        assert_eq!(say(&found(0, &[]), None), "no broken links");
+        assert_eq!(say(&all, None), "3 broken links: /a.html -> /x, /a.html -> /y, /b.html -> /z");
+        let beside = |new| Beside { all: all.clone(), new };
+        let two = beside(Some(found(1, &[("b.html", "/z")])));
+        assert_eq!(say(&all, Some(&two)), "3 broken links, 1 of them new against production: /b.html -> /z");
+        let none = beside(Some(found(0, &[])));
+        assert_eq!(say(&all, Some(&none)), "3 broken links, none of them new against production");
+        assert!(say(&all, Some(&beside(None))).contains("too many to compare"));
+    }
+
+    #[test]
+    fn a_summary_stays_on_one_line_whatever_a_page_points_at() {
+        let long = format!("/{}", "x".repeat(500));
+        let text = say(&found(9, &[("a\n.html", "/\u{1b}[2J"), ("b.html", &long)]), None);
+        assert!(!text.contains(char::is_control) && text.len() < 300, "{text}");
+        assert!(text.ends_with("…, …"), "{text}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What is at which address, and what is there no more.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use docwharf_base::chain::Chain;
+use docwharf_serve::{Settings as Serving, Site};
+
+use super::super::db::DatabaseError;
+use super::super::source::git::{self, Git};
+use super::{Inner, PreviewError, Project, Shown, milliseconds, rows};
+
+/// Bytes of inflated pages kept for each preview.
+const CACHE: u64 = 4 << 20;
+/// For how long a page of a preview that was deployed again may still ask for its assets.
+const ASSET_GRACE: Duration = Duration::from_mins(10);
+impl Inner {
+    /// Opens what previews show, and removes what none shows. One that cannot be opened is told of and has to be deployed
+    /// again; the others are shown.
+    pub(super) fn show_all(&self) -> Result<(), PreviewError> {
+        let previews = self.db.read(rows::previews)?;
+        let needed: BTreeSet<&str> =
+            previews.iter().filter_map(|preview| preview.shown.as_ref()).map(|(_, id)| id.as_str()).collect();
+        self.shelf.clear(&needed)?;
+        for preview in previews.iter().filter(|preview| self.projects.contains_key(&preview.project)) {
+            let site = self.place_for(&preview.project, &preview.slug);
+            let Some((version, id)) = &preview.shown else { continue };
+            match self.shelf.open_version(id, *version, &self.effort) {
+                Ok(version) => site.show(version),
+                Err(error) => {
+                    tracing::error!("the preview of {} of {}: {}", preview.branch, preview.project, Chain(&error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The site at this address, which is that of one branch as long as there is one.
+    pub(super) fn place_for(&self, project: &str, slug: &str) -> Arc<Site> {
+        let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
+        let entry = shown.entry(slug.to_owned()).or_insert_with(|| {
+            let base_path = self.place.base_path(project, slug);
+            let serving = Serving { base_path, identity_cache: CACHE, asset_grace: ASSET_GRACE, ..Serving::default() };
+            Shown { project: project.to_owned(), site: Site::new(serving) }
+        });
+        Arc::clone(&entry.site)
+    }
+
+    /// Nothing is at this address any more. Who is being answered just now is answered to the end.
+    pub(super) fn take_away(&self, slug: &str) {
+        self.shown.write().unwrap_or_else(PoisonError::into_inner).remove(slug);
+    }
+
+    pub(super) fn sweep(&self) {
+        for project in self.projects.keys() {
+            if self.queue.is_closed() {
+                return;
+            }
+            self.sweep_project(project);
+        }
+        for shown in self.shown.read().unwrap_or_else(PoisonError::into_inner).values() {
+            shown.site.let_go_of_old();
+        }
+    }
+
+    pub(super) fn sweep_project(&self, project: &str) {
+        let Some(Project { git, .. }) = self.projects.get(project) else { return };
+        if let Err(error) = self.try_sweep(project, git) {
+            tracing::error!("{}", Chain(&error));
+        }
+    }
+
+    fn try_sweep(&self, project: &str, git: &Git) -> Result<(), DatabaseError> {
+        if !self.db.read(|connection| rows::has_previews(connection, project))? {
+            return Ok(());
+        }
+        let seen = milliseconds();
+        let branches: BTreeSet<String> = match git::branches(git, &self.asking) {
+            Ok(branches) => branches.into_keys().collect(),
+            Err(error) => {
+                tracing::warn!("{}; all previews of {project} stay", Chain(&error));
+                return Ok(());
+            }
+        };
+        if branches.is_empty() {
+            // More likely one that is just being set up anew than one whose last branch is gone.
+            tracing::warn!("the repository of {project} has no branch at all; its previews stay");
+            return Ok(());
+        }
+        let of = project.to_owned();
+        let gone = self.db.write(move |transaction| rows::sweep(transaction, &of, &branches, seen))?;
+        for preview in gone {
+            tracing::info!(
+                "preview {}: the branch {} of {project} is gone, and so is it",
+                preview.slug,
+                preview.branch
+            );
+            self.take_away(&preview.slug);
+            if let Some((_, id)) = preview.shown {
+                self.shelf.remove(&id);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! What a preview's address is made of: the branch's name as one label of a host name (RFC 1035, 2.3.1). Pure.
+
+use docwharf_base::model::digest::Digest;
+
+/// The longest label of a host name.
+const LONGEST: usize = 63;
+/// Hex digits that tell branches apart whose names look the same, tried in this order.
+const DIGITS: [usize; 4] = [6, 12, 24, 40];
+
+/// The labels that a branch can have, the best first: its name; and, for when somebody has that already, the same with
+/// digits that are always those of this branch.
+pub(super) fn candidates(project: &str, branch: &str) -> impl Iterator<Item = String> {
+    let plain = plain(branch);
+    // No branch has a NUL in its name.
+    let digest = Digest::of(format!("{project}\0{branch}").as_bytes()).hex();
+    let first = cut(&plain, LONGEST).to_owned();
+    let more = DIGITS.map(|n| {
+        let digits = &digest[..n];
+        match cut(&plain, LONGEST - 1 - n) {
+            "" => format!("branch-{digits}"),
+            begin => format!("{begin}-{digits}"),
+        }
+    });
+    std::iter::once(first).filter(|first| !first.is_empty()).chain(more)
+}
+
+/// Letters, digits and single hyphens, beginning and ending with no hyphen.
+fn plain(branch: &str) -> String {
+    let mut plain = String::with_capacity(branch.len());
+    for c in branch.chars() {
+        if c.is_ascii_alphanumeric() {
+            plain.push(c.to_ascii_lowercase());
+        } else if !plain.is_empty() && !plain.ends_with('-') {
+            plain.push('-');
+        }
+    }
+    plain.trim_end_matches('-').to_owned()
+}
+
+fn cut(plain: &str, most: usize) -> &str {
+    plain[..plain.len().min(most)].trim_end_matches('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(branch: &str) -> Vec<String> {
+        candidates("p", branch).collect()
+    }
+
+    #[test]
+    fn a_branch_is_called_by_its_own_name_where_that_can_be_a_label() {
+        for (branch, expected) in [
+            ("main", "main"),
+            ("Feature/New_Login", "feature-new-login"),
+            ("--v1.2..", "v1-2"),
+            ("a//b", "a-b"),
+            ("fix/überholt", "fix-berholt"),
+        ] {
+            assert_eq!(of(branch)[0], expected);
+        }
+    }
+
+    #[test]
+    fn every_candidate_is_a_label_whatever_the_branch() {
+        let long = "x".repeat(200);
+        let hyphens = format!("{}-{}", "y".repeat(62), "z".repeat(9));
+        for branch in ["main", "日本", "-", long.as_str(), hyphens.as_str(), "a/b/c"] {
+            let all = of(branch);
+            assert!(all.len() >= DIGITS.len(), "{branch}");
+            for label in all {
+                assert!((1..=LONGEST).contains(&label.len()), "{label}");
+                assert!(label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{label}");
+                assert!(!label.starts_with('-') && !label.ends_with('-'), "{label}");
+            }
+        }
+    }
+
+    #[test]
+    fn branches_that_look_the_same_and_projects_with_the_same_branch_differ_in_their_digits() {
+        assert_eq!(of("a/b")[0], of("a-b")[0]);
+        assert_ne!(of("a/b")[1], of("a-b")[1]);
+        assert_ne!(of("main")[1], candidates("q", "main").nth(1).unwrap());
+        assert_eq!(of("main"), of("main"));
+        assert!(of("日本")[0].starts_with("branch-"), "a name without a letter of a host name");
+    }
+}

@@ -1,0 +1,336 @@
+//! What clients send: bodies, and the fields that say who they are.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONNECTION, EXPECT};
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use hyper::body::Incoming;
+use serde_json::{Map, Value};
+
+use docwharf_base::chain::Name;
+use docwharf_base::model::version::Label;
+
+use super::Domain;
+use super::answers::{error, set, try_later};
+use super::body::Body;
+use super::limits::LEAST_BODY;
+use super::shares::{NoShare, Share};
+
+/// How much of a body that is too long is read and thrown away: a client that is still sending when the connection closes
+/// would see that, and not the answer.
+const MOST_DISCARDED: u64 = 1 << 20;
+/// A request body must be whole after this time.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// For so long a body that is not wanted is read and thrown away.
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pages that an export may be asked for one by one.
+const MOST_PATHS: usize = 1000;
+/// The longest path of a page, in bytes.
+const LONGEST_PATH: usize = 2048;
+
+/// The token of the one Authorization field (RFC 6750, 2.1).
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, token) = field.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+/// Why a body is not read any further.
+enum NotRead {
+    /// It is too long.
+    Long,
+    /// There is no room for more of it.
+    Full(NoShare),
+    /// It ended too early.
+    Cut,
+}
+
+/// The answer when there is no room for a body.
+pub(super) fn no_room_for_body(why: NoShare) -> Response<Body> {
+    let why = match why {
+        NoShare::Organization => {
+            "your organization sends as much at a time as it may (limits.organization.bodyBytes); try again in a moment"
+        }
+        NoShare::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
+    };
+    try_later(StatusCode::TOO_MANY_REQUESTS, why)
+}
+
+/// An answer to a request whose body is not wanted: of what is on its way already a part is read and thrown away, so that a
+/// client that does not look before it has sent everything sees the answer.
+pub(super) async fn without_body(
+    mut response: Response<Body>,
+    headers: &HeaderMap,
+    mut body: Incoming,
+) -> Response<Body> {
+    set(response.headers_mut(), CONNECTION, "close");
+    // Who waits to be asked for the body has not sent any of it.
+    if !headers.contains_key(EXPECT) {
+        discard(&mut body).await;
+    }
+    response
+}
+
+/// Reads and throws away some of a body, for some time.
+async fn discard(body: &mut Incoming) {
+    let discard = async {
+        let mut len = 0;
+        while len <= MOST_DISCARDED
+            && let Some(Ok(frame)) = next_frame(body).await
+        {
+            len += frame.into_data().map_or(0, |data| data.len() as u64);
+        }
+    };
+    // What has not come by then is not waited for.
+    let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
+}
+
+/// What a body is going to take: its length if it is known, and no more than is read of it.
+pub(super) fn expected(body: &Incoming, longest: u64) -> u64 {
+    match body.size_hint().exact() {
+        _ if body.is_end_stream() => 0,
+        Some(len) => len.clamp(LEAST_BODY, longest.max(LEAST_BODY)),
+        None => LEAST_BODY,
+    }
+}
+
+/// Reads a body that is neither too long nor too slow, within a share that grows with it.
+pub(super) async fn whole_body(mut body: Incoming, longest: u64, share: &mut Share) -> Result<Vec<u8>, Response<Body>> {
+    let refuse = |status, why: &str| {
+        let mut response = error(status, why);
+        // What is left of the body is not read.
+        set(response.headers_mut(), CONNECTION, "close");
+        response
+    };
+    let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {longest} bytes"));
+    let discarded = longest.max(MOST_DISCARDED);
+    if body.size_hint().lower() > discarded {
+        return Err(too_long());
+    }
+    match tokio::time::timeout(BODY_TIMEOUT, gather(&mut body, longest, discarded, share)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(NotRead::Long)) => Err(too_long()),
+        Ok(Err(NotRead::Full(why))) => {
+            discard(&mut body).await;
+            let mut response = no_room_for_body(why);
+            set(response.headers_mut(), CONNECTION, "close");
+            Err(response)
+        }
+        Ok(Err(NotRead::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body did not come whole")),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+    }
+}
+
+/// The bytes of a body. No more memory is taken than the share says.
+async fn gather(body: &mut Incoming, longest: u64, discarded: u64, share: &mut Share) -> Result<Vec<u8>, NotRead> {
+    let known = body.size_hint().exact().filter(|len| *len <= longest).unwrap_or(0);
+    let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(known).unwrap_or(0)), 0_u64);
+    while let Some(frame) = next_frame(body).await {
+        let Ok(data) = frame.map_err(|_| NotRead::Cut)?.into_data() else { continue };
+        len += data.len() as u64;
+        if len > discarded {
+            break;
+        }
+        if len > longest {
+            continue;
+        }
+        if len > share.amount() {
+            share.grow((len - share.amount()).max(LEAST_BODY)).map_err(NotRead::Full)?;
+        }
+        if bytes.capacity() - bytes.len() < data.len() {
+            bytes.reserve_exact(data.len().max(LEAST_BODY as usize));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    if len <= longest { Ok(bytes) } else { Err(NotRead::Long) }
+}
+
+async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+    std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
+}
+
+/// What a client asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) domain: Domain,
+    pub(super) version: Option<Label>,
+    pub(super) paths: Option<Vec<String>>,
+}
+
+fn object(bytes: &[u8], example: &str) -> Result<Map<String, Value>, String> {
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        _ => Err(format!("the body is no JSON object; send {example}")),
+    }
+}
+
+/// Reads what is to be exported; the error is for the client.
+pub(super) fn export(bytes: &[u8]) -> Result<Wanted, String> {
+    let fields = object(bytes, "{\"domain\": \"docs.example.com\"}")?;
+    // Null is as good as missing; a field that is not known may be one of a later version of the API.
+    let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let domain = match field("domain") {
+        Some(Value::String(text)) => {
+            Domain::parse(text).map_err(|why| format!("bad domain {}: {why}", Name(text.as_bytes())))?
+        }
+        Some(_) => return Err("bad domain: it is no string".to_owned()),
+        None => return Err("the domain is missing; send {\"domain\": \"docs.example.com\"}".to_owned()),
+    };
+    let version = match field("version") {
+        Some(Value::String(text)) => Some(Label::new(text).map_err(|why| format!("bad version: {why}"))?),
+        Some(_) => return Err("bad version: it is no string".to_owned()),
+        None => None,
+    };
+    let paths = field("paths").map(read_paths).transpose().map_err(|why| format!("bad paths: {why}"))?;
+    Ok(Wanted { domain, version, paths })
+}
+
+fn read_paths(value: &Value) -> Result<Vec<String>, String> {
+    let wrong = || "it is no list of addresses such as \"/guides/start\"".to_owned();
+    let list = value.as_array().ok_or_else(wrong)?;
+    if list.is_empty() || list.len() > MOST_PATHS {
+        return Err(format!("it needs at least one and at most {MOST_PATHS} addresses; leave paths out for all pages"));
+    }
+    let path = |value: &Value| {
+        let path = value.as_str().ok_or_else(wrong)?;
+        let shown = || Name(path.as_bytes()).to_string();
+        if !path.starts_with('/') || path.len() > LONGEST_PATH {
+            return Err(format!(
+                "{} is none: an address of a page begins with / and has at most {LONGEST_PATH} bytes",
+                shown()
+            ));
+        }
+        if path.split('/').any(|part| part == "..")
+            || path.contains(['?', '#', '\\'])
+            || path.chars().any(char::is_control)
+        {
+            return Err(format!("{} is none: there is no .., no query and no control character in it", shown()));
+        }
+        Ok(path.to_owned())
+    };
+    list.iter().map(path).collect()
+}
+
+/// Reads which branch is to be previewed; the error is for the client.
+pub(super) fn branch(bytes: &[u8]) -> Result<String, String> {
+    let fields = object(bytes, "{\"branch\": \"main\"}")?;
+    match fields.get("branch") {
+        Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+        Some(Value::String(_)) => Err("bad branch: it is empty".to_owned()),
+        Some(Value::Null) | None => Err("the branch is missing; send {\"branch\": \"main\"}".to_owned()),
+        Some(_) => Err("bad branch: it is no string".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_request_needs_a_domain_and_nothing_more() {
+        let wanted = |text: &str| export(text.as_bytes());
+        let domain = Domain::parse("docs.example").unwrap();
+        for text in [
+            r#"{"domain":"docs.example"}"#,
+            r#"{"domain":"DOCS.example","version":null,"paths":null,"priority":"high"}"#,
+        ] {
+            assert_eq!(wanted(text), Ok(Wanted { domain: domain.clone(), version: None, paths: None }), "{text}");
+        }
+        let labelled = wanted(r#"{"domain":"docs.example","version":"1.4"}"#).unwrap();
+        assert_eq!(labelled.version, Label::new("1.4").ok());
+        let some = wanted(r#"{"domain":"docs.example","paths":["/", "/guides/start"]}"#).unwrap();
+        assert_eq!(some.paths, Some(vec!["/".to_owned(), "/guides/start".to_owned()]));
+        for (text, says) in [
+            ("", "no JSON object"),
+            ("[]", "no JSON object"),
+            ("{}", "domain is missing"),
+            (r#"{"domain":7}"#, "no string"),
+            (r#"{"domain":"https://docs.example"}"#, "without a scheme"),
+            (r#"{"domain":"docs.example/"}"#, "without a path"),
+            (r#"{"domain":"docs.example","version":""}"#, "bad version"),
+            (r#"{"domain":"docs.example","version":1}"#, "bad version"),
+            (r#"{"domain":"docs.example","paths":[]}"#, "at least one"),
+            (r#"{"domain":"docs.example","paths":["a"]}"#, "begins with"),
+            (r#"{"domain":"docs.example","paths":["/a/../b"]}"#, ".."),
+            (r#"{"domain":"docs.example","paths":"/a"}"#, "list"),
+        ] {
+            let why = wanted(text).unwrap_err();
+            assert!(why.contains(says), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn pages_are_asked_for_by_a_bounded_list_of_plain_addresses() {
+        let long = |len: usize| format!("/{}", "x".repeat(len - 1));
+        for (path, is_good) in [
+            ("/", true),
+            ("/a/..b/c..", true),
+            ("/a%3Fb/\u{e9}", true),
+            ("", false),
+            ("a/", false),
+            ("/..", false),
+            ("/a/..", false),
+            ("/../a", false),
+            ("/a?b", false),
+            ("/a#b", false),
+            ("/a\\b", false),
+            ("/a\nb", false),
+            ("/a\u{7f}", false),
+            (&long(2048), true),
+            (&long(2049), false),
+        ] {
+            let read = read_paths(&serde_json::json!(["/", path]));
+            assert_eq!(read.ok(), is_good.then(|| vec!["/".to_owned(), path.to_owned()]), "{path:?}");
+        }
+        for (list, is_good) in [
+            (serde_json::json!(vec!["/"; 1000]), true),
+            (serde_json::json!(vec!["/"; 1001]), false),
+            (serde_json::json!([]), false),
+            (serde_json::json!([7]), false),
+            (serde_json::json!(["/", null]), false),
+            (serde_json::json!({ "0": "/" }), false),
+        ] {
+            assert_eq!(read_paths(&list).is_ok(), is_good, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_preview_is_asked_for_by_the_name_of_a_branch() {
+        for (text, expected) in [
+            (r#"{"branch":"main"}"#, Ok("main")),
+            (r#"{"branch":" main ","more":1}"#, Ok(" main ")),
+            (r#"{"branch":""}"#, Err("empty")),
+            (r#"{"branch":null}"#, Err("missing")),
+            ("{}", Err("missing")),
+            (r#"{"branch":1}"#, Err("no string")),
+            (r#"["main"]"#, Err("no JSON object")),
+            ("", Err("no JSON object")),
+        ] {
+            match (branch(text.as_bytes()), expected) {
+                (Ok(branch), Ok(expected)) => assert_eq!(branch, expected),
+                (Err(why), Err(says)) => assert!(why.contains(says), "{text}: {why}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_bearer_is_read_as_the_rfc_has_it() {
+        let read = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(AUTHORIZATION, value.parse().unwrap());
+            }
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        for good in ["Bearer k", "bearer k", "BEARER  k "] {
+            assert_eq!(read(&[good]), Some(b"k".to_vec()), "{good}");
+        }
+        for wrong in [&[][..], &["Basic k"], &["Bearer"], &["Bearerk"], &["k"], &["Bearer k", "Bearer k"]] {
+            assert_eq!(read(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! From a request to an answer: who may ask, and for what.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use http::header::{CONNECTION, HOST, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body_util::Either;
+use hyper::body::Incoming;
+
+use docwharf_base::chain::Chain;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_serve::handler::is_host;
+use docwharf_serve::peer::Peer;
+
+use super::answers::{error, failed, not_allowed, nothing_here, set, text, try_later, with_details};
+use super::body::Body;
+use super::keys::{self, Caller, Scope};
+use super::limits::Resource;
+use super::previews::{self, Started};
+use super::table::{Found, Operation, find};
+use super::{Origin, Said, bundles, management, millis, openapi, requests, sitemap};
+
+/// The longest request body, in bytes.
+const LONGEST_BODY: u64 = 64 * 1024;
+/// The same for a batch of searches: a thousand of them, each as long as it may be.
+const LONGEST_BATCH: u64 = 8 << 20;
+
+const GET: [&str; 2] = ["GET", "HEAD"];
+
+/// Answers any request. The answer to HEAD is that to GET without its body.
+pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Said> {
+    let is_analytics = request.uri().path().starts_with("/v1/analytics/");
+    if !has_good_host(&request) {
+        let refusal = error(StatusCode::BAD_REQUEST, "the request needs one Host field with a host in it");
+        return if is_analytics { with_details(refusal) } else { refusal }.map(Either::Left);
+    }
+    if let Some(response) = origin.previews_answer(&request) {
+        return response.map(Either::Right);
+    }
+    let head = request.method() == Method::HEAD;
+    let mut response = route(origin, request).await;
+    if is_analytics {
+        response = with_details(response);
+    }
+    if head {
+        *response.body_mut() = Body::empty();
+    }
+    response.map(Either::Left)
+}
+
+/// One host, and nothing else in its field (RFC 9112, 3.2).
+fn has_good_host<B>(request: &Request<B>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => request.version() != Version::HTTP_11,
+        (Some(host), None) => is_host(host),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+async fn route(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().to_owned();
+    let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    match parts[..] {
+        ["v1", ..] => management(origin, request, &path).await,
+        ["bundles" | "sites", ..] | ["openapi.json" | "livez" | "readyz"] if !is_get => not_allowed(&GET),
+        ["bundles", job, name] => {
+            let (job, name) = (job.to_owned(), name.to_owned());
+            let (head, _) = request.into_parts();
+            blocking(origin, move |origin| {
+                let job = percent_encoding::percent_decode_str(&job).decode_utf8_lossy();
+                let now = unix_seconds(SystemTime::now());
+                bundles::answer(origin, (&job, &name), head.uri.query(), &head.headers, now)
+            })
+            .await
+        }
+        ["sites", domain, "sitemap.xml"] => sitemap::sitemap(&origin, domain, request.headers()).await,
+        ["openapi.json"] => text(StatusCode::OK, "application/json", openapi::text().to_owned()),
+        ["livez"] => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
+        ["readyz"] => blocking(origin, Origin::readiness).await,
+        _ => nothing_here(),
+    }
+}
+
+/// Does what waits for the disk where nobody else waits for it.
+async fn blocking(
+    origin: Arc<Origin>,
+    work: impl FnOnce(&Origin) -> Response<Body> + Send + 'static,
+) -> Response<Body> {
+    match tokio::task::spawn_blocking(move || work(&origin)).await {
+        Ok(response) => response,
+        // It has panicked, which its hook has told of.
+        Err(_) => try_later(StatusCode::INTERNAL_SERVER_ERROR, "the origin stopped unexpectedly; its log says where"),
+    }
+}
+
+async fn management(origin: Arc<Origin>, request: Request<Incoming>, path: &str) -> Response<Body> {
+    let began = Instant::now();
+    let (head, body) = request.into_parts();
+    let (found, method) = (find(&head.method, path), head.method.clone());
+    let counted = match &found {
+        Found::Route(route, _) => route.id,
+        _ => "none",
+    };
+    let (organization, response) = match found {
+        Found::Route(route, value) if route.method == Method::GET => {
+            let value = value.unwrap_or_default().into_owned();
+            in_one(Arc::clone(&origin), head, move |origin, head, caller| {
+                management::get(origin, route.operation, &value, head, caller)
+            })
+            .await
+        }
+        Found::Route(route, value) => {
+            let value = value.unwrap_or_default().into_owned();
+            posted(Arc::clone(&origin), route.operation, value, head, body).await
+        }
+        Found::Allowed(methods) => in_one(Arc::clone(&origin), head, move |_, _, _| not_allowed(&methods)).await,
+        Found::Nothing => in_one(Arc::clone(&origin), head, |_, _, _| nothing_here()).await,
+    };
+    let status = response.status().as_u16();
+    origin.counted.request(counted, status);
+    let (milliseconds, organization) = (began.elapsed().as_millis() as u64, organization.unwrap_or_default());
+    tracing::debug!(operation = counted, %method, status, organization, milliseconds, "answered");
+    response
+}
+
+type Answered = (Option<String>, Response<Body>);
+
+/// Who asks is looked up and answered by one thread.
+async fn in_one(
+    origin: Arc<Origin>,
+    head: Parts,
+    work: impl FnOnce(&Origin, &Parts, &Caller) -> Response<Body> + Send + 'static,
+) -> Answered {
+    let answered = tokio::task::spawn_blocking(move || match origin.admit(&head.headers, &head.method) {
+        Ok(caller) => {
+            let response = work(&origin, &head, &caller);
+            (Some(caller.organization), response)
+        }
+        Err(refusal) => (None, *refusal),
+    });
+    answered.await.unwrap_or_else(|_| {
+        let why = "the origin stopped unexpectedly; its log says where";
+        (None, try_later(StatusCode::INTERNAL_SERVER_ERROR, why))
+    })
+}
+
+/// Who may not ask is told so before the body is read.
+async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: Parts, body: Incoming) -> Answered {
+    let asked = Arc::clone(&origin);
+    let admitted = tokio::task::spawn_blocking(move || (asked.admit(&head.headers, &head.method), head)).await;
+    let (caller, head) = match admitted {
+        Ok((Ok(caller), head)) => (caller, head),
+        Ok((Err(refusal), _)) => return (None, *refusal),
+        Err(_) => return (None, nothing_here()),
+    };
+    let longest = if operation == Operation::Ingest { LONGEST_BATCH } else { LONGEST_BODY };
+    let whose = Some(caller.organization.clone());
+    // Nothing is read, and no memory taken, for what would be refused whatever the body says.
+    if let Err(refusal) = management::before_body(&origin, operation, &value, &caller) {
+        return (whose, requests::without_body(*refusal, &head.headers, body).await);
+    }
+    let share = origin.shares.take(&caller.organization, Resource::BodyBytes, requests::expected(&body, longest));
+    let mut share = match share {
+        Ok(share) => share,
+        Err(why) => {
+            let refusal = requests::no_room_for_body(why);
+            return (whose, requests::without_body(refusal, &head.headers, body).await);
+        }
+    };
+    let body = match requests::whole_body(body, longest, &mut share).await {
+        Ok(body) => body,
+        Err(refusal) => return (whose, refusal),
+    };
+    let turn = (operation == Operation::Ingest).then(|| origin.ingests.take(&caller.organization, 1));
+    let Ok(turn) = turn.transpose() else {
+        let why = "too many batches wait for the disk; send this one again";
+        return (whose, try_later(StatusCode::SERVICE_UNAVAILABLE, why));
+    };
+    let work = move |origin: &Origin| {
+        let _held = (turn, share);
+        management::post(origin, operation, &value, &head, &body, &caller)
+    };
+    (whose, blocking(origin, work).await)
+}
+
+impl Origin {
+    /// Who asks, or 401 before anything else is said about `/v1`; 403 for a key that does not allow this; 503 while nobody
+    /// can be told from anybody.
+    fn admit(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Box<Response<Body>>> {
+        let token = requests::bearer(headers);
+        let caller = match self.caller(token.unwrap_or_default()) {
+            Ok(Some(caller)) => caller,
+            Ok(None) if token.is_some() => {
+                return Err(Box::new(stranger("this key is wrong, revoked or over; ask for a new one")));
+            }
+            Ok(None) => return Err(Box::new(stranger("send an admin key: Authorization: Bearer <key>"))),
+            Err(refusal) => return Err(refusal),
+        };
+        let is_reading = matches!(*method, Method::GET | Method::HEAD);
+        if caller.scope < Scope::Write && !is_reading {
+            let why = "this key may only read (GET); use one of scope write";
+            return Err(Box::new(error(StatusCode::FORBIDDEN, why)));
+        }
+        Ok(caller)
+    }
+
+    fn caller(&self, token: &[u8]) -> Result<Option<Caller>, Box<Response<Body>>> {
+        if let Some((whose, file)) = &self.key {
+            match file.current() {
+                Some(key) if self.signer.same(key.as_bytes(), token) => {
+                    return Ok(Some(Caller { organization: whose.clone(), scope: Scope::Write }));
+                }
+                Some(_) => {}
+                None => {
+                    let why = "the origin cannot read its admin key; its log says why";
+                    return Err(Box::new(try_later(StatusCode::SERVICE_UNAVAILABLE, why)));
+                }
+            }
+        }
+        keys::caller(&self.db, &self.signer, token, millis(SystemTime::now()))
+            .map_err(|why| Box::new(failed("look up a key", &Chain(&why))))
+    }
+
+    /// What links begin with: as configured, or the host under which the client has just reached us.
+    pub(super) fn own_address(&self, head: &Parts) -> Option<String> {
+        if let Some(url) = &self.public_url {
+            return Some(url.as_str().to_owned());
+        }
+        let mut hosts = head.headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) if is_host(host) => host.to_str().ok()?,
+            (None, _) => head.uri.authority()?.as_str(),
+            _ => return None,
+        };
+        let is_encrypted = head.extensions.get::<Peer>().is_some_and(|peer| peer.is_encrypted);
+        Some(format!("{}://{host}", if is_encrypted { "https" } else { "http" }))
+    }
+}
+
+fn stranger(why: &str) -> Response<Body> {
+    let mut response = error(StatusCode::UNAUTHORIZED, why);
+    set(response.headers_mut(), WWW_AUTHENTICATE, "Bearer");
+    // A body that nobody is going to read may still be on its way.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Previews
+
+impl Origin {
+    /// What a preview answers, if one is asked: by its host, or below its path.
+    fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::Body>> {
+        let (project, slug) = if let Some(host) = &self.preview_host {
+            let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+            let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
+            let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
+            // With the dot that ends a full name, too.
+            let name = name.strip_suffix('.').unwrap_or(&name);
+            let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
+            // Whatever is asked of such a host is no question to the API.
+            self.previews.by_host_label(label).unwrap_or_default()
+        } else {
+            let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
+            (parts.next()?.to_owned(), parts.next()?.to_owned())
+        };
+        Some(match self.previews.site(&project, &slug) {
+            Some(site) => previews::answer(&site, request),
+            None => no_preview(),
+        })
+    }
+
+    /// Where a preview is.
+    pub(super) fn preview_url(&self, begin: &str, project: &str, started: &Started) -> String {
+        let Some(host) = &self.preview_host else {
+            return format!("{begin}{}{project}/{}/", super::BELOW, started.slug);
+        };
+        // Scheme and port are those under which we are reached.
+        let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));
+        let authority = rest.split('/').next().unwrap_or_default();
+        let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
+        let port = port.map_or_else(String::new, |port| format!(":{port}"));
+        format!("{scheme}://{}.{host}{port}/", started.slug)
+    }
+}
+
+fn no_preview() -> Response<docwharf_serve::body::Body> {
+    let text = "404: there is no preview here; its branch is gone, or nothing has come of it yet\n";
+    let mut response = Response::new(docwharf_serve::body::Body::full(text));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let fields = response.headers_mut();
+    set(fields, http::header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    set(fields, http::header::CACHE_CONTROL, "no-store");
+    set(fields, http::HeaderName::from_static("x-robots-tag"), "noindex");
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_one_host_and_only_older_ones_may_have_none() {
+        for (hosts, eleven, others) in [
+            (&["docs.example"][..], true, true),
+            (&["docs.example:8080"], true, true),
+            (&["[::1]:80"], true, true),
+            (&[], false, true),
+            (&[""], false, false),
+            (&["a b"], false, false),
+            (&["a/b"], false, false),
+            (&["u@a"], false, false),
+            (&["a", "a"], false, false),
+        ] {
+            for (version, expected) in
+                [(Version::HTTP_11, eleven), (Version::HTTP_10, others), (Version::HTTP_2, others)]
+            {
+                let mut request = Request::new(());
+                *request.version_mut() = version;
+                for host in hosts {
+                    request.headers_mut().append(HOST, host.parse().unwrap());
+                }
+                assert_eq!(has_good_host(&request), expected, "{hosts:?} {version:?}");
+            }
+        }
+    }
+}

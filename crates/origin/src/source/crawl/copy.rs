@@ -1,0 +1,365 @@
+//! Writing what was found: names, links that lead to them, redirects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use docwharf_base::model::site_path::{SitePath, is_page};
+use docwharf_site::lookup::{self, Files, Slashes};
+use docwharf_site::rules::hosting::{self, REDIRECTS};
+use docwharf_site::rules::{Draft, Rules};
+use docwharf_site::tree::Tree;
+
+use super::address::{Address, Leads};
+use super::deadline::CrawlDeadline;
+use super::documents::{Sort, Use, manifest, style};
+use super::found::{Ask, Body, Found, Met, NOWHERE};
+use super::names::assign;
+use super::read::Resolver;
+use super::{Crawl, CrawlError, Crawled, html, script};
+
+/// What a path is written with in links and rules: nothing that HTML, CSS or a rule could take for its own.
+const IN_LINK: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'@').remove(b'$');
+/// Redirects that are followed one after the other.
+const HOPS: usize = 20;
+/// Bytes of links that are put into one body in the place of others. A short link can stand for a long one, so a body
+/// full of them would grow a hundred times.
+const LONGER: usize = 64 << 20;
+/// The most warnings of one crawl.
+const WARNINGS: usize = 200;
+
+/// Writes the copy into an empty folder.
+pub(super) fn write(
+    crawl: &Crawl,
+    found: &Found,
+    into: &Path,
+    deadline: CrawlDeadline<'_>,
+) -> Result<Crawled, CrawlError> {
+    let failed = |source| CrawlError::Write { path: into.to_owned(), source };
+    let copy = Copy::new(crawl, found);
+    let mut crawled = Crawled::default();
+    let mut warnings = copy.warnings();
+    let mut tree = Tree::new(File::open(into).map_err(failed)?, None);
+    let mut put = |name: &[u8], content: &[u8]| -> io::Result<()> {
+        let path = SitePath::judge(name, false).map_err(io::Error::other)?;
+        let path = path.ok_or_else(|| io::Error::other("a file without a name"))?;
+        tree.create(&path)?.write_all(content)?;
+        crawled.bytes += content.len() as u64;
+        *(if is_page(name) { &mut crawled.pages } else { &mut crawled.assets }) += 1;
+        Ok(())
+    };
+    for (name, (ask, body)) in &copy.files {
+        deadline.hold()?;
+        let content = found.spool.get(body.place).map_err(failed)?;
+        put(name, &copy.rewritten(ask, body, content, &mut warnings)).map_err(failed)?;
+    }
+    if !copy.files.keys().any(|name| is_page(name) && name != b"404.html") {
+        return Err(copy.no_page());
+    }
+    let redirects = copy.redirects(&mut warnings);
+    if !redirects.is_empty() {
+        put(REDIRECTS.as_bytes(), redirects.as_bytes()).map_err(failed)?;
+    }
+    crawled.warnings = warnings.into_lines();
+    for line in &crawled.warnings {
+        deadline.watch.say(line.clone());
+    }
+    Ok(crawled)
+}
+
+/// What a person should know: the first [`WARNINGS`], and how many more there are.
+#[derive(Default)]
+struct Warnings {
+    lines: Vec<String>,
+    more: u64,
+}
+
+impl Warnings {
+    fn push(&mut self, line: String) {
+        if self.lines.len() < WARNINGS {
+            self.lines.push(line);
+        } else {
+            self.more += 1;
+        }
+    }
+
+    fn into_lines(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("and {} more", self.more));
+        }
+        self.lines
+    }
+}
+
+struct Copy<'a> {
+    crawl: &'a Crawl,
+    found: &'a Found,
+    /// The file of each address that has one.
+    names: BTreeMap<&'a Address, Vec<u8>>,
+    files: BTreeMap<Vec<u8>, (&'a Ask, &'a Body)>,
+    site: Names,
+}
+
+/// The names of a copy as the server will look among them.
+struct Names(Vec<Vec<u8>>);
+
+impl Files for Names {
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        self.0.binary_search_by(|name| name[..].cmp(path)).ok()
+    }
+
+    fn rules(&self) -> &Rules {
+        static NONE: OnceLock<Rules> = OnceLock::new();
+        NONE.get_or_init(Rules::default)
+    }
+
+    fn markdown(&self, _page: usize) -> Option<usize> {
+        None
+    }
+}
+
+impl<'a> Copy<'a> {
+    fn new(crawl: &'a Crawl, found: &'a Found) -> Copy<'a> {
+        let is_kept = |ask: &Ask, body: &Body| {
+            let is_guess = found.wanted.get(ask).is_none_or(|wanted| wanted.how == Use::Guess);
+            // Where a file was guessed at, a page says that there is none; the page for what is missing must say so.
+            let is_page = body.sort == Sort::Page;
+            if ask.address.path == NOWHERE { is_page && body.is_missing } else { !(is_guess && is_page) }
+        };
+        let bodies = found.met.iter().filter_map(|(ask, met)| match met {
+            Met::Body(body) if is_kept(ask, body) => Some((ask, body)),
+            _ => None,
+        });
+        let (payloads, bodies): (Vec<_>, Vec<_>) = bodies.partition(|(ask, _)| ask.is_payload);
+        let items: Vec<_> = bodies.iter().map(|(_, body)| body.item.clone()).collect();
+        let (mut names, mut files) = (BTreeMap::new(), BTreeMap::new());
+        for ((ask, body), name) in bodies.into_iter().zip(assign(&items)) {
+            names.insert(&ask.address, name.clone());
+            files.entry(name).or_insert((ask, body));
+        }
+        let folders: BTreeSet<Vec<u8>> = files.keys().flat_map(|name| above(name)).map(<[u8]>::to_vec).collect();
+        for (ask, body) in payloads.into_iter().filter(|(_, body)| body.sort == Sort::Payload) {
+            let page = Address { query: None, path: ask.address.path.clone() };
+            let stem = names.get(&page).and_then(|name| name.strip_suffix(b".html"));
+            let name = stem.map(|stem| [stem, b".txt"].concat()).filter(|name| !folders.contains(name));
+            if let Some(name) = name {
+                files.entry(name).or_insert((ask, body));
+            }
+        }
+        let site = Names(files.keys().cloned().collect());
+        Copy { crawl, found, names, files, site }
+    }
+
+    fn met(&self, address: &Address) -> Option<&'a Met> {
+        self.found.met.get(&Ask { address: address.clone(), is_payload: false })
+    }
+
+    /// The file that the server gives at this path.
+    fn served(&self, decoded: &[u8]) -> Option<&[u8]> {
+        match lookup::resolve(&self.site, &decoded[1..], Slashes::Serve) {
+            lookup::Found::File(file) => self.site.0.get(file).map(|name| &name[..]),
+            _ => None,
+        }
+    }
+
+    /// What a link to `address` has to be in the copy; `None` if it can stay as it is.
+    fn link(&self, address: &Address) -> Option<String> {
+        let mut at = address.clone();
+        for _ in 0..HOPS {
+            match self.met(&at) {
+                // A rule cannot tell queries apart, so the link leads where the redirect does.
+                Some(Met::Moved(_, Leads::Here { address, .. })) if at.query.is_some() => at = address.clone(),
+                Some(Met::Moved(_, Leads::Elsewhere(url))) if at.query.is_some() => return Some(url.to_string()),
+                _ => {
+                    let renamed = self.renamed(&at);
+                    let moved = (at != *address).then(|| at.to_string());
+                    return renamed.or(moved);
+                }
+            }
+        }
+        None
+    }
+
+    /// The address of the file of `address`, where the server finds another file or none.
+    fn renamed(&self, address: &Address) -> Option<String> {
+        let name = self.names.get(address)?;
+        if self.served(&address.decoded()) == Some(name) {
+            return None;
+        }
+        Some(format!("/{}", percent_encode(name, IN_LINK)))
+    }
+
+    /// What stands in the place of an address in a body; `None` leaves it. `is_anywhere` says that the body is served at
+    /// any address, where nothing relative holds.
+    fn instead(&self, leads: Option<Leads>, is_anywhere: bool) -> Option<String> {
+        let Some(Leads::Here { address, fragment, is_absolute }) = leads else { return None };
+        let link = self.link(&address).or_else(|| (is_absolute || is_anywhere).then(|| escaped(&address)))?;
+        Some(fragment.map_or(link.clone(), |fragment| format!("{link}#{fragment}")))
+    }
+
+    /// A body as it goes into its file.
+    fn rewritten(&self, ask: &Ask, body: &Body, content: Vec<u8>, warnings: &mut Warnings) -> Vec<u8> {
+        let is_page = body.sort == Sort::Page;
+        if !body.is_text {
+            if is_page {
+                let charset = body.charset.as_deref().map_or("not in UTF-8".to_owned(), |name| format!("in {name}"));
+                warnings.push(format!("{} is {charset}: it is kept byte for byte, links and all", ask.address));
+            }
+            return content;
+        }
+        let is_anywhere = ask.address.path == NOWHERE;
+        let base = if is_anywhere { "/" } else { &ask.address.path };
+        let Ok(base) = self.crawl.start.join(base) else { return content };
+        let mut resolver = Resolver::new(&self.crawl.start, base);
+        let (mut room, mut is_full) = (LONGER, false);
+        let mut meet = |how: Use, text: &str| {
+            let new = self.instead(resolver.leads(how, text), is_anywhere)?;
+            let left = room.checked_sub(new.len());
+            is_full |= left.is_none();
+            room = left?;
+            Some(new)
+        };
+        let text = String::from_utf8_lossy(&content);
+        let new = match body.sort {
+            Sort::Page => html::page(&content, &mut meet),
+            Sort::Style => style(&text, &mut meet).map(String::into_bytes),
+            Sort::Manifest => manifest(&text, &mut meet).map(String::into_bytes),
+            Sort::Script => script::without_optimizer(&text).map(String::into_bytes),
+            Sort::Payload | Sort::Xml | Sort::Other => None,
+        };
+        if is_full {
+            warnings.push(format!("{} has more links than can be rewritten: some are as they were", ask.address));
+        }
+        if is_page && new.is_none() {
+            warnings
+                .push(format!("{} is nested too deep to be read to its end: its links are as they were", ask.address));
+        }
+        new.unwrap_or(content)
+    }
+
+    /// The lines of `_redirects`, in the order of their addresses.
+    fn redirects(&self, warnings: &mut Warnings) -> String {
+        let mut lines = BTreeMap::new();
+        for (ask, met) in self.found.met.iter().filter(|(ask, _)| !ask.is_payload && ask.address.query.is_none()) {
+            let address = &ask.address;
+            if address.path == NOWHERE || self.served(&address.decoded()).is_some() {
+                continue;
+            }
+            let line = match met {
+                Met::Moved(status, to) => self.target(address, to, warnings).map(|to| format!("{to} {status}")),
+                // Scripts may ask for it by its own name.
+                Met::Body(_) => self.renamed(address).map(|name| format!("{name} 200")),
+                _ => None,
+            };
+            if let Some(line) = line {
+                // A slash at the end makes no difference to a rule.
+                lines.entry(bare(address).to_owned()).or_insert(line);
+            }
+        }
+        if let Leads::Here { address, .. } =
+            super::address::leads(&self.crawl.start, &self.crawl.start, self.crawl.start.as_str())
+            && address.path != "/"
+            && self.names.contains_key(&address)
+            && self.served(b"/").is_none()
+        {
+            let to = self.link(&address).unwrap_or_else(|| escaped(&address));
+            lines.entry("/".to_owned()).or_insert(format!("{to} 302"));
+        }
+        let lines: Vec<String> = lines.iter().map(|(from, line)| format!("{} {line}\n", escaped_path(from))).collect();
+        let text = lines.concat();
+        // Judged by those who will read them.
+        let mut draft = Draft::default();
+        hosting::redirects(&text, REDIRECTS, &mut draft);
+        for fault in &draft.faults {
+            warnings.push(format!("a redirect cannot be kept: {fault}"));
+        }
+        text
+    }
+
+    /// Where a redirect leads in the copy, unless that is back to itself.
+    fn target(&self, address: &Address, to: &Leads, warnings: &mut Warnings) -> Option<String> {
+        let Leads::Here { address: next, fragment, .. } = to else {
+            let Leads::Elsewhere(url) = to else { return None };
+            return Some(url.to_string());
+        };
+        if bare(next) == bare(address) && next.query.is_none() {
+            return None;
+        }
+        let mut at = next;
+        let mut seen = BTreeSet::from([address]);
+        while let Some(Met::Moved(_, Leads::Here { address, .. })) = self.met(at) {
+            if !seen.insert(at) {
+                warnings.push(format!("{} redirects in a circle: the redirect is left out", seen.first()?));
+                return None;
+            }
+            at = address;
+        }
+        let link = self.link(next).unwrap_or_else(|| escaped(next));
+        Some(fragment.as_ref().map_or(link.clone(), |fragment| format!("{link}#{fragment}")))
+    }
+
+    /// What a person should know about what was asked for.
+    fn warnings(&self) -> Warnings {
+        let mut warnings = Warnings::default();
+        for (ask, met) in &self.found.met {
+            let Some(wanted) = self.found.wanted.get(ask).filter(|wanted| wanted.how > Use::Guess) else { continue };
+            let Met::Missing(status) = met else { continue };
+            warnings.push(format!("{} answers {status}{}", ask.address, leads_there(wanted.by.as_deref())));
+        }
+        let forbidden = &self.found.forbidden;
+        for (address, by) in &forbidden.first {
+            let by = leads_there(by.as_deref());
+            warnings.push(format!("robots.txt disallows {address}{by}"));
+        }
+        if forbidden.count > forbidden.first.len() as u64 {
+            warnings.push(format!("robots.txt disallows the targets of {} links", forbidden.count));
+        }
+        if let (count @ 1.., Some(one)) = &self.found.foreign {
+            warnings.push(format!(
+                "{count} addresses in sitemaps are of other origins and were left alone, {one} among them"
+            ));
+        }
+        if !self.files.contains_key(&b"404.html"[..]) {
+            warnings.push(
+                "the site has no page for what is missing: an unknown address does not answer 404 with one".to_owned(),
+            );
+        }
+        warnings
+    }
+
+    fn no_page(&self) -> CrawlError {
+        let (url, why) = (self.crawl.start.clone(), self.warnings());
+        let why = why.lines.first().cloned().unwrap_or_else(|| "it is no HTML".to_owned());
+        CrawlError::NoPage { url, why }
+    }
+}
+
+/// The path without a slash at its end.
+fn bare(address: &Address) -> &str {
+    Some(address.path.trim_end_matches('/')).filter(|path| !path.is_empty()).unwrap_or("/")
+}
+
+/// An address as it can stand in pages, styles and rules.
+fn escaped(address: &Address) -> String {
+    let query = address.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
+    format!("{}{query}", escaped_path(&address.path))
+}
+
+/// A path of which no character means anything to a rule or a style; what is encoded stays so.
+fn escaped_path(path: &str) -> String {
+    const KEPT: &AsciiSet = &IN_LINK.remove(b'%').remove(b'+').remove(b',').remove(b'=');
+    percent_encode(path.as_bytes(), KEPT).to_string()
+}
+
+fn leads_there(by: Option<&Address>) -> String {
+    by.map_or_else(String::new, |by| format!("; {by} leads there"))
+}
+
+fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &name[..at])
+}

@@ -1,0 +1,166 @@
+//! What is read for addresses besides pages: styles and the manifests of web applications.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use docwharf_site::outside::css;
+use docwharf_site::types::{is_script, is_xml};
+
+/// What an address is there for. Of two uses of one address the later one here counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Use {
+    /// Relative addresses are relative to it; nobody fetches it.
+    Base,
+    /// A form is sent there, which is more than asking.
+    Form,
+    /// It may be there, and nothing is amiss if it is not.
+    Guess,
+    /// What it stands in is not whole without it.
+    Asset,
+    /// Readers may go there.
+    Link,
+}
+
+/// One who meets an address, as it is meant and not as it is escaped, and may put another in its place.
+pub(super) type Meet<'m> = dyn FnMut(Use, &str) -> Option<String> + 'm;
+
+/// What a body is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// HTML.
+    Page,
+    /// CSS.
+    Style,
+    /// JavaScript.
+    Script,
+    /// The manifest of a web application.
+    Manifest,
+    /// A payload of React server components.
+    Payload,
+    /// XML, which may be a sitemap.
+    Xml,
+    /// Not at all.
+    Other,
+}
+
+impl Sort {
+    /// By the media type, without parameters and in lower case, and the path it was asked for under.
+    pub(super) fn of(media_type: &str, path: &str, body: &[u8]) -> Sort {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match media_type {
+            "text/html" | "application/xhtml+xml" => Sort::Page,
+            "text/css" => Sort::Style,
+            "text/x-component" => Sort::Payload,
+            "application/manifest+json" => Sort::Manifest,
+            "application/json" if name.contains("manifest") => Sort::Manifest,
+            "" if is_html(body) => Sort::Page,
+            _ if is_script(media_type) => Sort::Script,
+            _ if is_xml(media_type) => Sort::Xml,
+            _ => Sort::Other,
+        }
+    }
+}
+
+/// Whether what has no type begins like a page (MIME Sniffing, 7.1, in its two plain cases).
+fn is_html(body: &[u8]) -> bool {
+    let text = body.trim_ascii_start();
+    ["<!doctype html", "<html"]
+        .iter()
+        .any(|word| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes())))
+}
+
+/// The style with what `meet` puts in the place of its addresses; `None` if that is nothing.
+pub(super) fn style(text: &str, meet: &mut Meet<'_>) -> Option<String> {
+    let (mut out, mut end) = (String::new(), 0);
+    css::addresses(text, &mut |place, address| {
+        if let Some(new) = meet(Use::Asset, address) {
+            let _ = write!(out, "{}{new}", &text[end..place.start]);
+            end = place.end;
+        }
+    });
+    (end > 0).then(|| out + &text[end..])
+}
+
+/// The same of a manifest (W3C, Web Application Manifest).
+pub(super) fn manifest(text: &str, meet: &mut Meet<'_>) -> Option<String> {
+    let mut whole: Value = serde_json::from_str(text).ok()?;
+    let mut is_new = false;
+    let mut put = |of: Option<&mut Value>, how: Use| {
+        if let Some(Value::String(text)) = of
+            && let Some(new) = meet(how, text)
+        {
+            *text = new;
+            is_new = true;
+        }
+    };
+    let members = whole.as_object_mut()?;
+    put(members.get_mut("start_url"), Use::Link);
+    for name in ["icons", "screenshots"] {
+        images(members.get_mut(name), &mut put);
+    }
+    for shortcut in members.get_mut("shortcuts").and_then(Value::as_array_mut).into_iter().flatten() {
+        put(shortcut.get_mut("url"), Use::Link);
+        images(shortcut.get_mut("icons"), &mut put);
+    }
+    is_new.then(|| whole.to_string())
+}
+
+fn images(list: Option<&mut Value>, put: &mut impl FnMut(Option<&mut Value>, Use)) {
+    for image in list.and_then(Value::as_array_mut).into_iter().flatten() {
+        put(image.get_mut("src"), Use::Asset);
+    }
+}
+
+/// Where `part`, which is a part of `whole`, lies in it.
+pub(super) fn part_of(whole: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// `new`, unless it says what is there already.
+pub(super) fn unless_equal(new: String, old: &str) -> Option<String> {
+    (new != old).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles_and_manifests_are_changed_where_they_name_something() {
+        let mut met = Vec::new();
+        let mut meet = |how: Use, text: &str| {
+            met.push(format!("{how:?} {text}"));
+            text.starts_with('x').then(|| "/new".to_owned())
+        };
+        let css = "@import 'x.css'; a { b: url(y) url( \"x y\" ) } /* url(x) */ c { d: url(\\78) }";
+        let new = style(css, &mut meet).unwrap();
+        assert_eq!(new, "@import '/new'; a { b: url(y) url( \"/new\" ) } /* url(x) */ c { d: url(/new) }");
+        let json = r#"{"icons":[{"src":"x.png"},{"src":"y.png"}],"start_url":"/","shortcuts":[{"url":"/s","icons":[{"src":"x"}]}]}"#;
+        let new = manifest(json, &mut meet).unwrap();
+        assert!(new.contains(r#"[{"src":"/new"},{"src":"y.png"}]"#), "{new}");
+        assert_eq!(
+            met.join("|"),
+            "Asset x.css|Asset y|Asset x y|Asset x|Link /|Asset x.png|Asset y.png|Link /s|Asset x"
+        );
+        assert_eq!(manifest("[1]", &mut |_, _| None), None);
+    }
+
+    #[test]
+    fn the_type_says_what_is_read_and_only_without_one_the_content() {
+        for (media_type, path, body, expected) in [
+            ("text/html", "/a.png", "x", Sort::Page),
+            ("", "/a", "\n<!DOCTYPE HTML>", Sort::Page),
+            ("", "/a", "x", Sort::Other),
+            ("text/plain", "/a", "<html>", Sort::Other),
+            ("text/javascript", "/a", "", Sort::Script),
+            ("application/json", "/site.manifest.json", "", Sort::Manifest),
+            ("application/json", "/a.json", "", Sort::Other),
+            ("application/xml", "/a", "", Sort::Xml),
+        ] {
+            assert_eq!(Sort::of(media_type, path, body.as_bytes()), expected, "{media_type} {path}");
+        }
+    }
+}

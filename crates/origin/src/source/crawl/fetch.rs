@@ -1,0 +1,237 @@
+//! One request and its answer: asked again when the server stumbles, bounded in size, in silence and in slowness.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use docwharf_base::backoff;
+use docwharf_base::secret::SafeUrl;
+use docwharf_base::net::Network;
+use docwharf_base::net::client::{ClientError, client};
+use docwharf_base::net::retry::{Attempts, Call};
+use docwharf_base::net::trouble::{Cause, Trouble, retry_after};
+
+/// A larger body, in bytes, is refused.
+pub(super) const LARGEST: usize = 64 << 20;
+
+/// A body up to this many bytes is small: any number of them is held at a time.
+const SMALL: usize = 1 << 20;
+/// Larger bodies that are held at a time; each takes up to twice [`LARGEST`] while it is decoded.
+const LARGE_AT_ONCE: usize = 2;
+/// A body arrives at this many bytes a second at least, beside what silence is allowed once.
+const LEAST_RATE: u64 = 1024;
+
+/// What a server has answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// Below 500.
+    pub(super) status: u16,
+    /// In lower case, without parameters; empty without one.
+    pub(super) media_type: String,
+    /// In lower case, as the header has it.
+    pub(super) charset: Option<String>,
+    /// Where it sends its reader.
+    pub(super) location: Option<String>,
+    /// Without content coding.
+    pub(super) body: Vec<u8>,
+    /// Of the large bodies that may be held, this is one.
+    _large: Option<OwnedSemaphorePermit>,
+}
+
+/// Asks one server.
+#[derive(Debug)]
+pub(super) struct Fetcher {
+    client: reqwest::Client,
+    patience: Network,
+    large: Arc<Semaphore>,
+}
+
+impl Fetcher {
+    pub(super) fn new() -> Result<Fetcher, ClientError> {
+        let patience = Network::default();
+        Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(LARGE_AT_ONCE)) })
+    }
+
+    /// The answer to a GET. `is_payload` asks for what a client of Next.js asks for when it goes on to a page. `said` is told of what went wrong meanwhile.
+    pub(super) async fn get(&self, url: &Url, is_payload: bool, said: &mut Vec<String>) -> Result<Answer, Trouble> {
+        let mut attempts = Attempts::default();
+        loop {
+            let trouble = match self.once(url, is_payload).await {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) => trouble,
+            };
+            let Some(pause) = attempts.next(Call::Read, &trouble, backoff::random()) else { return Err(trouble) };
+            said.push(format!("{url}: {trouble}; asked again in {} ms", pause.as_millis()));
+            sleep(pause).await;
+        }
+    }
+
+    async fn once(&self, url: &Url, is_payload: bool) -> Result<Answer, Trouble> {
+        let shown = SafeUrl::parse(url.as_str()).map_err(|why| Trouble::new(Cause::Redirected, why))?;
+        let late = |_| Trouble::new(Cause::Lost, "no answer in time");
+        let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
+        if is_payload {
+            request = request.header("RSC", "1");
+        }
+        let answer = timeout(self.patience.call, request.send()).await.map_err(late)?;
+        let mut answer = answer.map_err(|error| Trouble::from_client(error, &shown))?;
+        let status = answer.status().as_u16();
+        let headers = answer.headers().clone();
+        if matches!(status, 408 | 429 | 500..) {
+            let mut trouble = Trouble::new(Cause::Status(status), format!("it answers {}", answer.status()));
+            trouble.retry_after = retry_after(&headers, SystemTime::now());
+            return Err(trouble);
+        }
+        let (body, mut large) = self.body(&mut answer, &shown).await?;
+        if large.is_none() && headers.contains_key(CONTENT_ENCODING) {
+            // What is small may become large.
+            large = self.large().await;
+        }
+        let value = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
+        let (media_type, charset) = value(CONTENT_TYPE).map(content_type).unwrap_or_default();
+        let is_redirect = (300..400).contains(&status);
+        let location = value(LOCATION).filter(|_| is_redirect).map(str::to_owned);
+        Ok(Answer { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
+    }
+
+    /// The body as it is sent, with the permit to hold it if it is large.
+    async fn body(
+        &self,
+        answer: &mut reqwest::Response,
+        shown: &SafeUrl,
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Trouble> {
+        let (mut body, mut large) = (Vec::new(), None);
+        // How long the server was waited for; waiting for other bodies does not count.
+        let mut waited = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            let Some(piece) = read(self.left(waited, body.len()), answer, shown).await? else { break };
+            waited += began.elapsed();
+            if body.len() + piece.len() > LARGEST {
+                return Err(too_large());
+            }
+            if large.is_none() && body.len() + piece.len() > SMALL {
+                large = self.large().await;
+            }
+            body.extend_from_slice(&piece);
+        }
+        Ok((body, large))
+    }
+
+    /// Waits until one more large body may be held. Nobody closes the semaphore.
+    async fn large(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.large).acquire_owned().await.ok()
+    }
+
+    /// How long the next piece may take, once a body of so many bytes was waited for so long.
+    fn left(&self, waited: Duration, bytes: usize) -> Duration {
+        let whole = self.patience.idle + Duration::from_secs(bytes as u64 / LEAST_RATE);
+        whole.saturating_sub(waited).min(self.patience.idle)
+    }
+}
+
+async fn read(
+    idle: Duration,
+    answer: &mut reqwest::Response,
+    shown: &SafeUrl,
+) -> Result<Option<bytes::Bytes>, Trouble> {
+    let piece = timeout(idle, answer.chunk()).await;
+    let piece = piece.map_err(|_| Trouble::new(Cause::Lost, "the answer stopped in the middle, or came too slowly"))?;
+    piece.map_err(|error| Trouble::from_client(error, shown))
+}
+
+fn too_large() -> Trouble {
+    Trouble::new(Cause::TooLarge, format!("it is larger than {} MiB", LARGEST >> 20))
+}
+
+/// The media type and the charset of a `Content-Type`.
+fn content_type(text: &str) -> (String, Option<String>) {
+    let mut parts = text.split(';');
+    let media_type = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
+    let charset = parts.find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"').to_ascii_lowercase())
+    });
+    (media_type, charset)
+}
+
+/// The body without the codings that some servers use although nobody has asked for one.
+fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
+    let values = headers.get_all(CONTENT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
+    let codings: Vec<String> =
+        values.flat_map(|value| value.split(',')).map(|c| c.trim().to_ascii_lowercase()).collect();
+    codings.iter().rev().try_fold(body, |body, coding| {
+        let mut out = Vec::new();
+        let most = LARGEST as u64 + 1;
+        let done = match coding.as_str() {
+            "" | "identity" => return Ok(body),
+            "gzip" | "x-gzip" => MultiGzDecoder::new(&body[..]).take(most).read_to_end(&mut out),
+            "deflate" => ZlibDecoder::new(&body[..]).take(most).read_to_end(&mut out),
+            other => {
+                let what = format!("it is encoded as {other:?}, which was not asked for");
+                return Err(Trouble::new(Cause::TooLarge, what));
+            }
+        };
+        done.map_err(|error| Trouble::new(Cause::Lost, format!("its {coding} coding is damaged: {error}")))?;
+        if out.len() > LARGEST { Err(too_large()) } else { Ok(out) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_taken_apart() {
+        for (text, media_type, charset) in [
+            ("Text/HTML; Charset=\"ISO-8859-1\"", "text/html", Some("iso-8859-1")),
+            ("text/css;a=b ; charset=UTF-8", "text/css", Some("utf-8")),
+            ("image/png", "image/png", None),
+            ("", "", None),
+        ] {
+            assert_eq!(content_type(text), (media_type.to_owned(), charset.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_drips_is_given_up_and_one_that_is_merely_slow_is_not() {
+        let fetcher = Fetcher::new().unwrap();
+        let ends_at = |rate: usize| {
+            let (mut waited, step) = (0u16, 10u16);
+            while waited < 10_000 {
+                let bytes = rate * usize::from(waited);
+                if fetcher.left(Duration::from_secs(waited.into()), bytes) < Duration::from_secs(step.into()) {
+                    return Some(waited);
+                }
+                waited += step;
+            }
+            None
+        };
+        assert!(ends_at(0).is_some_and(|seconds| seconds < 60));
+        assert!(ends_at(500).is_some_and(|seconds| seconds < 120));
+        assert_eq!(ends_at(2048), None);
+    }
+
+    #[test]
+    fn codings_that_nobody_asked_for_are_taken_off_or_refused() {
+        use std::io::Write;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(b"text").unwrap();
+        let coded = encoder.finish().unwrap();
+        let with = |coding: &str, body: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
+            decoded(&headers, body.to_vec()).map_err(|trouble| trouble.to_string())
+        };
+        assert_eq!(with("gzip", &coded).unwrap(), b"text");
+        assert_eq!(with("identity", b"text").unwrap(), b"text");
+        assert!(with("br", b"x").unwrap_err().contains("\"br\""));
+        assert!(with("gzip", b"text").unwrap_err().contains("damaged"));
+    }
+}

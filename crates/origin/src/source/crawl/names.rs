@@ -1,0 +1,314 @@
+//! What files are called. A page at `/a/b` is `a/b.html`, one at `/a/b/` is `a/b/index.html`; anything else keeps its
+//! name, with an extension if it has none that says what it is.
+//!
+//! Several addresses may ask for one name: `/a` and `/a.html`, or `/a?x=1` and `/a?x=2`. Where their content is the same
+//! they share a file. Otherwise the address that is most plainly the name's own has it, and the others get names of their
+//! own, made from their content so that a cache never takes one for another. Names depend on the site alone, not on the
+//! order in which it has answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docwharf_site::bundle::flavor::Flavor;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::site_path::{LONGEST_COMPONENT, SitePath, components, extension, is_hidden, is_page};
+use docwharf_site::lookup::RESERVED;
+use docwharf_site::rules::hosting::{HEADERS, REDIRECTS};
+use docwharf_site::types::media_type;
+
+use super::address::Address;
+
+/// Of a component that is too long for a file, so much is kept, in bytes.
+const KEPT: usize = 100;
+/// Extensions of what makes answers, which say nothing about the answers.
+const MAKERS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp", "jspx", "cgi", "do", "pl"];
+
+/// Something that needs a name.
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) address: Address,
+    /// The name it would have if nothing else wanted it.
+    pub(super) preferred: Vec<u8>,
+    /// How far the address is from being the name's own; 0 is nearest.
+    pub(super) rank: Rank,
+    pub(super) digest: Digest,
+    /// Whether its content is changed with the names of others.
+    pub(super) varies: bool,
+}
+
+/// How plainly a name is an address's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// It is how readers know the name: a page without its extension, anything else with it.
+    Plain,
+    /// It leads to the name as well.
+    Other,
+    /// It has a query besides.
+    Query,
+    /// It cannot be a name as it is.
+    Altered,
+}
+
+impl Item {
+    pub(super) fn new(address: Address, is_html: bool, media_type: &str, digest: Digest, varies: bool) -> Item {
+        let (preferred, is_altered) = preferred(&address, is_html, media_type);
+        let rank = match () {
+            () if is_altered => Rank::Altered,
+            () if address.query.is_some() => Rank::Query,
+            () if (address.decoded()[1..] == preferred[..]) != is_html => Rank::Plain,
+            () => Rank::Other,
+        };
+        Item { address, preferred, rank, digest, varies }
+    }
+}
+
+/// The name of each item, in their order.
+pub(super) fn assign(items: &[Item]) -> Vec<Vec<u8>> {
+    let salt = salt(items);
+    let mut groups: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        groups.entry(&item.preferred).or_default().push(at);
+    }
+    let mut names = vec![Vec::new(); items.len()];
+    for (preferred, group) in &groups {
+        let owner = owner(items, group);
+        for &at in group {
+            let item = &items[at];
+            let is_own = owner == Some(&item.digest) && item.rank != Rank::Altered;
+            names[at] = if is_own { preferred.to_vec() } else { unlike(item, &salt) };
+        }
+    }
+    // A file cannot be where others need a folder. What gives way has a name that nobody else begins with.
+    let folders: BTreeSet<Vec<u8>> = names.iter().flat_map(|name| above(name)).map(<[u8]>::to_vec).collect();
+    for (at, name) in names.iter_mut().enumerate() {
+        if folders.contains(name) {
+            *name = unlike(&items[at], &salt);
+        }
+    }
+    names
+}
+
+/// Whose content has the name that a group wants, if anybody's.
+fn owner<'a>(items: &'a [Item], group: &[usize]) -> Option<&'a Digest> {
+    let best = group.iter().map(|&at| &items[at]).min_by_key(|item| (item.rank, &item.address))?;
+    match best.rank {
+        Rank::Plain | Rank::Other => Some(&best.digest),
+        // Whatever the query, the answer is the same.
+        Rank::Query if group.iter().all(|&at| items[at].digest == best.digest) => Some(&best.digest),
+        Rank::Query | Rank::Altered => None,
+    }
+}
+
+/// What changes whenever anything changes that a style or manifest may name.
+fn salt(items: &[Item]) -> String {
+    let assets = items.iter().filter(|item| !is_page(&item.preferred));
+    let mut all: Vec<String> = assets.map(|item| format!("{} {}\n", item.digest.hex(), item.address)).collect();
+    all.sort_unstable();
+    Digest::of(all.concat().as_bytes()).hex()
+}
+
+/// The name with a part of a digest before its extension.
+fn unlike(item: &Item, salt: &str) -> Vec<u8> {
+    let salt = if item.varies { salt } else { "" };
+    let altered = if item.rank == Rank::Altered { item.address.to_string() } else { String::new() };
+    let digest = Digest::of(format!("{} {salt} {altered}", item.digest.hex()).as_bytes()).hex();
+    let name = &item.preferred;
+    let start = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    let dot =
+        name[start..].iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0).map_or(name.len(), |dot| start + dot);
+    [&name[..dot], b".", &digest.as_bytes()[..16], &name[dot..]].concat()
+}
+
+/// The folders that a file lies in.
+fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &name[..at])
+}
+
+/// The name that an address would have, and whether it had to be altered to be one.
+fn preferred(address: &Address, is_html: bool, media_type: &str) -> (Vec<u8>, bool) {
+    let mut is_altered = false;
+    let mut parts = Vec::new();
+    let path = &address.path[1..];
+    let (path, is_folder) = path.strip_suffix('/').map_or((path, path.is_empty()), |path| (path, true));
+    for written in path.split('/').filter(|_| !path.is_empty()) {
+        let decoded: Vec<u8> = percent_encoding::percent_decode_str(written).collect();
+        let part = legal(&decoded);
+        is_altered |= part != decoded || part.is_empty();
+        if !part.is_empty() {
+            parts.push(part);
+        }
+    }
+    if is_folder {
+        parts.push(b"index".to_vec());
+    }
+    let mut name = parts.join(&b'/');
+    if let Some(more) = missing_extension(&name, is_html, media_type) {
+        name.push(b'.');
+        name.extend_from_slice(more.as_bytes());
+    }
+    if !is_served(&name) {
+        is_altered = true;
+        let start = if name.starts_with(RESERVED) || name.get(1) == Some(&b':') {
+            0
+        } else {
+            name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)
+        };
+        name.insert(start, b'-');
+    }
+    (name, is_altered)
+}
+
+/// A component that can be one: nothing hidden, nothing that a server would not take for an address.
+fn legal(part: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> =
+        part.iter().map(|&b| if b < 0x20 || matches!(b, b'/' | b'\\' | 0x7f) { b'-' } else { b }).collect();
+    if out.starts_with(b".") && out != b".well-known" {
+        out[0] = b'-';
+    }
+    if out == b"__MACOSX" {
+        out[0] = b'-';
+    }
+    // Room for an extension and a digest.
+    if out.len() > LONGEST_COMPONENT - 40 {
+        out.truncate(KEPT);
+    }
+    out
+}
+
+fn is_served(name: &[u8]) -> bool {
+    let reserved =
+        components(name).next() == Some(RESERVED) || name == REDIRECTS.as_bytes() || name == HEADERS.as_bytes();
+    let Ok(Some(path)) = SitePath::judge(name, true) else { return false };
+    // Launchers and what operating systems leave behind are no content, wherever a site is.
+    let index = SitePath::judge(b"index.html", false).ok().flatten();
+    let is_content = Flavor::of(index.iter()).is_ok_and(|flavor| flavor.site_path(&path).is_some());
+    !reserved && !is_hidden(name) && is_content
+}
+
+/// What has to stand behind a name for a server of files to say what it is.
+fn missing_extension(name: &[u8], is_html: bool, kind: &str) -> Option<&'static str> {
+    if is_html {
+        return (!is_page(name)).then_some("html");
+    }
+    let says = extension(name).filter(|extension| !MAKERS.contains(&extension.as_str()));
+    let is_known = says.is_some() && media_type(name).is_some() && !is_page(name);
+    if is_known { None } else { extension_of(kind) }
+}
+
+fn extension_of(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "text/css" => "css",
+        "text/javascript" | "application/javascript" | "application/x-javascript" => "js",
+        "application/json" => "json",
+        "application/manifest+json" => "webmanifest",
+        "application/xml" | "text/xml" | "application/rss+xml" | "application/atom+xml" => "xml",
+        "text/plain" => "txt",
+        "text/markdown" => "md",
+        "text/x-component" => "rsc",
+        "image/jpeg" => "jpg",
+        "image/svg+xml" => "svg",
+        "image/x-icon" | "image/vnd.microsoft.icon" => "ico",
+        "image/png" => "png",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "image/avif" => "avif",
+        "font/woff" => "woff",
+        "font/woff2" => "woff2",
+        "audio/mpeg" => "mp3",
+        "video/mp4" => "mp4",
+        "video/webm" => "webm",
+        "application/pdf" => "pdf",
+        "application/zip" => "zip",
+        "application/wasm" => "wasm",
+        "text/csv" => "csv",
+        "text/vtt" => "vtt",
+        // What nobody knows stays as it is called.
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(address: &str, kind: &str, content: &str) -> Item {
+        let (path, query) = address.split_once('?').map_or((address, None), |(path, query)| (path, Some(query)));
+        let address = Address { query: query.map(str::to_owned), ..Address::of_path(path) };
+        Item::new(address, kind == "text/html", kind, Digest::of(content.as_bytes()), false)
+    }
+
+    /// Digests are shown as `#`.
+    fn named(items: &[(&str, &str, &str)]) -> Vec<String> {
+        let items: Vec<Item> = items.iter().map(|(address, kind, content)| item(address, kind, content)).collect();
+        let shown = |name: &[u8]| {
+            let text = String::from_utf8(name.to_vec()).unwrap();
+            let is_digest = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
+            text.split('.').map(|part| if is_digest(part) { "#" } else { part }).collect::<Vec<_>>().join(".")
+        };
+        assign(&items).iter().map(|name| shown(name)).collect()
+    }
+
+    #[test]
+    fn an_address_alone_has_its_natural_name() {
+        for (address, kind, name) in [
+            ("/", "text/html", "index.html"),
+            ("/a/b", "text/html", "a/b.html"),
+            ("/a/b/", "text/html", "a/b/index.html"),
+            ("/a.html", "text/html", "a.html"),
+            ("/a.php", "text/html", "a.php.html"),
+            ("/v1.0", "text/html", "v1.0.html"),
+            ("/caf%C3%A9", "text/html", "café.html"),
+            ("/a.css", "text/css", "a.css"),
+            ("/a.css?v=3", "text/css", "a.css"),
+            ("/feed/", "application/rss+xml", "feed/index.xml"),
+            ("/data", "application/json", "data.json"),
+            ("/pic.php", "image/png", "pic.php.png"),
+            ("/a.html", "text/plain", "a.html.txt"),
+            ("/LICENSE", "application/octet-stream", "LICENSE"),
+            ("/.well-known/x.txt", "text/plain", ".well-known/x.txt"),
+        ] {
+            assert_eq!(named(&[(address, kind, "x")]), [name], "{address}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_no_name_gets_one_that_is_served() {
+        for (address, kind, name) in [
+            ("/.env", "text/plain", "-env.#.txt"),
+            ("/_docwharf/x", "text/html", "-_docwharf/x.#.html"),
+            ("/_redirects", "text/plain", "_redirects.txt"),
+            ("/_redirects", "", "-_redirects.#"),
+            ("/serve.js", "text/javascript", "-serve.#.js"),
+            ("/a%2Fb", "text/html", "a-b.#.html"),
+            ("/a//b", "text/html", "a/b.#.html"),
+            ("/C:/a", "text/html", "-C:/a.#.html"),
+        ] {
+            let names = named(&[(address, kind, "x")]);
+            assert_eq!(names, [name], "{address}");
+            assert!(is_served(names[0].replace('#', "0123456789abcdef").as_bytes()), "{names:?}");
+        }
+        let long = format!("/{}", "x".repeat(300));
+        assert!(is_served(named(&[(&long, "text/html", "x")])[0].as_bytes()));
+    }
+
+    #[test]
+    fn of_several_the_plainest_has_the_name_and_equals_share_it() {
+        let html = "text/html";
+        assert_eq!(named(&[("/a", html, "1"), ("/a/", html, "2")]), ["a.html", "a/index.html"]);
+        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "1")]), ["a.html", "a.html"]);
+        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "2")]), ["a.html", "a.#.html"]);
+        assert_eq!(
+            named(&[("/a", html, "1"), ("/a?x=1", html, "1"), ("/a?x=2", html, "2")]),
+            ["a.html", "a.html", "a.#.html"]
+        );
+        assert_eq!(named(&[("/a?x=1", html, "1"), ("/a?x=2", html, "2")]), ["a.#.html", "a.#.html"]);
+        assert_eq!(named(&[("/a?x=1", html, "1"), ("/a?x=2", html, "1")]), ["a.html", "a.html"]);
+    }
+
+    #[test]
+    fn a_file_gives_way_to_a_folder_of_its_name() {
+        let names = named(&[("/a", "application/octet-stream", "1"), ("/a/b", "text/html", "2")]);
+        assert_eq!(names, ["a.#", "a/b.html"]);
+        let names = named(&[("/a.html", "text/html", "1"), ("/a.html/b", "text/html", "2")]);
+        assert_eq!(names, ["a.#.html", "a.html/b.html"]);
+    }
+}

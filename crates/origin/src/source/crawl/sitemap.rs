@@ -1,0 +1,81 @@
+//! The addresses in a sitemap (sitemaps.org, protocol 0.9).
+
+use std::borrow::Cow;
+
+use docwharf_site::outside::references::resolved;
+
+/// Bytes of an element in which its address must end; a longer one is not asked for.
+const LONGEST: usize = 8 << 10;
+
+/// Tells of each address in a document in XML, if that is a sitemap or an index of sitemaps: pages, or further sitemaps.
+pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
+    let text = String::from_utf8_lossy(body);
+    let mut is_sitemap = false;
+    let mut rest = &*text;
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at..];
+        if let Some(comment) = rest.strip_prefix("<!--") {
+            rest = comment.split_once("-->").map_or("", |(_, behind)| behind);
+            continue;
+        }
+        let end = rest.find('>').map_or(rest.len(), |end| end + 1);
+        let (tag, behind) = rest.split_at(end);
+        rest = behind;
+        if tag.starts_with("<?") || tag.starts_with("<!") || tag.starts_with("</") {
+            continue;
+        }
+        let name = tag[1..].split(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>')).next();
+        // Whatever prefix the namespace has.
+        match name.map(|name| name.rsplit(':').next().unwrap_or(name)) {
+            Some("urlset" | "sitemapindex") => is_sitemap = true,
+            _ if !is_sitemap => return,
+            // `image:loc` and its like are no pages, but addresses of the site all the same.
+            Some("loc") => {
+                if let Some(address) = content(&rest[..rest.floor_char_boundary(LONGEST)]) {
+                    tell(&address);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The text up to the end of its element.
+fn content(rest: &str) -> Option<Cow<'_, str>> {
+    if let Some(data) = rest.trim_start().strip_prefix("<![CDATA[") {
+        return Some(data.split_once("]]>")?.0.trim().into());
+    }
+    let text = rest.split('<').next().unwrap_or_default().trim();
+    (!text.is_empty()).then(|| resolved(text).0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_in_sitemaps_and_nowhere_else() {
+        let read = |text: &str| {
+            let mut all = Vec::new();
+            addresses(text.as_bytes(), &mut |address| all.push(address.to_owned()));
+            all
+        };
+        let text = "<?xml version='1.0'?><!-- <urlset> --><s:urlset xmlns:s='x'><s:url><s:loc> http://a/b?c=1&amp;d </s:loc>\
+            <lastmod>x</lastmod></s:url><!-- <loc>no</loc> --><url><loc><![CDATA[http://a/c&d]]></loc></url></s:urlset>";
+        assert_eq!(read(text), ["http://a/b?c=1&d", "http://a/c&d"]);
+        assert_eq!(read("<sitemapindex><sitemap><loc>s.xml</loc></sitemap></sitemapindex>"), ["s.xml"]);
+        assert!(read("<rss><loc>x</loc></rss>").is_empty());
+        assert!(read("<html><urlset>").is_empty());
+        for text in ["", "<", "<urlset", "<urlset><loc>", "<!--", "<urlset><loc><![CDATA[x"] {
+            read(text);
+        }
+    }
+
+    #[test]
+    fn an_element_without_end_is_looked_through_once_and_not_for_each_of_its_beginnings() {
+        let text = format!("<urlset>{}]]>", "<loc><![CDATA[".repeat(2 << 16));
+        let mut bytes = 0;
+        addresses(text.as_bytes(), &mut |address| bytes += address.len());
+        assert!(bytes < LONGEST * LONGEST, "{bytes} of a text of {}", text.len());
+    }
+}

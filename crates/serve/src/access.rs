@@ -1,0 +1,188 @@
+//! Who may read the site: addresses, and those whom a proxy has signed in. A refusal says nothing about what there is.
+
+use http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+
+use super::body::Body;
+use super::cidr::Networks;
+use super::peer::Client;
+use super::{Site, reply};
+
+/// What a request must fulfil; all of it. By default nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The client's address lies in one of these.
+    pub allow: Option<Networks>,
+    /// It comes through a trusted proxy, which names in this field who has signed in.
+    pub header: Option<HeaderName>,
+}
+
+/// Who comes in, and whose word counts about who stands there: exchangeable under a running server, and asked anew for each
+/// request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Door {
+    /// Who may read.
+    pub access: Access,
+    /// Proxies whose word is believed about who asks.
+    pub proxies: Networks,
+}
+
+impl Access {
+    /// Whether everybody may read.
+    pub fn is_open(&self) -> bool {
+        self.allow.is_none() && self.header.is_none()
+    }
+
+    fn admits(&self, client: Client, headers: &HeaderMap) -> bool {
+        // Behind a proxy that does not say for whom it speaks, the address says nothing about who asks.
+        let may = |allow: &Networks| client.is_known && allow.contains(client.address);
+        self.allow.as_ref().is_none_or(may) && (self.header.is_none() || self.user(client, headers).is_some())
+    }
+
+    /// Who has signed in, as a trusted proxy says. A field that is there twice was added by the client, too.
+    pub fn user<'a>(&self, client: Client, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let mut values = headers.get_all(self.header.as_ref()?).iter();
+        let user = values.next().filter(|_| client.is_by_proxy && values.next().is_none())?;
+        (!user.as_bytes().trim_ascii().is_empty()).then_some(user)
+    }
+}
+
+/// The refusal of a request that may not be answered: the same for every address and method.
+pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Body>> {
+    let door = site.door();
+    if door.access.is_open() || door.access.admits(Client::of(&door.proxies, request), request.headers()) {
+        return None;
+    }
+    let mut response = reply::forbidden(request.method() == Method::HEAD);
+    if request.headers().contains_key(TRANSFER_ENCODING) {
+        // As for every other resource: what follows such a head cannot be trusted (RFC 9112, section 6.1).
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Some(response)
+}
+
+/// Strict-Transport-Security, where it is configured and the client speaks https (RFC 6797, section 7.2).
+pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
+    if let Some(hsts) = &site.settings.hsts
+        && Client::of(&site.door().proxies, request).is_https
+    {
+        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::peer::Peer;
+
+    const LISTED: &str = "192.0.2.7";
+    const OTHER: &str = "203.0.113.7";
+
+    fn access(is_listed: bool, is_named: bool) -> Access {
+        Access {
+            allow: is_listed.then(|| Networks::parse(&["192.0.2.0/24"]).unwrap()),
+            header: is_named.then(|| HeaderName::from_static("x-user")),
+        }
+    }
+
+    #[test]
+    fn whatever_is_configured_must_hold_and_a_user_is_who_the_proxy_alone_has_named() {
+        // Whether addresses are listed and a field is named; the client's address, whether it is known, whether it comes
+        // through a trusted proxy; the field's values.
+        for (lists, names, address, is_known, is_by_proxy, users, expected) in [
+            (false, false, OTHER, true, false, &[][..], true),
+            (false, false, OTHER, false, true, &[], true),
+            (true, false, LISTED, true, false, &[], true),
+            (true, false, LISTED, true, true, &[], true),
+            (true, false, LISTED, false, true, &["anna"], false),
+            (true, false, OTHER, true, true, &["anna"], false),
+            (false, true, OTHER, true, true, &["anna"], true),
+            (false, true, OTHER, false, true, &[" anna "], true),
+            (false, true, OTHER, true, false, &["anna"], false),
+            (false, true, OTHER, true, true, &[], false),
+            (false, true, OTHER, true, true, &[""], false),
+            (false, true, OTHER, true, true, &[" \t "], false),
+            (false, true, OTHER, true, true, &["root", "anna"], false),
+            (false, true, OTHER, true, true, &["anna", "anna"], false),
+            (false, true, OTHER, true, true, &["anna", ""], false),
+            (true, true, LISTED, true, true, &["anna"], true),
+            (true, true, LISTED, true, true, &[], false),
+            (true, true, LISTED, true, false, &["anna"], false),
+            (true, true, LISTED, false, true, &["anna"], false),
+            (true, true, OTHER, true, true, &["anna"], false),
+        ] {
+            let what = format!("{lists} {names} {address} {is_known} {is_by_proxy} {users:?}");
+            let access = access(lists, names);
+            assert_eq!(access.is_open(), !lists && !names, "{what}");
+            let mut headers = HeaderMap::new();
+            for user in users {
+                headers.append("x-user", user.parse().unwrap());
+            }
+            let client = Client { address: address.parse().unwrap(), is_known, is_https: false, is_by_proxy };
+            assert_eq!(access.admits(client, &headers), expected, "{what}");
+            let is_user = names && is_by_proxy && matches!(users, [user] if !user.trim().is_empty());
+            assert_eq!(access.user(client, &headers).is_some(), is_user, "{what}");
+        }
+        let nobody = Access { allow: Some(Networks::default()), header: None };
+        assert!(!nobody.is_open(), "a list without a range lets nobody in");
+    }
+
+    fn request(method: Method, fields: &[(HeaderName, &str)], is_encrypted: bool) -> Request<()> {
+        let mut request = Request::new(());
+        *request.method_mut() = method;
+        for (name, value) in fields {
+            request.headers_mut().append(name.clone(), value.parse().unwrap());
+        }
+        let address = (OTHER.parse::<std::net::IpAddr>().unwrap(), 4711).into();
+        request.extensions_mut().insert(Peer { address, is_encrypted });
+        request
+    }
+
+    #[test]
+    fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
+        let door = Door { access: access(true, false), proxies: Networks::default() };
+        let closed = Site::new(Settings { door, ..Settings::default() });
+        let open = Site::new(Settings::default());
+        let chunked = (TRANSFER_ENCODING, "chunked");
+        for (method, fields, closes) in [
+            (Method::GET, &[][..], false),
+            (Method::HEAD, &[], false),
+            (Method::POST, &[], false),
+            (Method::GET, std::slice::from_ref(&chunked), true),
+        ] {
+            let request = request(method.clone(), fields, false);
+            assert!(refuse(&open, &request).is_none(), "{method}");
+            let answer = refuse(&closed, &request).unwrap();
+            assert_eq!(answer.status(), 403, "{method}");
+            assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
+            assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
+        }
+        closed.admit(Door { access: access(false, false), proxies: Networks::default() });
+        assert!(refuse(&closed, &request(Method::GET, &[], false)).is_none(), "who may read can change");
+    }
+
+    #[test]
+    fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
+        let value = HeaderValue::from_static("max-age=60");
+        let proxies = Networks::parse(&[OTHER]).unwrap();
+        let https = (HeaderName::from_static("x-forwarded-proto"), "https");
+        for (is_configured, is_trusted, fields, is_encrypted, expected) in [
+            (true, false, &[][..], true, true),
+            (true, false, &[], false, false),
+            (true, false, std::slice::from_ref(&https), false, false),
+            (true, true, std::slice::from_ref(&https), false, true),
+            (true, true, &[], false, false),
+            (false, true, std::slice::from_ref(&https), true, false),
+        ] {
+            let proxies = if is_trusted { proxies.clone() } else { Networks::default() };
+            let door = Door { access: Access::default(), proxies };
+            let hsts = is_configured.then(|| value.clone());
+            let site = Site::new(Settings { door, hsts, ..Settings::default() });
+            let mut headers = HeaderMap::new();
+            insist_on_tls(&site, &request(Method::GET, fields, is_encrypted), &mut headers);
+            let sent = headers.get(STRICT_TRANSPORT_SECURITY);
+            assert_eq!(sent, Some(&value).filter(|_| expected), "{is_configured} {is_trusted} {is_encrypted}");
+        }
+    }
+}

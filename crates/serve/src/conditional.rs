@@ -1,0 +1,272 @@
+//! Preconditions in the order of RFC 9110, 13.2.2.
+
+use http::HeaderMap;
+use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
+
+use docwharf_base::model::units::unix_seconds;
+
+/// What the preconditions lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer as if there were none.
+    Proceed,
+    /// 304
+    NotModified,
+    /// 412
+    Failed,
+}
+
+/// When what is at an address was changed, as far as that is known; in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dated {
+    /// What Last-Modified says.
+    pub modified: i64,
+    /// When something else was last there, perhaps younger: after a rollback the date is an earlier one than before.
+    /// None if nothing else ever was.
+    pub replaced: Option<i64>,
+    /// When rules last put another file at the address, which may have the same date: not later than `replaced`.
+    pub rerouted: Option<i64>,
+}
+
+impl Dated {
+    /// What has always been what it is now.
+    pub fn once(modified: i64) -> Dated {
+        Dated { modified, replaced: None, rerouted: None }
+    }
+
+    /// Whether a copy of this date is still what there is (RFC 9110, 13.1.3). An earlier date than ours is another's, and
+    /// a later one may be what was there before a rollback: it says something only if it lies behind the last exchange.
+    /// Our own date is that of one content of one file, so that it says something unless the file is another one.
+    fn is_unchanged_since(self, since: i64) -> bool {
+        let exchanged = if since == self.modified { self.rerouted } else { self.replaced };
+        since >= self.modified && exchanged.is_none_or(|second| since > second)
+    }
+
+    /// Whether the date names bytes (RFC 9110, 8.8.2.2): nothing else can have been sent under it.
+    fn is_strong(self) -> bool {
+        self.replaced.is_none_or(|replaced| self.modified > replaced)
+    }
+}
+
+/// Judges the preconditions of a GET or HEAD against what would be sent: its strong entity tag, quotes included, and
+/// its date.
+pub fn judge(headers: &HeaderMap, tag: &str, dated: Dated) -> Verdict {
+    if headers.contains_key(IF_MATCH) {
+        if !matches_any(headers, &IF_MATCH, tag, false) {
+            return Verdict::Failed;
+        }
+    } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dated.is_unchanged_since(since)) {
+        return Verdict::Failed;
+    }
+    if headers.contains_key(IF_NONE_MATCH) {
+        if matches_any(headers, &IF_NONE_MATCH, tag, true) {
+            return Verdict::NotModified;
+        }
+    } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dated.is_unchanged_since(since)) {
+        return Verdict::NotModified;
+    }
+    Verdict::Proceed
+}
+
+/// Whether a range may be sent (RFC 9110, 13.1.5): without If-Range, or if it names exactly what would be sent. A date is
+/// that of every coding, so that it counts only where there is but one, and where it is a strong validator.
+pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool {
+    let mut fields = headers.get_all(IF_RANGE).iter();
+    match (fields.next().map(|field| field.to_str()), fields.next()) {
+        (None, _) => true,
+        (Some(Ok(value)), None) => {
+            let value = value.trim();
+            let is_date = || !value.starts_with('"') && !value.starts_with("W/");
+            let dated = dated.filter(|dated| dated.is_strong());
+            value == tag || (is_date() && dated.is_some_and(|dated| parse_date(value) == Some(dated.modified)))
+        }
+        _ => false,
+    }
+}
+
+/// One date; several, or one that does not parse, count as none.
+fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
+    let mut fields = headers.get_all(name).iter();
+    let first = fields.next()?;
+    if fields.next().is_some() {
+        return None;
+    }
+    parse_date(first.to_str().ok()?.trim())
+}
+
+fn parse_date(value: &str) -> Option<i64> {
+    httpdate::parse_http_date(value).ok().map(unix_seconds)
+}
+
+/// Whether a list of entity tags, or `*`, covers `tag`; `weak` compares without regard to `W/`.
+fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) -> bool {
+    headers.get_all(name).iter().filter_map(|field| field.to_str().ok()).any(|field| {
+        let mut rest = field.trim();
+        if rest == "*" {
+            return true;
+        }
+        while !rest.is_empty() {
+            rest = rest.trim_start_matches([',', ' ', '\t']);
+            let (is_weak, opaque) = match rest.strip_prefix("W/") {
+                Some(opaque) => (true, opaque),
+                None => (false, rest),
+            };
+            // A tag may hold commas: it ends at its quote.
+            let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else {
+                return false;
+            };
+            let (this, next) = opaque.split_at(end + 2);
+            if this == tag && (weak || !is_weak) {
+                return true;
+            }
+            rest = next;
+        }
+        false
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAG: &str = "\"abc\"";
+    const NOON: i64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
+
+    fn judged(fields: &[(HeaderName, &str)]) -> Verdict {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name.clone(), value.parse().unwrap());
+        }
+        judge(&headers, TAG, Dated::once(NOON))
+    }
+
+    #[test]
+    fn none_match_beats_modified_since() {
+        let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
+        let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
+        assert_eq!(judged(std::slice::from_ref(&same)), Verdict::NotModified);
+        assert_eq!(judged(std::slice::from_ref(&old)), Verdict::Proceed);
+        assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), Verdict::Proceed);
+        assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), Verdict::NotModified);
+        assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), Verdict::Proceed);
+    }
+
+    #[test]
+    fn lists_stars_and_commas_in_tags() {
+        for list in ["*", "\"x\", \"abc\"", "\"a,b\",W/\"abc\"", " \"abc\" "] {
+            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), Verdict::NotModified, "{list}");
+        }
+        for list in ["abc", "\"abc", "\"x\", \"y\"", "\"abc\"x"] {
+            let expected = if list == "\"abc\"x" { Verdict::NotModified } else { Verdict::Proceed };
+            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn a_date_from_before_an_exchange_counts_only_if_it_is_that_of_what_is_there() {
+        let at =
+            |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
+        let noon = NOON.cast_unsigned();
+        let dated = Dated { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
+        for (since, is_same) in [(0, true), (1, false), (99, false), (100, false), (101, true), (1000, true)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_MODIFIED_SINCE, at(noon + since).parse().unwrap());
+            let expected = if is_same { Verdict::NotModified } else { Verdict::Proceed };
+            assert_eq!(judge(&headers, TAG, dated), expected, "modified since +{since}");
+            headers.clear();
+            headers.insert(IF_UNMODIFIED_SINCE, at(noon + since).parse().unwrap());
+            let expected = if is_same { Verdict::Proceed } else { Verdict::Failed };
+            assert_eq!(judge(&headers, TAG, dated), expected, "unmodified since +{since}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(IF_MODIFIED_SINCE, at(noon).parse().unwrap());
+        for (rerouted, expected) in [(-1, Verdict::NotModified), (0, Verdict::Proceed), (100, Verdict::Proceed)] {
+            let dated = Dated { rerouted: Some(NOON + rerouted), ..dated };
+            assert_eq!(judge(&headers, TAG, dated), expected, "another file since +{rerouted}");
+        }
+    }
+
+    #[test]
+    fn a_date_holds_a_range_only_if_nothing_else_was_ever_sent_under_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
+        assert!(range_holds(&headers, TAG, Some(Dated::once(NOON))));
+        assert!(range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) })));
+        assert!(!range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON), ..Dated::once(NOON) })));
+        assert!(!range_holds(&headers, TAG, Some(Dated::once(NOON + 1))));
+        assert!(!range_holds(&headers, TAG, None), "where there are several codings");
+        headers.insert(IF_RANGE, TAG.parse().unwrap());
+        assert!(range_holds(&headers, TAG, None));
+    }
+
+    #[test]
+    fn failed_preconditions_are_412() {
+        assert_eq!(judged(&[(IF_MATCH, "\"x\"")]), Verdict::Failed);
+        assert_eq!(judged(&[(IF_MATCH, "W/\"abc\"")]), Verdict::Failed, "If-Match compares strongly");
+        assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), Verdict::Proceed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Failed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), Verdict::Proceed);
+        assert_eq!(
+            judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
+            Verdict::Proceed
+        );
+    }
+
+    #[test]
+    fn a_field_that_comes_twice_says_nothing_unless_it_is_a_list() {
+        let (old, same) = ("Sun, 09 Sep 2001 01:46:39 GMT", "Sun, 09 Sep 2001 01:46:40 GMT");
+        for (fields, expected) in [
+            (&[(IF_MODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)][..], Verdict::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_UNMODIFIED_SINCE, old)], Verdict::Proceed),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "*")], Verdict::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"y\"")], Verdict::Proceed),
+            (&[(IF_NONE_MATCH, "\"x"), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_MATCH, TAG)], Verdict::Proceed),
+            (&[(IF_MATCH, "W/\"abc\", \"abc\"")], Verdict::Proceed),
+            (&[(IF_MATCH, "*")], Verdict::Proceed),
+            (&[(IF_MATCH, "")], Verdict::Failed),
+            (&[(IF_NONE_MATCH, "")], Verdict::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, same)], Verdict::Proceed),
+            // What is wanted to be the same is judged first, and then whether it is known.
+            (&[(IF_MATCH, TAG), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::Failed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_MODIFIED_SINCE, same)], Verdict::Failed),
+            (&[(IF_UNMODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
+            (&[(IF_MATCH, TAG), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, TAG)], Verdict::Failed),
+        ] {
+            assert_eq!(judged(fields), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn if_range_names_exactly_what_would_be_sent_and_only_once() {
+        let same = "Sun, 09 Sep 2001 01:46:40 GMT";
+        let known = Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) });
+        let replaced = Some(Dated { replaced: Some(NOON + 1), ..Dated::once(NOON) });
+        for (values, dated, expected) in [
+            (&[][..], None, true),
+            (&[TAG], None, true),
+            (&[" \"abc\" "], known, true),
+            (&["W/\"abc\""], known, false),
+            (&["\"x\""], known, false),
+            (&["*"], known, false),
+            (&["\"x\", \"abc\""], known, false),
+            (&[TAG, TAG], known, false),
+            (&[same], known, true),
+            (&[same], replaced, false),
+            (&[same], None, false),
+            (&[same, same], known, false),
+            (&["Sun, 09 Sep 2001 01:46:41 GMT"], known, false),
+            (&["Sun, 09 Sep 2001 01:46:39 GMT"], known, false),
+            (&[""], known, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(IF_RANGE, value.parse().unwrap());
+            }
+            assert_eq!(range_holds(&headers, TAG, dated), expected, "{values:?} of {dated:?}");
+        }
+    }
+}

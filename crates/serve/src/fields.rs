@@ -1,0 +1,135 @@
+//! What rules say goes along with the answers of an address: those of the bundle, then those of the operator.
+
+use std::borrow::Cow;
+
+use http::header::CACHE_CONTROL;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use percent_encoding::percent_decode;
+
+use docwharf_site::lookup::{Files, Place, place};
+use docwharf_site::outside::csp::Preset;
+use docwharf_site::rules::ground::Ground;
+use docwharf_site::sealed::Sealed;
+use docwharf_site::types::runs_scripts;
+
+use super::Site;
+use super::body::Body;
+
+/// Puts them into an answer about an address of the site. What is refused before the address matters has none.
+pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
+    let (Some(version), own) = (version, site.rules()) else { return };
+    let brought = &version.rules().fields;
+    if (brought.is_empty() && own.fields.is_empty()) || !is_about_address(response.status()) {
+        return;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    let base_path = &site.settings.base_path;
+    let Place::Inside(_) = place(base_path, &decoded) else { return };
+    let address = &decoded[base_path.len() - 1..];
+    let status = response.status();
+    let headers = response.headers_mut();
+    brought.apply(address, Some(ground(site)), status, headers);
+    keep_private(site, headers);
+    own.fields.apply(address, None, status, headers);
+}
+
+/// Whether a rule gives an answer about an address of the site a media type that scripts may run by.
+pub(super) fn may_run<B>(site: &Site, version: &Sealed, request: &Request<B>) -> bool {
+    let (brought, own) = (&version.rules().fields, site.rules());
+    if brought.is_empty() && own.fields.is_empty() {
+        return false;
+    }
+    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
+    let base_path = &site.settings.base_path;
+    let Place::Inside(_) = place(base_path, &decoded) else { return false };
+    let address = &decoded[base_path.len() - 1..];
+    brought.types(address).chain(own.fields.types(address)).any(runs_scripts)
+}
+
+/// Where not everybody may read, nothing is for shared caches (RFC 9111, 5.2.2.7): they would give it to those who may not.
+/// What an operator's rule says comes after this and counts.
+pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
+    if site.door().access.is_open() {
+        return;
+    }
+    let said: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
+    let said = said.join(&b", "[..]);
+    // `private="name"` is about one field only.
+    let mut words = said.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
+        return;
+    }
+    let comma: &[u8] = if said.is_empty() { b"" } else { b", " };
+    if let Ok(value) = HeaderValue::from_bytes(&[b"private", comma, &said].concat()) {
+        headers.insert(CACHE_CONTROL, value);
+    }
+}
+
+/// What a bundle leaves alone: the operator's written word counts before the bundle's, and this before our defaults.
+fn ground(site: &Site) -> Ground {
+    let protection = &site.settings.protection;
+    Ground {
+        has_referrer: protection.referrer.is_some(),
+        has_frames: protection.frames.is_some(),
+        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == Preset::Airgap),
+        is_closed: !site.door().access.is_open(),
+    }
+}
+
+fn is_about_address(status: StatusCode) -> bool {
+    // Whoever may not read learns nothing about addresses, not even which rules are theirs.
+    const REFUSED: [StatusCode; 4] =
+        [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NO_CONTENT];
+    !REFUSED.contains(&status) && !status.is_server_error()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+    use crate::access::{Access, Door};
+    use crate::cidr::Networks;
+
+    #[test]
+    fn where_not_everybody_may_read_nothing_is_for_shared_caches_whatever_was_said_before() {
+        let access = Access { allow: Some(Networks::default()), header: None };
+        let door = Door { access, proxies: Networks::default() };
+        let closed = Site::new(Settings { door, ..Settings::default() });
+        let open = Site::new(Settings::default());
+        for (said, expected) in [
+            (&[][..], &["private"][..]),
+            (&["no-cache"], &["private, no-cache"]),
+            (&["max-age=5", "immutable"], &["private, max-age=5, immutable"]),
+            (&["public, max-age=5"], &["private, public, max-age=5"]),
+            (&["private=\"set-cookie\", max-age=5"], &["private, private=\"set-cookie\", max-age=5"]),
+            (&["x-private, no-stores"], &["private, x-private, no-stores"]),
+            (&["no-store"], &["no-store"]),
+            (&["max-age=5 ,\tPrivate"], &["max-age=5 ,\tPrivate"]),
+            (&["max-age=5", "NO-STORE"], &["max-age=5", "NO-STORE"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in said {
+                headers.append(CACHE_CONTROL, value.parse().unwrap());
+            }
+            let values = |headers: &HeaderMap| -> Vec<String> {
+                headers.get_all(CACHE_CONTROL).iter().map(|value| value.to_str().unwrap().to_owned()).collect()
+            };
+            keep_private(&open, &mut headers);
+            assert_eq!(values(&headers), said, "everybody may read");
+            keep_private(&closed, &mut headers);
+            assert_eq!(values(&headers), expected, "{said:?}");
+            keep_private(&closed, &mut headers);
+            assert_eq!(values(&headers), expected, "{said:?}: once is enough");
+        }
+    }
+
+    #[test]
+    fn rules_are_about_addresses_and_not_about_refusals() {
+        for status in [200, 206, 301, 304, 307, 404, 412, 416] {
+            assert!(is_about_address(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+        for status in [204, 400, 403, 405, 500, 503] {
+            assert!(!is_about_address(StatusCode::from_u16(status).unwrap()), "{status}");
+        }
+    }
+}

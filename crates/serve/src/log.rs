@@ -1,0 +1,425 @@
+//! The access log: lines go into a bounded queue and are written by a thread of their own, so that a full disk or a pipe
+//! that nobody reads never slows a reader of the site. What does not fit, or cannot be written, is dropped, counted, and
+//! told of at most once a minute.
+//!
+//! The queue is bounded in lines and in bytes: how long a line is, is for whoever asks to say.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::line::{Address, Format};
+
+/// Lines that may wait: a second of what one machine serves at its busiest.
+const WAITING: usize = 16_384;
+/// The memory, in bytes, that they may take.
+const WAITING_BYTES: usize = 4 << 20;
+/// Bytes written at once.
+const AT_ONCE: usize = 64 * 1024;
+/// How often drops are told of, at most.
+const TOLD_EVERY: Duration = Duration::from_mins(1);
+/// How long the end waits for what is still to be written.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// How long a pipe that is full is waited for once nothing more will come: shorter, so that what is lost can be told.
+const LAST_TRY: Duration = Duration::from_millis(500);
+/// How often a pipe that is full is tried again.
+const TRIED_EVERY: Duration = Duration::from_millis(20);
+
+/// What is logged, and where to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogSettings {
+    /// How lines are written.
+    pub format: Format,
+    /// How much of an address is.
+    pub address: Address,
+    /// To which file; none is the standard output.
+    pub file: Option<PathBuf>,
+}
+
+/// What goes through the queue.
+#[derive(Debug)]
+enum Message {
+    Line(String),
+    /// There is something to look at: the file is to be opened again.
+    Wake,
+}
+
+/// The log that lines are handed to.
+#[derive(Debug)]
+pub struct Log {
+    pub(super) format: Format,
+    pub(super) address: Address,
+    queue: SyncSender<Message>,
+    shared: Arc<Shared>,
+    file: Option<PathBuf>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Bytes of lines that wait.
+    waiting: AtomicUsize,
+    dropped: AtomicU64,
+    /// How many of those were told of.
+    told: AtomicU64,
+    reopen: AtomicBool,
+    /// Nothing more will come.
+    ended: AtomicBool,
+    /// Everything that came has been written.
+    done: AtomicBool,
+    /// What the last attempt to write came to.
+    trouble: Mutex<Option<String>>,
+}
+
+impl Log {
+    /// Opens the file and starts what writes to it.
+    pub fn open(settings: &LogSettings) -> io::Result<Arc<Log>> {
+        let out = match &settings.file {
+            Some(path) => append(path)?,
+            None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        };
+        let (queue, lines) = sync_channel(WAITING);
+        let shared = Arc::new(Shared::default());
+        let writer =
+            Writer { out, path: settings.file.clone(), torn: false, last_try: None, shared: Arc::clone(&shared) };
+        let thread = std::thread::Builder::new().name("access-log".to_owned());
+        let writer = thread.spawn(move || writer.run(&lines))?;
+        // Whoever waits for a pipe cannot tell of it meanwhile.
+        let (watched, name) = (Arc::clone(&shared), settings.file.clone());
+        std::thread::Builder::new()
+            .name("access-log-drops".to_owned())
+            .spawn(move || tell_of_drops(&watched, name.as_deref()))?;
+        let (format, address) = (settings.format, settings.address);
+        let (file, writer) = (settings.file.clone(), Mutex::new(Some(writer)));
+        Ok(Arc::new(Log { format, address, queue, shared, file, writer }))
+    }
+
+    /// Hands over a line; never waits.
+    pub(super) fn write(&self, line: String) {
+        let (shared, size) = (&self.shared, line.capacity());
+        let fits = shared.waiting.fetch_add(size, Ordering::Relaxed) + size <= WAITING_BYTES;
+        if !fits || self.queue.try_send(Message::Line(line)).is_err() {
+            shared.waiting.fetch_sub(size, Ordering::Relaxed);
+            shared.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The file was moved away: goes on in a new one under its name.
+    pub fn reopen(&self) {
+        self.shared.reopen.store(true, Ordering::Relaxed);
+        // If the queue is full there is something to wake up for already, and whoever waits for a pipe looks by itself.
+        let _ = self.queue.try_send(Message::Wake);
+    }
+
+    /// Lines that were not written.
+    pub fn dropped(&self) -> u64 {
+        self.shared.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits a moment for lines that have come to be written. To be called when nothing is served any more.
+    pub fn finish(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+        let _ = self.queue.try_send(Message::Wake);
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let deadline = Instant::now() + LAST_LINES;
+        while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // The time between two warnings is over, too: there is no later one.
+        self.shared.tell(self.file.as_deref());
+        if let Some(writer) = writer.filter(JoinHandle::is_finished) {
+            // It has nothing to say that was not told.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Says how many lines were dropped since it was last said; whether there were any.
+    fn tell(&self, file: Option<&Path>) -> bool {
+        let dropped = self.dropped.load(Ordering::Relaxed);
+        let new = dropped - self.told.fetch_max(dropped, Ordering::Relaxed).min(dropped);
+        if new == 0 {
+            return false;
+        }
+        let name = file.map_or_else(|| "the standard output".to_owned(), |path| path.display().to_string());
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let why = trouble.unwrap_or_else(|| SLOW.to_owned());
+        let lines = docwharf_base::model::units::count(new, "line");
+        tracing::warn!(
+            "{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same"
+        );
+        true
+    }
+}
+
+/// What is wrong where nothing is known to be.
+const SLOW: &str = "whoever reads it is too slow";
+
+/// A pipe without a reader is an error, not something to wait for.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
+struct Writer {
+    out: File,
+    path: Option<PathBuf>,
+    /// The last line was written in part.
+    torn: bool,
+    /// Since when a full pipe is waited for though nothing more will come.
+    last_try: Option<Instant>,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(mut self, lines: &Receiver<Message>) {
+        let mut batch = Vec::with_capacity(AT_ONCE);
+        loop {
+            let first = match lines.recv_timeout(Duration::from_secs(1)) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
+            // Before what there is is taken: nothing comes after the end, so what is taken then is all.
+            let mut is_over = self.shared.ended.load(Ordering::Acquire);
+            let (mut count, mut next) = (0, first);
+            let mut is_empty = false;
+            loop {
+                match next.take() {
+                    Some(Message::Line(line)) => {
+                        self.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
+                        batch.extend_from_slice(line.as_bytes());
+                        count += 1;
+                    }
+                    Some(Message::Wake) => is_over = self.shared.ended.load(Ordering::Acquire),
+                    None => {}
+                }
+                if batch.len() >= AT_ONCE {
+                    break;
+                }
+                match lines.try_recv() {
+                    Ok(message) => next = Some(message),
+                    Err(TryRecvError::Empty | TryRecvError::Disconnected) => {
+                        is_empty = true;
+                        break;
+                    }
+                }
+            }
+            if self.shared.reopen.swap(false, Ordering::Relaxed) {
+                self.reopen();
+            }
+            self.put(&batch, count);
+            batch.clear();
+            if is_empty && is_over {
+                break;
+            }
+        }
+        self.shared.done.store(true, Ordering::Release);
+    }
+
+    /// Goes on in the old file if there is no other under its name; whether there is one.
+    fn reopen(&mut self) -> bool {
+        let Some(path) = &self.path else { return false };
+        match append(path) {
+            Ok(out) => {
+                let file = |file: &File| file.metadata().ok().map(|file| (file.dev(), file.ino()));
+                let is_other = file(&out) != file(&self.out);
+                self.torn &= !is_other;
+                self.out = out;
+                is_other
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "cannot open {} again: {error}; the access log goes on in the file before it",
+                    path.display()
+                );
+                false
+            }
+        }
+    }
+
+    /// Waits a little for a full pipe. An error once it is not worth it any more.
+    fn wait(&mut self) -> io::Result<()> {
+        let is_over = self.shared.ended.load(Ordering::Relaxed);
+        if is_over && self.last_try.get_or_insert_with(Instant::now).elapsed() >= LAST_TRY {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, SLOW));
+        }
+        std::thread::sleep(TRIED_EVERY);
+        Ok(())
+    }
+
+    fn put(&mut self, batch: &[u8], count: u64) {
+        if batch.is_empty() {
+            return;
+        }
+        let mut rest = batch;
+        let mut failed = None;
+        while failed.is_none() && !rest.is_empty() {
+            // A line that was cut gets its end first, or the next would be part of it.
+            match self.out.write(if self.torn { b"\n" } else { rest }) {
+                Ok(0) => failed = Some(io::ErrorKind::WriteZero.into()),
+                Ok(_) if self.torn => self.torn = false,
+                Ok(n) => rest = &rest[n..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A full pipe is waited for here, where nobody minds: for as long as it is the one to write to.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.shared.reopen.swap(false, Ordering::Relaxed) && self.reopen() {
+                        // The line that was cut is written whole in the new one.
+                        let written = &batch[..batch.len() - rest.len()];
+                        rest = &batch[written.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)..];
+                    }
+                    failed = self.wait().err();
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(error) = failed else {
+            *trouble = None;
+            return;
+        };
+        let written = &batch[..batch.len() - rest.len()];
+        self.torn |= written.last().is_some_and(|&byte| byte != b'\n');
+        let whole = written.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).count() as u64;
+        self.shared.dropped.fetch_add(count - whole, Ordering::Relaxed);
+        *trouble = Some(error.to_string());
+    }
+}
+
+/// Says, once a minute at most, that lines were dropped.
+fn tell_of_drops(shared: &Shared, file: Option<&Path>) {
+    let mut last: Option<Instant> = None;
+    while !shared.done.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(500));
+        if last.is_none_or(|last| last.elapsed() >= TOLD_EVERY) && shared.tell(file) {
+            last = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_line_that_was_cut_is_waited_for_like_any_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // It is its own reader, so that it can be opened.
+        let mut out = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        // Down to the last byte: a pipe takes what is short as long as there is room for all of it.
+        for piece in [vec![b'x'; 4096], vec![b'x']] {
+            while out.write(&piece).is_ok() {}
+        }
+        assert_eq!(out.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        // Whoever waits looks whether there is another file to go on in; that shows that it is waited for.
+        let shared = Arc::new(Shared::default());
+        shared.reopen.store(true, Ordering::Relaxed);
+        let path = Some(file.clone());
+        let mut writer = Writer { out, path, torn: true, last_try: None, shared: Arc::clone(&shared) };
+        writer.put(b"one\ntwo\n", 2);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.torn), (0, false));
+        writer.torn = true;
+        writer.put(b"three\n", 1);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
+    }
+
+    /// A log without anybody who writes what it is handed, and what waits there.
+    fn unwritten(lines: usize) -> (Log, Receiver<Message>) {
+        let (queue, waiting) = sync_channel(lines);
+        let (format, address) = (Format::Json, Address::Full);
+        let (shared, writer) = (Arc::default(), Mutex::default());
+        (Log { format, address, queue, shared, file: None, writer }, waiting)
+    }
+
+    /// Takes the first line as the writer does.
+    fn take_one(log: &Log, waiting: &Receiver<Message>) -> bool {
+        let Ok(Message::Line(line)) = waiting.try_recv() else { return false };
+        log.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
+        true
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_dropped_and_takes_no_room_from_those_after_it() {
+        const QUARTER: usize = WAITING_BYTES / 4;
+        let line = |bytes: usize| "x".repeat(bytes);
+        let (log, waiting) = unwritten(WAITING);
+        for (bytes, dropped) in [(QUARTER, 0), (QUARTER, 0), (2 * QUARTER - 1, 0), (2, 1), (1, 1), (1, 2)] {
+            log.write(line(bytes));
+            assert_eq!(log.dropped(), dropped, "{bytes} bytes");
+        }
+        for _ in 0..10 {
+            log.write(line(3 * QUARTER));
+        }
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (12, WAITING_BYTES));
+        assert!(take_one(&log, &waiting));
+        log.write(line(QUARTER + 1));
+        log.write(line(QUARTER));
+        assert_eq!(log.dropped(), 13);
+        assert_eq!((0..10).filter(|_| take_one(&log, &waiting)).count(), 4, "what fitted is there");
+        assert_eq!(log.shared.waiting.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn no_more_lines_wait_than_may_however_short_they_are() {
+        let (log, waiting) = unwritten(2);
+        for _ in 0..5 {
+            log.write("one\n".to_owned());
+        }
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (3, 8));
+        assert!(take_one(&log, &waiting));
+        log.write("two\n".to_owned());
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (3, 8));
+        // Whoever asks for another file does not wait either.
+        log.reopen();
+        assert!(log.shared.reopen.load(Ordering::Relaxed));
+        assert!(log.shared.tell(None), "three were dropped");
+        assert!(!log.shared.tell(None), "that was told");
+        log.write("three\n".to_owned());
+        assert!(log.shared.tell(None), "and one more");
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted_and_the_next_are_written_when_they_can_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, other) = (dir.path().join("file"), dir.path().join("other"));
+        let shared = Arc::new(Shared::default());
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut writer =
+            Writer { out: full, path: Some(file.clone()), torn: false, last_try: None, shared: Arc::clone(&shared) };
+        let trouble = || shared.trouble.lock().unwrap().is_some();
+        writer.put(b"", 0);
+        assert!(!trouble(), "nothing is written where there is nothing");
+        writer.put(b"one\ntwo\n", 2);
+        assert!(trouble() && shared.dropped.load(Ordering::Relaxed) == 2 && !writer.torn);
+        assert!(writer.reopen(), "there is another");
+        writer.put(b"three\n", 1);
+        assert!(!trouble() && shared.dropped.load(Ordering::Relaxed) == 2);
+        // The same one again is gone on with, in the middle of a line too.
+        writer.torn = true;
+        assert!(!writer.reopen() && writer.torn);
+        writer.put(b"four\n", 1);
+        assert!(!writer.torn);
+        std::fs::rename(&file, &other).unwrap();
+        writer.torn = true;
+        assert!(writer.reopen() && !writer.torn, "no line of the new one was cut");
+        writer.put(b"five\n", 1);
+        // What cannot be opened leaves the one before.
+        writer.path = Some(dir.path().join("absent/file"));
+        assert!(!writer.reopen());
+        writer.put(b"six\n", 1);
+        writer.path = None;
+        assert!(!writer.reopen());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "three\n\nfour\n");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "five\nsix\n");
+    }
+}

@@ -1,0 +1,164 @@
+//! Several ranges in one answer: `multipart/byteranges` (RFC 9110, 14.6 and 15.3.7.2).
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use memchr::memmem;
+
+use docwharf_base::codec::gzip;
+use docwharf_base::model::digest::{Digest, hex};
+
+use super::body::{Body, Wanted};
+
+/// What each part may add to the bytes of the file, the last boundary included.
+pub const MOST_OVERHEAD: u64 = 200;
+
+/// An answer of several parts, before any byte of it is copied.
+#[derive(Debug)]
+pub struct Multipart<'a> {
+    boundary: String,
+    slices: &'a [(u64, u64)],
+    heads: Vec<String>,
+    last: String,
+}
+
+impl<'a> Multipart<'a> {
+    /// An answer with these slices of a body of `len` bytes whose content has this digest. `coding` is what the parts are
+    /// coded with. Nothing if it would cost more than [`MOST_OVERHEAD`] a part.
+    pub fn new(
+        slices: &'a [(u64, u64)],
+        len: u64,
+        content: &Digest,
+        media_type: &str,
+        coding: Option<&str>,
+    ) -> Option<Multipart<'a>> {
+        // Content that holds these digits of its own SHA-256 cannot be made.
+        let boundary = hex(&content.0[8..20]);
+        let mut between = "";
+        let mut heads = Vec::with_capacity(slices.len());
+        for (start, end) in slices {
+            let mut head = format!("{between}--{boundary}\r\nContent-Type: {media_type}\r\n");
+            // The envelope is not coded, so it is said here: who undoes codings before taking parts apart would fail.
+            if let Some(coding) = coding {
+                let _ = write!(head, "Content-Encoding: {coding}\r\n");
+            }
+            let _ = write!(head, "Content-Range: bytes {start}-{}/{len}\r\n\r\n", end - 1);
+            heads.push(head);
+            between = "\r\n";
+        }
+        let last = format!("\r\n--{boundary}--\r\n");
+        let multipart = Multipart { boundary, slices, heads, last };
+        let overhead = multipart.total() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
+        (overhead <= MOST_OVERHEAD * slices.len() as u64).then_some(multipart)
+    }
+
+    /// The media type of the whole.
+    pub fn content_type(&self) -> String {
+        format!("multipart/byteranges; boundary={}", self.boundary)
+    }
+
+    /// Bytes of the whole.
+    pub fn total(&self) -> u64 {
+        let heads = self.heads.iter().map(|head| head.len() as u64).sum::<u64>();
+        heads + self.slices.iter().map(|(start, end)| end - start).sum::<u64>() + self.last.len() as u64
+    }
+
+    /// Whether coded bytes hold the boundary. Whoever codes a content can write what he likes between its codes.
+    pub fn occurs_in(&self, parts: &[Bytes]) -> bool {
+        // It may end in the frame's trailer, but it cannot begin in its header.
+        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::TRAILER];
+        parts.iter().any(|part| memmem::find(part, needle).is_some())
+    }
+
+    /// Whether the parts are in the order of the file, so that they can be made in one go.
+    pub fn is_ascending(&self) -> bool {
+        self.slices.is_sorted()
+    }
+
+    /// What the body is made of.
+    pub fn wanted(self) -> impl Iterator<Item = Wanted> {
+        let parts = self.heads.into_iter().zip(self.slices);
+        let parts = parts.flat_map(|(head, &(start, end))| [Wanted::There(head.into()), Wanted::Made(start, end)]);
+        parts.chain([Wanted::There(self.last.into())])
+    }
+
+    /// The body, of which `parts` are all the bytes.
+    pub fn body(self, parts: &[Bytes]) -> Body {
+        let mut pieces = Vec::with_capacity(self.slices.len() * 2 + 1);
+        for (head, &(start, end)) in self.heads.into_iter().zip(self.slices) {
+            pieces.push(Bytes::from(head));
+            pieces.extend(Body::cut(parts, start, end));
+        }
+        pieces.push(Bytes::from(self.last));
+        Body::parts(pieces)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_costs_more_than_is_promised_whatever_its_type() {
+        let longest = "application/vnd.openxmlformats-officedocument.presentationml.presentation";
+        let two_gib = 1 << 31;
+        let slices = [(two_gib - 20, two_gib - 10), (two_gib - 10, two_gib)];
+        let content = Digest::of(b"x");
+        let multipart = Multipart::new(&slices, two_gib, &content, longest, None).expect("it fits");
+        assert!(multipart.total() <= 20 + 2 * MOST_OVERHEAD);
+        assert!(Multipart::new(&slices, two_gib, &content, &"x".repeat(300), None).is_none());
+    }
+
+    #[test]
+    fn coded_bytes_that_hold_the_boundary_are_noticed_also_where_the_trailer_ends_it() {
+        let content = Digest::of(b"x");
+        let multipart = Multipart::new(&[(0, 1), (2, 3)], 9, &content, "text/plain", Some("gzip")).expect("it fits");
+        let boundary = multipart.boundary.clone().into_bytes();
+        let (front, end) = boundary.split_at(boundary.len() - 5);
+        let split = [Bytes::copy_from_slice(front), Bytes::copy_from_slice(end)];
+        assert!(multipart.occurs_in(&split));
+        assert!(!multipart.occurs_in(&[Bytes::from_static(b"0123456789abcdef0123456789abcdef")]));
+    }
+
+    #[test]
+    fn the_parts_are_put_together_as_the_standard_has_them() {
+        let content = Digest::of(b"0123456789");
+        let boundary = hex(&content.0[8..20]);
+        for coding in [None, Some("br")] {
+            let slices = [(2, 5), (0, 1)];
+            let multipart = || Multipart::new(&slices, 10, &content, "text/plain", coding).expect("it fits");
+            let coded = coding.map(|coding| format!("Content-Encoding: {coding}\r\n")).unwrap_or_default();
+            let expected = format!(
+                "--{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 2-4/10\r\n\r\n234\r\n\
+                 --{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 0-0/10\r\n\r\n0\r\n\
+                 --{boundary}--\r\n"
+            );
+            assert_eq!(multipart().total(), expected.len() as u64);
+            assert_eq!(multipart().content_type(), format!("multipart/byteranges; boundary={boundary}"));
+            assert_eq!(multipart().body(&["01234".into(), "56789".into()]).len(), expected.len() as u64);
+            let made = multipart().wanted().map(|wanted| match wanted {
+                Wanted::There(bytes) => bytes,
+                Wanted::Made(start, end) => Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize]),
+            });
+            assert_eq!(made.collect::<Vec<_>>().concat(), expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn parts_cost_no_more_than_their_bound_and_are_in_order_if_each_begins_behind_the_last() {
+        let content = Digest::of(b"x");
+        let of = |kind: usize, slices: &[(u64, u64)]| {
+            Multipart::new(slices, 9, &content, &"x".repeat(kind), None).map(|all| all.total())
+        };
+        let slices = [(0, 1), (2, 3)];
+        let most = (1..300).rev().find(|&kind| of(kind, &slices).is_some()).expect("short ones fit");
+        // Each letter is there twice.
+        assert!((399..=400).contains(&(of(most, &slices).unwrap() - 2)), "{most}");
+        for (slices, expected) in
+            [(&[(0, 1), (2, 3), (5, 9)][..], true), (&[(2, 3), (0, 1)], false), (&[(0, 1), (5, 9), (2, 3)], false)]
+        {
+            let multipart = Multipart::new(slices, 9, &content, "text/plain", None).expect("it fits");
+            assert_eq!(multipart.is_ascending(), expected, "{slices:?}");
+        }
+    }
+}

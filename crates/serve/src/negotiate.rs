@@ -1,0 +1,294 @@
+//! Which form of a page the client accepts: HTML or Markdown (RFC 9110, 12.5.1), and in which coding (12.5.3).
+
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
+
+use docwharf_base::codec::dense::Dense;
+
+/// A coding that can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// The content as it is.
+    Identity,
+    /// The sealed DEFLATE bytes in a gzip frame.
+    Gzip,
+    /// What was made of them after activation.
+    Dense(Dense),
+}
+
+impl Form {
+    /// What `Content-Encoding` says; nothing of the content as it is.
+    pub fn token(self) -> Option<&'static str> {
+        match self {
+            Form::Identity => None,
+            Form::Gzip => Some("gzip"),
+            Form::Dense(coding) => Some(coding.token()),
+        }
+    }
+}
+
+/// What a client thinks of each coding, in thousandths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    gzip: u16,
+    brotli: u16,
+    zstd: u16,
+    /// None unless it is named.
+    identity: Option<u16>,
+}
+
+impl Accepted {
+    /// Reads `Accept-Encoding` (RFC 9110, 12.5.3), without allocating: every request for a page comes by here.
+    pub fn of(headers: &HeaderMap) -> Accepted {
+        let (mut gzip, mut brotli, mut zstd, mut identity, mut any) = (None, None, None, None, None);
+        for field in headers.get_all(ACCEPT_ENCODING) {
+            for item in field.as_bytes().split(|&byte| byte == b',') {
+                let mut parts = item.split(|&byte| byte == b';');
+                let coding = parts.next().unwrap_or_default().trim_ascii();
+                let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
+                let slot = match () {
+                    () if is("gzip") || is("x-gzip") => &mut gzip,
+                    () if is("br") => &mut brotli,
+                    () if is("zstd") => &mut zstd,
+                    () if is("identity") => &mut identity,
+                    () if is("*") => &mut any,
+                    () => continue,
+                };
+                *slot = Some(quality(parts));
+            }
+        }
+        let or_any = |named: Option<u16>| named.or(any).unwrap_or(0);
+        Accepted { gzip: or_any(gzip), brotli: or_any(brotli), zstd: or_any(zstd), identity }
+    }
+
+    /// Whether it takes anything but gzip and identity.
+    pub fn takes_dense(self) -> bool {
+        self.brotli > 0 || self.zstd > 0
+    }
+
+    /// Chooses between gzip, which has so many bytes, the content as it is, and those of the others of which `len` tells
+    /// how many bytes they have.
+    ///
+    /// The highest weight counts. Browsers give all codings the same one: then what has the fewest bytes goes out, as
+    /// nothing else differs for a reader, and between equals gzip, br, zstd in this order. The content as it is is
+    /// acceptable unless excluded, but preferred only by being named with a higher weight; it also goes out if nothing on
+    /// offer is acceptable.
+    pub fn choose(self, gzip: u64, len: impl Fn(Dense) -> Option<u64>) -> Form {
+        let dense = |coding: Dense, weight: u16| {
+            let len = if weight > 0 { len(coding) } else { None };
+            len.map(|len| (weight, len, Form::Dense(coding)))
+        };
+        let offers = [
+            (self.gzip > 0).then_some((self.gzip, gzip, Form::Gzip)),
+            dense(Dense::Brotli, self.brotli),
+            dense(Dense::Zstd, self.zstd),
+        ];
+        let best = offers.into_iter().flatten().reduce(|best, next| {
+            let is_better = next.0 > best.0 || (next.0 == best.0 && next.1 < best.1);
+            if is_better { next } else { best }
+        });
+        let best = best.filter(|(weight, ..)| self.identity.is_none_or(|identity| *weight >= identity));
+        best.map_or(Form::Identity, |(.., form)| form)
+    }
+}
+
+/// Whether Markdown is wanted rather than HTML: it has the higher weight or, with the same one, is named and comes first.
+/// Browsers do not name it. Of the ranges that cover a type the most specific counts.
+pub fn prefers_markdown(headers: &HeaderMap) -> bool {
+    let mut markdown: [Option<(u16, usize)>; 3] = [None; 3];
+    let mut html: [Option<(u16, usize)>; 3] = [None; 3];
+    let mut order = 0;
+    for field in headers.get_all(ACCEPT) {
+        let Ok(field) = field.to_str() else { continue };
+        for item in field.split(',') {
+            order += 1;
+            let mut parts = item.split(';');
+            let range = parts.next().unwrap_or_default().trim();
+            let is = |name: &str| range.eq_ignore_ascii_case(name);
+            // 0 is the most specific.
+            let (for_markdown, for_html) = match () {
+                () if is("text/markdown") => (Some(0), None),
+                () if is("text/html") => (None, Some(0)),
+                () if is("text/*") => (Some(1), Some(1)),
+                () if is("*/*") => (Some(2), Some(2)),
+                () => continue,
+            };
+            let weight = quality(parts.map(str::as_bytes));
+            for (slot, known) in [(for_markdown, &mut markdown), (for_html, &mut html)] {
+                if let Some(slot) = slot {
+                    known[slot].get_or_insert((weight, order));
+                }
+            }
+        }
+    }
+    let best = |known: [Option<(u16, usize)>; 3]| known.into_iter().flatten().next().unwrap_or((0, usize::MAX));
+    let ((weight, at), (html_weight, html_at)) = (best(markdown), best(html));
+    let is_named = markdown[0].is_some();
+    weight > 0 && (weight > html_weight || (weight == html_weight && is_named && at < html_at))
+}
+
+/// The weight in thousandths (RFC 9110, 12.4.2); one that does not parse counts as 1.
+fn quality<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
+    for parameter in parameters {
+        let Some(at) = parameter.iter().position(|&byte| byte == b'=') else { continue };
+        if parameter[..at].trim_ascii().eq_ignore_ascii_case(b"q") {
+            return thousandths(parameter[at + 1..].trim_ascii()).unwrap_or(1000);
+        }
+    }
+    1000
+}
+
+/// `0`, `0.5`, `1.000`: a number and up to three decimals; more are cut off. Nothing is more than 1.
+fn thousandths(value: &[u8]) -> Option<u16> {
+    let point = value.iter().position(|&byte| byte == b'.').unwrap_or(value.len());
+    let (whole, decimals) = (&value[..point], value.get(point + 1..).unwrap_or_default());
+    if whole.is_empty() || !whole.iter().chain(decimals).all(u8::is_ascii_digit) {
+        return None;
+    }
+    if whole.iter().any(|&digit| digit != b'0') {
+        return Some(1000);
+    }
+    let digit = |at: usize| decimals.get(at).map_or(0, |digit| u16::from(digit - b'0'));
+    Some(digit(0) * 100 + digit(1) * 10 + digit(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markdown_goes_to_those_who_would_rather_have_it() {
+        for (accept, expected) in [
+            (&["text/markdown"][..], true),
+            (&["Text/Markdown;q=0.001"], true),
+            (&["text/markdown, text/html, */*"], true),
+            (&["text/html, text/markdown, */*"], false),
+            (&["text/markdown;q=1.0, text/x-markdown;q=0.9, text/plain;q=0.8, text/html;q=0.7, */*;q=0.1"], true),
+            (&["text/html;q=0.9, text/markdown"], true),
+            (&["text/html", "text/markdown;q=0.9"], false),
+            (&["text/markdown;q=0.9", "text/html"], false),
+            (&["text/markdown;q=0"], false),
+            (&["text/markdown;q=0, */*"], false),
+            (&["text/html;q=0, */*"], true),
+            (&["text/html;q=0.5, text/*"], true),
+            (&["*/*"], false),
+            (&["text/*"], false),
+            (&["text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"], false),
+            (&["text/markdown; charset=utf-8; q=0.5, text/html; q=0.4"], true),
+            (&["text/markdown;q=2, text/html"], true),
+            (&["text/markdownx, text/html"], false),
+            (&[""], false),
+            (&[], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in accept {
+                headers.append(ACCEPT, field.parse().unwrap());
+            }
+            assert_eq!(prefers_markdown(&headers), expected, "{accept:?}");
+        }
+    }
+
+    fn accepted(fields: &[&str]) -> Accepted {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(ACCEPT_ENCODING, field.parse().unwrap());
+        }
+        Accepted::of(&headers)
+    }
+
+    fn form(fields: &[&str]) -> Form {
+        accepted(fields).choose(10, |_| None)
+    }
+
+    #[test]
+    fn of_the_highest_weight_the_form_with_the_fewest_bytes_goes_out() {
+        const BR: Form = Form::Dense(Dense::Brotli);
+        const ZSTD: Form = Form::Dense(Dense::Zstd);
+        for (fields, brotli, zstd, expected) in [
+            (&["gzip, deflate, br, zstd"][..], Some(7), Some(8), BR),
+            (&["gzip, deflate, br, zstd"], Some(8), Some(7), ZSTD),
+            (&["gzip, deflate, br, zstd"], Some(7), Some(7), BR),
+            (&["gzip, deflate, br, zstd"], None, Some(8), ZSTD),
+            (&["gzip, deflate, br, zstd"], None, None, Form::Gzip),
+            (&["zstd, br, gzip"], Some(10), Some(10), Form::Gzip),
+            (&["gzip, br;q=0.9"], Some(7), None, Form::Gzip),
+            (&["gzip;q=0.8, BR;Q=0.9"], Some(11), None, BR),
+            (&["br;q=0, *"], Some(7), Some(8), ZSTD),
+            (&["*;q=0.5, gzip;q=0.1"], Some(9), Some(8), ZSTD),
+            (&["*"], Some(7), Some(8), BR),
+            (&["br"], Some(7), Some(1), BR),
+            (&["br"], None, Some(1), Form::Identity),
+            (&["br;q=0.5, identity"], Some(7), Some(1), Form::Identity),
+            (&["br;q=0.5, identity;q=0.5"], Some(7), Some(1), BR),
+            (&["gzip;q=0, br;q=0, zstd;q=0.001"], Some(7), Some(11), ZSTD),
+            (&["gzip", "br"], Some(7), Some(8), BR),
+            (&["gzip"], Some(7), Some(8), Form::Gzip),
+            (&["brotli, zstandard, x-br"], Some(7), Some(8), Form::Identity),
+            (&["identity;q=0, br"], Some(7), None, BR),
+            (&["*;q=0"], Some(7), Some(8), Form::Identity),
+            (&[], Some(7), Some(8), Form::Identity),
+        ] {
+            let len = |coding: Dense| match coding {
+                Dense::Brotli => brotli,
+                Dense::Zstd => zstd,
+            };
+            assert_eq!(accepted(fields).choose(10, len), expected, "{fields:?}");
+        }
+        assert!(accepted(&["zstd;q=0.1"]).takes_dense());
+        assert!(!accepted(&["gzip, br;q=0"]).takes_dense());
+    }
+
+    #[test]
+    fn weights_are_thousandths_and_what_is_none_counts_as_one() {
+        for (value, expected) in [
+            ("0", Some(0)),
+            ("0.", Some(0)),
+            ("0.000", Some(0)),
+            ("0.5", Some(500)),
+            ("0.25", Some(250)),
+            ("0.1239", Some(123)),
+            ("1", Some(1000)),
+            ("1.000", Some(1000)),
+            ("1.5", Some(1000)),
+            ("7", Some(1000)),
+            ("99999999999", Some(1000)),
+            ("00.7", Some(700)),
+            ("", None),
+            (".5", None),
+            ("-1", None),
+            ("+1", None),
+            ("0.x", None),
+            ("0.5.5", None),
+        ] {
+            assert_eq!(thousandths(value.as_bytes()), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn gzip_goes_to_those_who_want_it() {
+        for fields in [
+            &["gzip"][..],
+            &["br, GZIP;q=0.5"],
+            &["*"],
+            &["identity;q=0.5, gzip"],
+            &["deflate", "gzip;q=0.001"],
+            &["x-gzip"],
+            &["identity;q=0, gzip;q=0.1"],
+            &["gzip, identity"],
+        ] {
+            assert_eq!(form(fields), Form::Gzip, "{fields:?}");
+        }
+        for fields in [
+            &[][..],
+            &["br"],
+            &["gzip;q=0"],
+            &["gzip;q=0.0, *"],
+            &["*;q=0"],
+            &["gzip;q=0.5, identity;q=0.8"],
+            &[""],
+            &["identity"],
+        ] {
+            assert_eq!(form(fields), Form::Identity, "{fields:?}");
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Inflated pages, kept for clients that do not accept gzip. Very large ones lie in a memory file, from which the kernel sends
+//! them without a copy; others on the heap, because their copy costs less than what the kernel does for each page of memory.
+//!
+//! Small pages are inflated whole by whoever sends them. Larger ones are sent while they are inflated piece by piece, and are
+//! made whole by a thread of their own ([`PageMaker`]) when they are asked for again: on a serving thread each would keep all
+//! other connections waiting for milliseconds.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use bytes::Bytes;
+use quick_cache::OptionsBuilder;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+
+use docwharf_base::codec::inflate;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::room::{Lies, Room};
+
+use super::body::Chunk;
+use super::doubts::Doubts;
+use super::held::HELD;
+
+/// Pages from this length on lie in the memory file, in bytes.
+const LARGE: usize = 512 * 1024;
+/// Pages up to this size are inflated whole by whoever sends them, in bytes.
+pub(super) const SMALL: u64 = 64 * 1024;
+/// Pages up to this size are kept, in bytes.
+const WHOLE: u64 = 1 << 20;
+/// Larger ones are, up to this size, if so many of them can be kept.
+const WHOLE_AT_MOST: u64 = 4 << 20;
+const OF_ROOM: u64 = 16;
+/// Pages that wait to be made whole. What is asked for beyond that is asked for again.
+const WAITING: usize = 16;
+/// Marks of pages that were asked for once; a power of two.
+const ASKED: usize = 1024;
+/// What a page is thought to take beside its content, in bytes.
+const BESIDE: u64 = 128;
+
+/// A page, and where it lies if the kernel can send it from there.
+#[derive(Debug, Clone)]
+pub(crate) struct Page {
+    pub(crate) bytes: Bytes,
+    lies: Option<Lies>,
+}
+
+impl From<Page> for Chunk {
+    fn from(page: Page) -> Chunk {
+        Chunk::lying(page.bytes, page.lies)
+    }
+}
+
+/// A page as its version has it: what is known of its content before that is inflated.
+#[derive(Debug, Clone)]
+pub(super) struct PageSource {
+    pub(super) pages: Arc<Pages>,
+    pub(super) version: VersionId,
+    pub(super) digest: Digest,
+    /// Length of the content, in bytes.
+    pub(super) len: u64,
+    /// CRC-32 of the content.
+    pub(super) crc: u32,
+}
+
+impl PageSource {
+    /// The page, if it is kept.
+    pub(super) fn kept(&self) -> Option<Page> {
+        self.pages.get(&self.digest)
+    }
+
+    /// Inflates the page and keeps it. None if answers hold as much as they may, or if what the disk has is not what was
+    /// sealed, which is told of.
+    pub(super) fn make(&self, coded: &[u8]) -> Option<Page> {
+        if HELD.left() < self.len {
+            return None;
+        }
+        let page = inflate::all(coded, self.len as usize).ok();
+        // One look at bytes that are read anyway: what the disk has changed is not kept under the name of what was sealed.
+        let page = page.filter(|page| page.len() as u64 == self.len && crc32fast::hash(page) == self.crc);
+        let Some(page) = page else {
+            self.doubt();
+            return None;
+        };
+        Some(self.pages.keep(self.digest, page.into()))
+    }
+
+    /// Says that what is inflated is not what was sealed.
+    pub(super) fn doubt(&self) {
+        self.pages.doubts.doubt(&[self.version], "a page does not match its checksum");
+    }
+
+    /// Has the page made whole and kept if it is asked for again and again. `coded` is what it is inflated from.
+    pub(super) fn wish(&self, coded: &Bytes) {
+        if self.pages.may_keep(self.len) && self.pages.was_asked_for(&self.digest) {
+            PageMaker::ask(self, coded);
+        }
+    }
+}
+
+/// The thread that makes large pages whole.
+struct PageMaker;
+
+impl PageMaker {
+    /// Has a page made, unless many wait already.
+    fn ask(source: &PageSource, coded: &Bytes) {
+        static JOBS: OnceLock<Option<SyncSender<(PageSource, Bytes)>>> = OnceLock::new();
+        let jobs = JOBS.get_or_init(|| {
+            let (jobs, waiting) = sync_channel(WAITING);
+            let thread = thread::Builder::new().name("inflate-pages".into()).spawn(move || PageMaker::work(&waiting));
+            thread.is_ok().then_some(jobs)
+        });
+        if let Some(jobs) = jobs {
+            // A full queue is no loss: the page goes out piece by piece meanwhile.
+            let _ = jobs.try_send((source.clone(), coded.clone()));
+        }
+    }
+
+    fn work(waiting: &Receiver<(PageSource, Bytes)>) {
+        while let Ok((source, coded)) = waiting.recv() {
+            if source.kept().is_none() {
+                // If it cannot be made, it goes out piece by piece again, and is made if it is asked for then.
+                let _ = source.make(&coded);
+            }
+        }
+    }
+}
+
+/// Bytes of an inflated page, which count as long as anybody has them.
+struct Counted {
+    bytes: Bytes,
+}
+
+impl Counted {
+    fn bytes(bytes: Bytes) -> Bytes {
+        HELD.add_page(bytes.len() as u64);
+        Bytes::from_owner(Counted { bytes })
+    }
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        HELD.remove_page(self.bytes.len() as u64);
+    }
+}
+
+/// Pages by the digest of their content, so that a version shares what it has in common with the last.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    cache: Cache<Digest, Page, ByLength, AsItIs>,
+    /// Bytes in the cache, as [`HELD`] knows of them.
+    told: AtomicU64,
+    /// Parts of the digests of large pages that were asked for once.
+    asked: Box<[AtomicU32]>,
+    doubts: Arc<Doubts>,
+    /// Made when the first page is put there; none where the system has no such thing.
+    room: OnceLock<Option<Arc<Room>>>,
+}
+
+impl Pages {
+    /// Keeps pages of so many bytes together.
+    pub(crate) fn new(bytes: u64, doubts: Arc<Doubts>) -> Pages {
+        let typical = (bytes / 32_768).max(16) as usize;
+        let mut options = OptionsBuilder::new();
+        // Of several shards each has but its part of the bytes, and by default there are four for each core: where there
+        // are many cores none would have room for a large page, and on few the fuller ones drive out what there is room for.
+        options.shards(1).estimated_items_capacity(typical).weight_capacity(bytes);
+        let lifecycle = DefaultLifecycle::default();
+        let cache = match options.build() {
+            Ok(options) => Cache::with_options(options, ByLength, AsItIs, lifecycle),
+            Err(_) => Cache::with(typical, bytes, ByLength, AsItIs, lifecycle),
+        };
+        let asked = (0..ASKED).map(|_| AtomicU32::new(0)).collect();
+        Pages { cache, told: AtomicU64::new(0), asked, doubts, room: OnceLock::new() }
+    }
+
+    /// Whether pages of this length are kept; larger ones are always inflated as they are sent.
+    pub(crate) fn takes(&self, len: u64) -> bool {
+        len <= WHOLE.max((self.cache.capacity() / OF_ROOM).min(WHOLE_AT_MOST))
+    }
+
+    /// Whether such a page would stay if it was kept.
+    fn may_keep(&self, len: u64) -> bool {
+        self.takes(len) && len + BESIDE <= self.cache.capacity()
+    }
+
+    /// A page that is kept.
+    pub(crate) fn get(&self, digest: &Digest) -> Option<Page> {
+        self.cache.get(digest)
+    }
+
+    /// Keeps a page, if there is room for it.
+    pub(crate) fn keep(&self, digest: Digest, content: Bytes) -> Page {
+        let placed = if content.len() >= LARGE { self.place(&content) } else { None };
+        let page = match placed {
+            Some((bytes, lies)) => Page { bytes: Counted::bytes(bytes), lies: Some(lies) },
+            None => Page { bytes: Counted::bytes(content), lies: None },
+        };
+        self.cache.insert(digest, page.clone());
+        self.tell(self.cache.weight());
+        page
+    }
+
+    /// Tells how many bytes the cache keeps: what there is of pages beyond that is held by answers.
+    fn tell(&self, weight: u64) {
+        HELD.exchange_kept(self.told.swap(weight, Ordering::Relaxed), weight);
+    }
+
+    /// Whether a page was asked for before, not long ago; from now on it was. Going once through many large pages makes none
+    /// of them whole.
+    fn was_asked_for(&self, digest: &Digest) -> bool {
+        let [place, mark] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| digest.0[at + byte])));
+        self.asked[place as usize % ASKED].swap(mark, Ordering::Relaxed) == mark
+    }
+
+    fn place(&self, content: &[u8]) -> Option<(Bytes, Lies)> {
+        // Twice the bytes: for what was driven out and is still being read, and for gaps. Addresses cost nothing.
+        let extent = self.cache.capacity().saturating_mul(2);
+        let room = self.room.get_or_init(|| if extent > 0 { Room::new(extent).ok() } else { None });
+        room.as_ref()?.put(content)
+    }
+
+    /// Bytes that are kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.tell(0);
+    }
+}
+
+/// Weighs pages by their bytes.
+#[derive(Debug, Clone)]
+struct ByLength;
+
+impl quick_cache::Weighter<Digest, Page> for ByLength {
+    fn weight(&self, _: &Digest, page: &Page) -> u64 {
+        page.bytes.len() as u64 + BESIDE
+    }
+}
+
+/// Takes a part of a digest for its hash: it is as good as any, and nobody chooses it.
+#[derive(Debug, Clone, Copy, Default)]
+struct AsItIs;
+
+/// See [`AsItIs`].
+#[derive(Debug, Default)]
+struct Part(u64);
+
+impl BuildHasher for AsItIs {
+    type Hasher = Part;
+
+    fn build_hasher(&self) -> Part {
+        Part::default()
+    }
+}
+
+impl Hasher for Part {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk() {
+            self.0 ^= u64::from_le_bytes(*first);
+        }
+    }
+
+    // The length of an array, which is always the same.
+    fn write_usize(&mut self, _: usize) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn keeping(bytes: u64) -> Pages {
+        Pages::new(bytes, Arc::default())
+    }
+
+    #[test]
+    fn all_pages_that_there_is_room_for_are_kept_whatever_their_lengths() {
+        let pages = keeping(4 << 20);
+        let lengths = (0..60).map(|n: usize| 1000 + n * n * 36).chain([1_200_000]);
+        let all: Vec<_> = lengths.map(|len| Bytes::from(vec![len as u8; len])).collect();
+        assert!(all.iter().map(Bytes::len).sum::<usize>() > 3_600_000);
+        for page in &all {
+            assert_eq!(pages.keep(Digest::of(page), page.clone()).bytes, page);
+        }
+        for page in &all {
+            assert!(pages.get(&Digest::of(page)).is_some_and(|kept| kept.bytes == page), "{} bytes", page.len());
+        }
+    }
+
+    #[test]
+    fn a_page_that_was_driven_out_is_whole_for_whoever_has_it() {
+        let pages = keeping(2 << 20);
+        let kept: Vec<_> = (0..20u8).map(|n| pages.keep(Digest::of(&[n]), vec![n; 600_000].into())).collect();
+        assert!(kept.iter().any(|page| page.lies.is_some()));
+        for (n, page) in kept.iter().enumerate() {
+            assert!(page.bytes.iter().all(|&byte| usize::from(byte) == n), "page {n}");
+        }
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let pages = keeping(1 << 20);
+        for n in 0..40u8 {
+            pages.keep(Digest::of(&[n]), vec![n; 100_000].into());
+            assert!(pages.bytes() <= 1 << 20);
+        }
+        let none = keeping(0);
+        assert_eq!(none.keep(Digest::of(b"x"), vec![1; 600_000].into()).bytes.len(), 600_000);
+        assert!(none.get(&Digest::of(b"x")).is_none());
+    }
+
+    #[test]
+    fn large_pages_are_taken_where_many_of_them_can_be_kept() {
+        let most = |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| keeping(bytes).takes(len)).max();
+        assert_eq!(most(0), Some(1 << 20));
+        assert_eq!(most(32 << 20), Some(2 << 20));
+        assert_eq!(most(64 << 20), Some(4 << 20));
+        assert_eq!(most(1 << 30), Some(4 << 20));
+    }
+
+    #[test]
+    fn a_large_page_is_made_whole_when_it_is_asked_for_again_and_not_for_going_through_all_of_them() {
+        let pages = Arc::new(keeping(16 << 20));
+        let content = vec![b'x'; 300_000];
+        let mut coded = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).all(&content, &mut coded);
+        let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
+        let version = VersionId(digest);
+        let source = PageSource { pages: Arc::clone(&pages), version, digest, len: 300_000, crc };
+        let coded = Bytes::from(coded);
+        assert!(
+            !pages.was_asked_for(&digest) && pages.was_asked_for(&digest) && !pages.was_asked_for(&Digest::of(b"x"))
+        );
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while source.kept().is_none() {
+            assert!(std::time::Instant::now() < deadline, "it is not made");
+            source.wish(&coded);
+            thread::yield_now();
+        }
+        assert!(source.kept().is_some_and(|page| page.bytes == content));
+        let wrong = PageSource { digest: Digest::of(b"other"), crc: crc ^ 1, ..source };
+        assert!(wrong.make(&coded).is_none());
+        assert!(wrong.kept().is_none(), "what is damaged is not kept");
+    }
+
+    fn is_doubted(doubts: &Doubts) -> bool {
+        pin!(doubts.raised()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn a_page_is_made_whole_if_it_is_what_was_sealed_and_no_more_than_answers_may_hold() {
+        let doubts = Arc::<Doubts>::default();
+        let pages = Arc::new(Pages::new(1 << 20, Arc::clone(&doubts)));
+        let content: Vec<u8> = (0..60_000u32).map(|n| (n >> 3) as u8).collect();
+        let mut coded = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).all(&content, &mut coded);
+        let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
+        let version = VersionId(digest);
+        let right = PageSource { pages: Arc::clone(&pages), version, digest, len: 60_000, crc };
+        // More than the whole of `server.heldBytes`: that is no damage, it goes out piece by piece.
+        let huge = PageSource { len: (64 << 20) + 1, ..right.clone() };
+        assert!(huge.make(&coded).is_none() && !is_doubted(&doubts));
+        for (len, crc, there) in [
+            (60_000, crc ^ 1, coded.len()),
+            (60_001, crc, coded.len()),
+            (59_999, crc, coded.len()),
+            (60_000, crc, coded.len() / 2),
+            (60_000, crc, 0),
+        ] {
+            let wrong = PageSource { len, crc, ..right.clone() };
+            assert!(wrong.make(&coded[..there]).is_none(), "{len} {crc} {there}");
+            assert!(is_doubted(&doubts), "{len} {crc} {there}");
+            assert!(right.kept().is_none(), "{len} {crc} {there}");
+        }
+        assert!(right.make(&coded).is_some_and(|page| page.bytes == content) && !is_doubted(&doubts));
+        assert!(right.kept().is_some_and(|page| page.bytes == content));
+    }
+
+    #[test]
+    fn pages_are_kept_up_to_a_length_and_lie_in_the_memory_file_from_another_on() {
+        for (room, most) in [(0, WHOLE), (1 << 20, WHOLE), (64 << 20, WHOLE_AT_MOST), (1 << 30, WHOLE_AT_MOST)] {
+            let pages = keeping(room);
+            assert!(pages.takes(most) && !pages.takes(most + 1), "room for {room}");
+            assert_eq!(pages.may_keep(most), room > most, "room for {room}");
+            assert!(!pages.may_keep(most + 1), "room for {room}");
+        }
+        let pages = keeping(500_000);
+        let most = pages.cache.capacity() - BESIDE;
+        assert!(pages.may_keep(most) && !pages.may_keep(most + 1), "what does not fit is not made in vain");
+        let pages = keeping(4 << 20);
+        for (len, lies) in [(1, false), (LARGE - 1, false), (LARGE, true), (LARGE + 1, true)] {
+            assert_eq!(pages.keep(Digest::of(&len.to_le_bytes()), vec![7; len].into()).lies.is_some(), lies, "{len}");
+        }
+        let kept = pages.keep(Digest::of(b"counted"), Bytes::from_static(b"counted"));
+        let before = pages.bytes();
+        pages.keep(Digest::of(b"another"), Bytes::from_static(b"another"));
+        assert_eq!((pages.bytes() - before, kept.lies.is_none()), (7 + BESIDE, true));
+    }
+
+    #[test]
+    fn of_two_pages_in_one_place_each_makes_the_other_forgotten() {
+        let pages = keeping(1 << 20);
+        let digest = |place: u32, mark: u8| {
+            let mut digest = Digest::of(b"x");
+            digest.0[..4].copy_from_slice(&place.to_le_bytes());
+            digest.0[4..8].copy_from_slice(&[mark; 4]);
+            digest
+        };
+        let (one, two, elsewhere) = (digest(5, 1), digest(5 + ASKED as u32, 2), digest(6, 1));
+        let asked = [&one, &one, &elsewhere, &one, &two, &two, &one, &elsewhere].map(|page| pages.was_asked_for(page));
+        assert_eq!(asked, [false, true, false, true, false, true, false, true]);
+    }
+}

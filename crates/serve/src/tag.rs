@@ -1,0 +1,59 @@
+//! Entity tags, made without allocating.
+
+use docwharf_base::model::digest::Digest;
+
+/// Quotes, 16 digits, a dash, a letter and 8 digits.
+const LONGEST: usize = 2 + 16 + 2 + 8;
+
+/// A strong entity tag (RFC 9110, 8.8.3): which content, and by which bytes it was coded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Tag {
+    text: [u8; LONGEST],
+    len: usize,
+}
+
+impl Tag {
+    /// `coding` is the letter of a coding and the CRC-32 of the coded bytes.
+    pub(super) fn new(content: &Digest, coding: Option<(u8, u32)>) -> Tag {
+        let mut tag = Tag { text: [0; LONGEST], len: 0 };
+        tag.push(b'"');
+        tag.push_hex(&content.0[..8]);
+        if let Some((letter, crc)) = coding {
+            tag.push(b'-');
+            tag.push(letter);
+            tag.push_hex(&crc.to_be_bytes());
+        }
+        tag.push(b'"');
+        tag
+    }
+
+    /// With its quotes.
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.text[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for byte in bytes {
+            self.push(DIGITS[usize::from(byte >> 4)]);
+            self.push(DIGITS[usize::from(byte & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_names_the_content_and_how_it_was_coded() {
+        let content = Digest::of(b"x");
+        assert_eq!(Tag::new(&content, None).as_str(), "\"2d711642b726b044\"");
+        assert_eq!(Tag::new(&content, Some((b'g', 0x0102_abcd))).as_str(), "\"2d711642b726b044-g0102abcd\"");
+    }
+}

@@ -1,0 +1,112 @@
+//! Readers of bundles: ZIP and tar archives, and folders. A bundle is untrusted input until it has been read to its
+//! end.
+//!
+//! Every reader yields a sequence of entries ([`Entries`]) and refuses by the same rules ([`policy`]). [`flavor`]
+//! decides which of the entries belong to the site. This module writes nothing.
+
+pub mod flavor;
+pub mod folder;
+pub mod format;
+pub mod policy;
+pub mod stream;
+pub mod tar;
+pub mod zip;
+pub mod zip_member;
+
+use std::path::PathBuf;
+
+use docwharf_base::model::site_path::SitePath;
+
+use policy::Refusal;
+
+/// The format of a bundle, detected from its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A ZIP archive.
+    Zip,
+    /// A plain tar archive.
+    Tar,
+    /// A tar archive in gzip.
+    TarGz,
+    /// A tar archive in zstd.
+    TarZst,
+    /// A folder.
+    Folder,
+}
+
+impl Kind {
+    /// The name of the format in `--json` output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Zip => "zip",
+            Kind::Tar => "tar",
+            Kind::TarGz => "tar.gz",
+            Kind::TarZst => "tar.zst",
+            Kind::Folder => "folder",
+        }
+    }
+}
+
+/// The type of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A tar hard link. Its content is that of the earlier file with this path.
+    SameAs(SitePath),
+}
+
+/// The metadata of one entry of a bundle.
+#[derive(Debug, Clone)]
+pub struct Head {
+    /// The path of the entry; `None` for the root folder.
+    pub path: Option<SitePath>,
+    /// The type of the entry.
+    pub kind: EntryKind,
+    /// The size of the content in bytes.
+    pub size: u64,
+    /// The modification time in seconds since 1970. It is 0 in archives, whose times are ignored.
+    pub modified: i64,
+}
+
+/// A callback that receives the content of an entry piece by piece.
+pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), ReadError> + 'a;
+
+/// A reader that yields the entries of a bundle one after another.
+pub trait Entries {
+    /// Returns the next entry, or `None` at the end. In an archive, content of the previous entry that was not read is
+    /// verified first and discarded.
+    fn next_entry(&mut self) -> Result<Option<Head>, ReadError>;
+
+    /// Passes the content of the entry returned last to `sink`. A second call for the same entry passes nothing.
+    fn content(&mut self, sink: &mut Sink<'_>) -> Result<(), ReadError>;
+}
+
+/// The reason why a bundle was not read to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bundle was refused.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The operating system failed to read the bundle.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The file or folder that could not be read.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The receiver of the content failed.
+    #[error("cannot write the content")]
+    Sink(#[source] std::io::Error),
+}
+
+impl ReadError {
+    /// Wraps an error of the operating system about `path`.
+    pub fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> ReadError + '_ {
+        move |source| ReadError::Io { path: path.to_owned(), source }
+    }
+}

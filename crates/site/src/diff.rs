@@ -1,0 +1,171 @@
+//! What differs between two versions, by their indexes alone: no content is read.
+
+use std::cmp::Ordering;
+
+use docwharf_base::model::site_path::{is_hidden, is_page};
+
+use super::index::Index;
+
+/// A file in one version or both.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Its path.
+    pub path: Vec<u8>,
+    /// Its size in the one version, in bytes.
+    pub before: Option<u64>,
+    /// Its size in the other, in bytes.
+    pub after: Option<u64>,
+}
+
+/// Files of one sort, pages or others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// How many the one version has.
+    pub before: u64,
+    /// How many the other has.
+    pub after: u64,
+    /// In the other only, in byte order of their paths; so are the next two.
+    pub added: Vec<Change>,
+    /// In the one only.
+    pub removed: Vec<Change>,
+    /// In both, with different content.
+    pub changed: Vec<Change>,
+}
+
+/// What differs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// HTML documents that can be reached.
+    pub pages: Changes,
+    /// Everything else.
+    pub files: Changes,
+    /// Content of all files in bytes, in the one version and the other.
+    pub bytes: (u64, u64),
+}
+
+impl Changes {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+}
+
+impl Diff {
+    /// Whether the two are the same content.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.files.is_empty()
+    }
+
+    fn of(&mut self, path: &[u8]) -> &mut Changes {
+        if is_reachable_page(path) { &mut self.pages } else { &mut self.files }
+    }
+}
+
+/// Whether a path is a page that readers can reach.
+fn is_reachable_page(path: &[u8]) -> bool {
+    is_page(path) && !is_hidden(path)
+}
+
+/// How many pages a version has: the number that `sync` and `import` tell.
+pub fn pages(index: &Index) -> u64 {
+    (0..index.len()).filter(|&i| is_reachable_page(index.path(i))).count() as u64
+}
+
+/// Compares two versions path by path.
+pub fn diff(before: &Index, after: &Index) -> Diff {
+    let mut diff = Diff::default();
+    let (mut i, mut j) = (0, 0);
+    while i < before.len() || j < after.len() {
+        // Both are in byte order of their paths.
+        let order = match (i < before.len(), j < after.len()) {
+            (true, true) => before.path(i).cmp(after.path(j)),
+            (true, false) => Ordering::Less,
+            (false, _) => Ordering::Greater,
+        };
+        let old = (order != Ordering::Greater).then(|| before.entry(i));
+        let new = (order != Ordering::Less).then(|| after.entry(j));
+        let path = if old.is_some() { before.path(i) } else { after.path(j) };
+        let changes = diff.of(path);
+        changes.before += u64::from(old.is_some());
+        changes.after += u64::from(new.is_some());
+        let change =
+            || Change { path: path.to_vec(), before: old.map(|entry| entry.len), after: new.map(|entry| entry.len) };
+        match (&old, &new) {
+            (Some(old), Some(new)) if old.content == new.content => {}
+            (Some(_), Some(_)) => changes.changed.push(change()),
+            (Some(_), None) => changes.removed.push(change()),
+            (None, _) => changes.added.push(change()),
+        }
+        diff.bytes.0 += old.map_or(0, |entry| entry.len);
+        diff.bytes.1 += new.map_or(0, |entry| entry.len);
+        i += usize::from(old.is_some());
+        j += usize::from(new.is_some());
+    }
+    diff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::Manifest;
+    use crate::index::{Coding, Entry, encode};
+
+    fn index(files: &[(&str, &str)]) -> Index {
+        let mut files: Vec<(&[u8], Entry)> = files
+            .iter()
+            .map(|(path, text)| {
+                let entry = Entry {
+                    coding: Coding::Stored,
+                    offset: 0,
+                    coded_len: 0,
+                    len: text.len() as u64,
+                    crc: 0,
+                    content: Digest::of(text.as_bytes()),
+                    coded_crc: 0,
+                    last_header_bit: 0,
+                    spare_bits: 0,
+                    modified: 0,
+                };
+                (path.as_bytes(), entry)
+            })
+            .collect();
+        files.sort_by_key(|(path, _)| *path);
+        let mut manifest = Manifest::default();
+        for (path, entry) in &files {
+            manifest.add(&entry.content, entry.len, path);
+        }
+        let id = manifest.id();
+        Index::decode(encode(0, id, &files), 0, id).unwrap()
+    }
+
+    fn paths(changes: &[Change]) -> Vec<&str> {
+        changes.iter().map(|change| std::str::from_utf8(&change.path).unwrap()).collect()
+    }
+
+    #[test]
+    fn pages_and_other_files_are_told_apart_and_each_change_is_of_one_kind() {
+        let before = index(&[("a.html", "1"), ("b.html", "22"), ("c.css", "3"), ("z.html", "9"), (".x/h.html", "")]);
+        let after = index(&[("a.html", "1"), ("b.html", "4444"), ("d.css", "3"), ("0.html", "5"), (".x/h.html", "7")]);
+        let diff = diff(&before, &after);
+        assert_eq!((diff.pages.before, diff.pages.after, diff.bytes), (3, 3, (5, 8)));
+        assert_eq!(paths(&diff.pages.added), ["0.html"]);
+        assert_eq!(paths(&diff.pages.removed), ["z.html"]);
+        assert_eq!(diff.pages.changed, [Change { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
+        assert_eq!(paths(&diff.files.added), ["d.css"]);
+        assert_eq!(paths(&diff.files.removed), ["c.css"]);
+        assert_eq!(paths(&diff.files.changed), [".x/h.html"], "a page that cannot be reached is a file");
+        assert_eq!((pages(&before), pages(&after)), (3, 3));
+        assert!(!diff.is_empty());
+    }
+
+    #[test]
+    fn the_same_content_differs_in_nothing_and_an_empty_site_in_everything() {
+        let site = index(&[("a.html", "1"), ("b.css", "2")]);
+        let same = diff(&site, &site);
+        assert!(same.is_empty());
+        assert_eq!((same.pages.before, same.files.after), (1, 1));
+        let all = diff(&index(&[]), &site);
+        assert_eq!((all.pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
+    }
+}

@@ -1,0 +1,95 @@
+//! Payloads of exports by Next.js: what its client asks for, and under what names an export may have them.
+//!
+//! For a page at `/x` the client fetches `/x.txt`, for one at `/x/` `/x/index.txt`; the export has one of the two, by its
+//! `trailingSlash`. Before that it fetches segments of the page, such as `/x/__next.x.__PAGE__.txt`. An export that was
+//! made on Windows has folders where those names have dots: `x/__next.x/__PAGE__.txt`.
+
+use super::lookup::Files;
+
+/// What payloads are called; `.rsc` where a host has renamed them.
+const ENDINGS: [&[u8]; 2] = [b".txt", b".rsc"];
+/// How the last part of a segment's name begins, and what is before its first dot.
+const SEGMENT: &[u8] = b"__next";
+
+/// The payload that is meant by an address at which there is no file. Decoded, without its leading slash.
+pub fn payload(site: &impl Files, address: &[u8]) -> Option<usize> {
+    let ending = ENDINGS.into_iter().find(|ending| address.ends_with(ending))?;
+    let stem = &address[..address.len() - ending.len()];
+    if let Some(at) = segment(stem) {
+        return other_form(site, stem, at, ending);
+    }
+    let twin = match stem.strip_suffix(b"/index") {
+        Some(page) => [page, ending].concat(),
+        None => [stem, b"/index", ending].concat(),
+    };
+    site.find(&twin)
+}
+
+/// Where the segments begin in `x/__next.a.b` and `x/__next.a/b`, their first dot included.
+fn segment(stem: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for component in stem.split(|&b| b == b'/') {
+        if component.strip_prefix(SEGMENT).is_some_and(|rest| rest.starts_with(b".")) {
+            return Some(at + SEGMENT.len());
+        }
+        at += component.len() + 1;
+    }
+    None
+}
+
+/// The same segments with slashes for dots, or dots for slashes. A segment's own name has neither: Next.js writes it in
+/// letters, digits, `-`, `_`, `@`, `$` and `!`.
+fn other_form(site: &impl Files, stem: &[u8], at: usize, ending: &[u8]) -> Option<usize> {
+    let first = at + 1;
+    let is_nested = stem[first..].contains(&b'/');
+    let (from, to) = if is_nested { (b'/', b'.') } else { (b'.', b'/') };
+    let mut twin = stem.to_vec();
+    for byte in &mut twin[first..] {
+        if *byte == from {
+            *byte = to;
+        }
+    }
+    twin.extend_from_slice(ending);
+    site.find(&twin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::paths::Paths;
+
+    #[test]
+    fn payloads_and_segments_are_found_under_the_names_of_either_export() {
+        let files = [
+            "x.txt",
+            "y/index.txt",
+            "r.rsc",
+            "x/__next.x.$d$slug.__PAGE__.txt",
+            "y/__next.y/deep/__PAGE__.txt",
+            "__next._tree.txt",
+        ];
+        for (address, file) in [
+            ("x/index.txt", "x.txt"),
+            ("y.txt", "y/index.txt"),
+            ("r/index.rsc", "r.rsc"),
+            ("x/__next.x/$d$slug/__PAGE__.txt", "x/__next.x.$d$slug.__PAGE__.txt"),
+            ("y/__next.y.deep.__PAGE__.txt", "y/__next.y/deep/__PAGE__.txt"),
+        ] {
+            assert_eq!(payload(&Paths(&files), address.as_bytes()).map(|i| files[i]), Some(file), "{address}");
+        }
+        for address in [
+            "x/index.html",
+            "z.txt",
+            ".txt",
+            "/index.txt",
+            "index.txt",
+            "x/__next..txt",
+            "x/__next.txt",
+            "y/__next.y.deep/__PAGE__.txt",
+            "y/__next/y/deep/__PAGE__.txt",
+            "y/index.rsc",
+        ] {
+            assert_eq!(payload(&Paths(&files), address.as_bytes()), None, "{address}");
+        }
+    }
+}

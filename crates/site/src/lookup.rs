@@ -1,0 +1,478 @@
+//! Where an address leads: a file, another address, or nowhere. Pure; the site is a set of paths.
+
+use std::sync::Arc;
+
+use docwharf_base::model::site_path::{is_hidden, is_page};
+
+use super::flight;
+use super::rules::route::{Ask, Budget, End, end_within};
+use super::rules::{Rules, hosting};
+
+/// The paths of a site.
+pub trait Files {
+    /// The number of the file at exactly this path.
+    fn find(&self, path: &[u8]) -> Option<usize>;
+
+    /// Whether Next.js has exported it, whose client asks for payloads under several names (see [`super::flight`]).
+    fn is_next(&self) -> bool {
+        false
+    }
+
+    /// The rules that the site brings along.
+    fn rules(&self) -> &Rules;
+
+    /// The Markdown that says the same as a page.
+    fn markdown(&self, page: usize) -> Option<usize>;
+}
+
+/// What is done about the several addresses of one page (`server.slashes`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Slashes {
+    /// Answer at every one.
+    Serve,
+    /// Send the reader to an address under which the page's relative links hold.
+    Redirect,
+}
+
+/// Where an address leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// To this file.
+    File(usize),
+    /// To this path, relative to the site's root, not encoded.
+    Redirect(Vec<u8>),
+    /// Nowhere.
+    Nothing,
+}
+
+/// How addresses are understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// Where the site begins: `/` or `/docs/`.
+    pub base_path: String,
+    /// What is done about several addresses of one page; `None` decides by the site.
+    pub slashes: Option<Slashes>,
+    /// The operator's rules.
+    pub rules: Arc<Rules>,
+}
+
+impl Default for Addresses {
+    fn default() -> Addresses {
+        Addresses { base_path: "/".to_owned(), slashes: None, rules: Arc::default() }
+    }
+}
+
+/// Where a decoded address stands to the place where the site begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// Within the site, at this address without its leading slash.
+    Inside(&'a [u8]),
+    /// Before it: the reader is led to its beginning.
+    Above,
+    /// The payload of the site's front page: a client of Next.js asks for `/docs.txt` where `basePath` is `/docs`.
+    Front(&'static [u8]),
+    /// Elsewhere.
+    Outside,
+}
+
+/// Sees whether an address with its leading slash is of the site that begins at `base_path`.
+pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
+    let base = base_path.as_bytes();
+    match address.strip_prefix(base) {
+        Some(inside) => Place::Inside(inside),
+        None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
+        None => match address.strip_prefix(&base[..base.len() - 1]) {
+            Some(b".txt") => Place::Front(b"/index.txt"),
+            Some(b".rsc") => Place::Front(b"/index.rsc"),
+            _ => Place::Outside,
+        },
+    }
+}
+
+/// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site or a rule sends its
+/// reader. Other hosts are taken at their word.
+pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
+    answers_within(site, addresses, slashes, address, None)
+}
+
+/// The same, where somebody counts what it costs; not to be believed once the budget is spent.
+pub fn answers_within(
+    site: &impl Files,
+    addresses: &Addresses,
+    slashes: Slashes,
+    address: &[u8],
+    budget: Option<&Budget>,
+) -> bool {
+    // The server takes none of these for an address.
+    if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
+        return false;
+    }
+    let base_path = &addresses.base_path;
+    let inside = match place(base_path, address) {
+        Place::Inside(_) => &address[base_path.len() - 1..],
+        Place::Above => b"/",
+        Place::Front(payload) => return site.is_next() && exact(site, &payload[1..]).is_some(),
+        Place::Outside => return false,
+    };
+    let ask = Ask { base_path, slashes, rules: &addresses.rules };
+    matches!(end_within(site, &ask, inside, None, budget), End::File | End::Elsewhere)
+}
+
+/// The folder of reserved addresses at the root; such paths in a bundle are not served.
+pub const RESERVED: &[u8] = b"_docwharf";
+
+/// Whether an address is of what the site tells the server, not its readers.
+fn is_for_us(address: &[u8]) -> bool {
+    address == hosting::REDIRECTS.as_bytes() || address == hosting::HEADERS.as_bytes()
+}
+
+/// Follows a decoded address without its leading slash.
+pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
+    if is_never_served(address) {
+        return Found::Nothing;
+    }
+    // An exact address is a home whatever is done about the others; this is most requests.
+    if let Some(file) = site.find(address) {
+        return Found::File(file);
+    }
+    let Some((path, file)) = page_or_file(site, address) else {
+        let payload = if site.is_next() { flight::payload(site, address) } else { None };
+        return payload.or_else(|| variant(site, address)).map_or(Found::Nothing, Found::File);
+    };
+    if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
+        return Found::File(file);
+    }
+    Found::Redirect(home(site, &path))
+}
+
+/// The file at exactly this address, if it may be served.
+pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
+    if is_never_served(address) { None } else { site.find(address) }
+}
+
+fn is_never_served(address: &[u8]) -> bool {
+    is_hidden(address)
+        || is_for_us(address)
+        || address.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// The file behind an address that is not its path (design, under HTTP).
+fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
+    let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
+    if address.is_empty() {
+        return exact(b"index.html");
+    }
+    if let Some(stem) = address.strip_suffix(b"/") {
+        // `/x/` is the folder's page where there is one, and else whatever `/x` is.
+        return exact(&join(stem, b"/index.html")).or_else(|| page(site, stem));
+    }
+    exact(&join(address, b".html")).or_else(|| exact(&join(address, b"/index.html"))).or_else(|| {
+        let stem = address.strip_suffix(b"/index.html").or_else(|| address.strip_suffix(b".html"))?;
+        page(site, stem)
+    })
+}
+
+/// What assistants ask for beside pages: `/x.md` for the Markdown of the page `/x`, wherever that lies, and the site's
+/// `llms.txt` among the well-known addresses.
+fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
+    if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
+        return site.find(name);
+    }
+    let stem = address.strip_suffix(b".md")?;
+    let page = site.find(stem).or_else(|| page_or_file(site, stem).map(|(_, page)| page))?;
+    site.markdown(page)
+}
+
+/// The page called `stem`, under any of its names.
+fn page(site: &impl Files, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
+    if stem.is_empty() || stem.ends_with(b"/") {
+        return None;
+    }
+    let named = is_page(stem).then(|| stem.to_vec());
+    named
+        .into_iter()
+        .chain([join(stem, b".html"), join(stem, b"/index.html")])
+        .find_map(|path| site.find(&path).map(|file| (path, file)))
+}
+
+fn join(stem: &[u8], end: &[u8]) -> Vec<u8> {
+    [stem, end].concat()
+}
+
+/// What relative links are relative to: everything up to the last slash.
+fn folder(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    &path[..end]
+}
+
+/// The short address of a page in its own folder: without `.html`, unless another file has that name.
+fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
+    if path == b"index.html" || path.ends_with(b"/index.html") {
+        return path[..path.len() - b"index.html".len()].to_vec();
+    }
+    match path.strip_suffix(b".html") {
+        Some(short) if !short.ends_with(b"/") && site.find(short).is_none() => short.to_vec(),
+        _ => path.to_vec(),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod paths {
+    use super::*;
+
+    /// Paths alone, as a site.
+    pub(in crate) struct Paths<'a>(pub(in crate) &'a [&'a str]);
+
+    impl Files for Paths<'_> {
+        fn find(&self, path: &[u8]) -> Option<usize> {
+            self.0.iter().position(|p| p.as_bytes() == path)
+        }
+
+        fn rules(&self) -> &Rules {
+            static NONE: std::sync::OnceLock<Rules> = std::sync::OnceLock::new();
+            NONE.get_or_init(Rules::default)
+        }
+
+        fn markdown(&self, _page: usize) -> Option<usize> {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sealed::made::sealed;
+    use super::paths::Paths;
+    use super::*;
+
+    fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
+        match resolve(&Paths(files), address.as_bytes(), slashes) {
+            Found::File(i) => files[i].to_owned(),
+            Found::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
+            Found::Nothing => "404".to_owned(),
+        }
+    }
+
+    #[test]
+    fn every_form_of_an_address_reaches_the_page_in_either_layout() {
+        for files in [["index.html", "x.html"], ["index.html", "x/index.html"]] {
+            for address in ["x", "x/", "x.html", "x/index.html"] {
+                assert_eq!(lookup(&files, address, Slashes::Serve), files[1], "{address}");
+            }
+            for address in ["", "index.html", "index"] {
+                assert_eq!(lookup(&files, address, Slashes::Serve), "index.html", "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
+        let site = Paths(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
+        for slashes in [Slashes::Serve, Slashes::Redirect] {
+            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
+            for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
+                assert!(answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+            }
+            for address in ["", "/x", "/doc", "/docs/z", "/docs/a", "/docs/.git/x", "/docs/x\n", "/docs//"] {
+                assert!(!answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+            }
+            assert!(answers(&site, &Addresses::default(), slashes, b"/y"));
+            assert!(!answers(&site, &Addresses::default(), slashes, b"y"));
+        }
+    }
+
+    #[test]
+    fn a_page_file_wins_over_the_folder_of_its_name() {
+        let files = ["x.html", "x/index.html", "x/y.html"];
+        for (address, file) in
+            [("x", "x.html"), ("x/", "x/index.html"), ("x.html", "x.html"), ("x/index.html", "x/index.html")]
+        {
+            for slashes in [Slashes::Serve, Slashes::Redirect] {
+                assert_eq!(lookup(&files, address, slashes), file, "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn redirects_go_to_the_folder_that_relative_links_are_meant_for() {
+        let files = ["x/index.html", "y.html", "z", "z.html", "index.html"];
+        for (address, target) in [
+            ("x", "-> /x/"),
+            ("x.html", "-> /x/"),
+            ("x/", "x/index.html"),
+            ("x/index.html", "x/index.html"),
+            ("y", "y.html"),
+            ("y.html", "y.html"),
+            ("y/", "-> /y"),
+            ("y/index.html", "-> /y"),
+            ("z", "z"),
+            ("z/", "-> /z.html"),
+            ("", "index.html"),
+            ("index", "index.html"),
+        ] {
+            assert_eq!(lookup(&files, address, Slashes::Redirect), target, "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_page_has_one_address() {
+        let files = ["a.css", "d/x.txt", ".git/config", "_docwharf/x.html", "[[...slug]].html"];
+        for address in [
+            "a.css/",
+            "a",
+            "a.css.html",
+            "d",
+            "d/",
+            "d/x.txt/index.html",
+            ".git/config",
+            "_docwharf/x",
+            "../a.css",
+            "/a.css",
+            ".html",
+            "/",
+        ] {
+            assert_eq!(lookup(&files, address, Slashes::Serve), "404", "{address}");
+        }
+        assert_eq!(lookup(&files, "[[...slug]]", Slashes::Serve), "[[...slug]].html");
+    }
+
+    #[test]
+    fn a_short_address_is_that_of_the_page_and_of_nothing_else() {
+        let files = ["a/b.html", "a/c", "a/c.html", "w.htm", "d.html/index.html", "e/index.html"];
+        for (address, target) in [
+            ("a/b/", "-> /a/b"),
+            ("a/b.html/", "-> /a/b"),
+            ("a/b/index.html", "-> /a/b"),
+            ("a/c/", "-> /a/c.html"),
+            ("a/c.html/", "-> /a/c.html"),
+            ("a/c", "a/c"),
+            ("w.htm", "w.htm"),
+            ("w.htm/", "-> /w.htm"),
+            ("w", "404"),
+            ("d", "404"),
+            ("d.html", "-> /d.html/"),
+            ("d.html/", "d.html/index.html"),
+            ("e.html", "-> /e/"),
+            ("e/index", "e/index.html"),
+            ("e//", "404"),
+        ] {
+            assert_eq!(lookup(&files, address, Slashes::Redirect), target, "{address}");
+        }
+    }
+
+    #[test]
+    fn where_an_address_stands_to_the_site() {
+        for (base, address, expected) in [
+            ("/", "/", Place::Inside(b"")),
+            ("/", "/a/b", Place::Inside(b"a/b")),
+            ("/", "a", Place::Outside),
+            ("/", "", Place::Above),
+            ("/docs/", "/docs/", Place::Inside(b"")),
+            ("/docs/", "/docs/a", Place::Inside(b"a")),
+            ("/docs/", "/docs", Place::Above),
+            ("/docs/", "/", Place::Above),
+            ("/docs/", "/docs.txt", Place::Front(b"/index.txt")),
+            ("/docs/", "/docs.rsc", Place::Front(b"/index.rsc")),
+            ("/docs/", "/docs.html", Place::Outside),
+            ("/docs/", "/docsx", Place::Outside),
+            ("/docs/", "/Docs/", Place::Outside),
+            ("/docs/", "/doc", Place::Outside),
+            ("/docs/", "//docs/", Place::Outside),
+        ] {
+            assert_eq!(place(base, address.as_bytes()), expected, "{base} {address}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_for_readers_is_not_there_under_any_address() {
+        let site = sealed(&[
+            ("_redirects", "/moved /a\n"),
+            ("_headers", ""),
+            ("_docwharf/x.html", ""),
+            ("_docwharf", ""),
+            (".env", ""),
+            ("a/.git/b.html", ""),
+            ("sub/_redirects", ""),
+            ("_docwharfs/x.html", ""),
+            (".well-known/b.html", ""),
+            ("\u{7f}.css", ""),
+            ("a b.css", ""),
+        ]);
+        let is_found = |address: &str| {
+            (
+                resolve(&site, address.as_bytes(), Slashes::Serve) != Found::Nothing,
+                exact(&site, address.as_bytes()).is_some(),
+            )
+        };
+        for address in [
+            "_redirects",
+            "_headers",
+            "_docwharf",
+            "_docwharf/",
+            "_docwharf/x",
+            "_docwharf/x.html",
+            ".env",
+            "a/.git/b",
+            "a/.git/b.html",
+        ] {
+            assert_eq!(is_found(address), (false, false), "{address}");
+        }
+        for address in ["sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
+            assert_eq!(is_found(address), (true, true), "{address}");
+        }
+        let is_answered = |address: &str| answers(&site, &Addresses::default(), Slashes::Serve, address.as_bytes());
+        assert!(
+            is_answered("/a b.css") && !is_answered("/\u{7f}.css") && !is_answered("/moved") && !is_answered("/\u{1f}")
+        );
+    }
+
+    #[test]
+    fn markdown_and_the_index_for_assistants_have_further_addresses() {
+        let files = [
+            "index.html",
+            "index.md",
+            "x.html",
+            "x/index.html.md",
+            "y/index.html",
+            "y.html.md",
+            "y/index.md",
+            "z.html",
+            "llms.txt",
+            "llms-full.txt",
+            "own.md",
+        ];
+        let site = sealed(&files.map(|name| (name, name)));
+        for (address, file) in [
+            ("index.md", Some("index.md")),
+            ("own.md", Some("own.md")),
+            ("x.md", None),
+            ("y.md", Some("y/index.md")),
+            ("y/.md", None),
+            ("y.html.md", Some("y.html.md")),
+            ("y/index.html.md", Some("y/index.md")),
+            ("z.md", None),
+            ("none.md", None),
+            (".well-known/llms.txt", Some("llms.txt")),
+            (".well-known/llms-full.txt", Some("llms-full.txt")),
+            (".well-known/index.html", None),
+            ("well-known/llms.txt", None),
+        ] {
+            let expected = file.map_or(Found::Nothing, |file| Found::File(site.find(file.as_bytes()).unwrap()));
+            assert_eq!(resolve(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn payloads_have_further_addresses_on_sites_of_next_alone() {
+        for (files, expected) in [
+            (&["index.html", "index.txt", "x.html", "x.txt", "_next/a.js"][..], true),
+            (&["index.html", "index.txt", "x.html", "x.txt"], false),
+        ] {
+            let site = sealed(&files.iter().map(|&name| (name, name)).collect::<Vec<_>>());
+            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
+            assert_eq!(resolve(&site, b"x/index.txt", Slashes::Serve) != Found::Nothing, expected);
+            assert_eq!(answers(&site, &docs, Slashes::Serve, b"/docs.txt"), expected);
+            assert!(!answers(&site, &docs, Slashes::Serve, b"/docs.rsc"));
+        }
+    }
+}

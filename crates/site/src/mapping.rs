@@ -1,0 +1,399 @@
+//! A sealed image and its index in memory: the only place with `unsafe` beside options of sockets (`base/defer`).
+//!
+//! The rules that make it sound: the file is opened read-only, its length is known, and nobody truncates or writes it again
+//! (nobody may write to it, and docwharf deletes by unlink only: a mapping outlives its file's name). An index is under the
+//! same rules, and is replaced by rename only. Where those rules cannot be relied on (network and user-space file systems, removable media)
+//! the file is read into an anonymous memory file that nobody else knows.
+//!
+//! If the disk loses a page all the same, the kernel sends SIGBUS. The handler marks the version in a file opened
+//! before, writes one line and ends with 8; the next start verifies that version in full.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::ops::{Deref, Range};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use bytes::Bytes;
+use memmap2::{Mmap, MmapOptions, MmapRaw};
+use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
+use rustix::io::Errno;
+
+use docwharf_base::mapped::Note;
+use docwharf_base::regular;
+use docwharf_base::model::version::VersionId;
+
+/// Maps of other servers may come and go while a response is still being sent, so a few are registered at once; one
+/// more is simply not told apart in the handler's message.
+const SLOTS: usize = 64;
+
+/// What each arena of the C library may keep at its end of what was freed, in bytes.
+#[cfg(target_env = "gnu")]
+const MOST_FREED: libc::c_int = 1 << 20;
+/// Larger blocks, in bytes, are mapped each by itself and given back when they are freed, which costs a fault for each page.
+#[cfg(target_env = "gnu")]
+const LARGEST_BLOCK: libc::c_int = 4 << 20;
+/// Arenas beside one for each processor, for the threads that do not serve.
+#[cfg(target_env = "gnu")]
+const FURTHER_ARENAS: libc::c_int = 2;
+
+struct Slot {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    id: [AtomicU64; 4],
+}
+
+#[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
+const FREE: Slot = Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
+static SLOTS_IN_USE: [Slot; SLOTS] = [FREE; SLOTS];
+/// In the place of an id: the mapping is of something derived. No content has this digest.
+const DERIVED: [u8; 32] = [0; 32];
+static REGISTRY: Mutex<()> = Mutex::new(());
+/// Where the handler writes the version's id; -1 without a store.
+static SUSPECT: AtomicI32 = AtomicI32::new(-1);
+
+/// The bytes of an image and what keeps them valid.
+struct Mapped {
+    map: Mmap,
+    slot: Option<usize>,
+    _note: Note,
+}
+
+/// An image in memory, and the lease on its file: a shared `flock`, for which pruning passes by. The bytes are valid
+/// without it. So whoever wants the version to stay in the store keeps the image, and an answer that waits for its reader
+/// has bytes alone: what only such answers hold is removed like anything else.
+#[derive(Debug)]
+pub struct Image {
+    bytes: Bytes,
+    /// None for an image that has no file.
+    lease: Option<File>,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if let Some(lease) = &self.lease {
+            // A mapping keeps the open file, and with it the lock: closing the descriptor would not end it.
+            let _ = flock(lease, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl From<Vec<u8>> for Image {
+    /// An image that was made in memory: there is no file to lease.
+    fn from(bytes: Vec<u8>) -> Image {
+        Image { bytes: bytes.into(), lease: None }
+    }
+}
+
+impl Deref for Image {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            SLOTS_IN_USE[slot].end.store(0, Ordering::Release);
+            SLOTS_IN_USE[slot].start.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Maps the image in `file` for as long as bytes of it live. Whoever has locked the file keeps us from a lease, not from
+/// reading.
+pub fn map(file: File, id: VersionId) -> io::Result<Image> {
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(errno) if errno != Errno::WOULDBLOCK => return Err(errno.into()),
+        _ => {}
+    }
+    let bytes = whole(&file, Some(id))?;
+    Ok(Image { bytes, lease: Some(file) })
+}
+
+/// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
+/// If the disk loses a page of it, no version is to be doubted: whoever maps it at the next start has read it before.
+pub fn map_derived(file: &File) -> io::Result<Bytes> {
+    whole(file, None)
+}
+
+fn whole(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
+    if file.metadata()?.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    let options = MmapOptions::new();
+    if may_change(file)? { mapped(&in_memory(file)?, &options, id) } else { mapped(file, &options, id) }
+}
+
+/// Maps the index at `path`, which is read from its begin to its end next.
+pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
+    map_index(regular::open(path)?, id)
+}
+
+/// The same for one that is open already. What is no regular file is read.
+pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() == 0 {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        return Ok(bytes.into());
+    }
+    let file = if may_change(&file)? { in_memory(&file)? } else { file };
+    mapped(&file, MmapOptions::new().populate(), Some(id))
+}
+
+fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
+    let note = Note::of(&file.metadata()?);
+    // SAFETY: the rules at the top of this module.
+    let map = unsafe { options.map(file)? };
+    let slot = register(map.as_ptr_range(), id);
+    Ok(Bytes::from_owner(Mapped { map, slot, _note: note }))
+}
+
+/// A memory file that is mapped while it is written to. Nobody reads what is being written: see [`Shared::bytes`].
+#[derive(Debug)]
+pub(super) struct Shared(MmapRaw);
+
+impl Shared {
+    /// Maps all of `file`, for reading.
+    pub(super) fn new(file: &File) -> io::Result<Shared> {
+        MmapOptions::new().map_raw_read_only(file).map(Shared)
+    }
+
+    /// So many bytes from `at` on. The room that gives stretches out writes to one before it lets anybody read it, gives it to
+    /// nobody else while somebody reads it, and the file is never made shorter.
+    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
+        // SAFETY: within the mapping, by the line above; not written meanwhile, by the rule above (`Room::put` has the file
+        // to itself: it is anonymous, and its descriptor leaves this process only for the kernel to read from).
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
+    }
+}
+
+/// Opens and maps the image at `path`.
+pub fn open(path: &Path, id: VersionId) -> io::Result<Image> {
+    map(File::open(path)?, id)
+}
+
+/// Whether the file lies where others than this machine's kernel decide what its pages hold.
+fn may_change(file: &File) -> io::Result<bool> {
+    const NFS: i64 = 0x6969;
+    const SMB: i64 = 0x517b;
+    const SMB2: i64 = 0xfe53_4d42;
+    const CIFS: i64 = 0xff53_4d42;
+    const FUSE: i64 = 0x6573_5546;
+    const P9: i64 = 0x0102_1997;
+    const CEPH: i64 = 0x00c3_6400;
+    // Sticks and cards.
+    const FAT: i64 = 0x4d44;
+    const EXFAT: i64 = 0x2011_bab0;
+    // The field's type differs between architectures.
+    #[allow(clippy::unnecessary_cast, clippy::cast_lossless)]
+    let kind = fstatfs(file)?.f_type as i64 & 0xffff_ffff;
+    Ok([NFS, SMB, SMB2, CIFS, FUSE, P9, CEPH, FAT, EXFAT].contains(&kind) || on_removable_media(file)?)
+}
+
+/// What the kernel says of the disk that the file's file system lies on; nothing is known of virtual ones.
+fn on_removable_media(file: &File) -> io::Result<bool> {
+    let device = std::os::unix::fs::MetadataExt::dev(&file.metadata()?);
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let disk = format!("/sys/dev/block/{major}:{minor}");
+    // A partition lies below its disk.
+    let says = |end: &str| std::fs::read_to_string(format!("{disk}/{end}")).is_ok_and(|text| text.trim() == "1");
+    Ok(says("removable") || says("../removable"))
+}
+
+fn in_memory(file: &File) -> io::Result<File> {
+    let mut copy = File::from(memfd_create("docwharf-image", MemfdFlags::CLOEXEC)?);
+    let mut from = file.try_clone()?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = from.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(copy);
+        }
+        copy.write_all(&buffer[..n])?;
+    }
+}
+
+fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
+    install();
+    let _guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = SLOTS_IN_USE.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
+    let slot = &SLOTS_IN_USE[free];
+    for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED, |id| id.0.0).chunks_exact(8)) {
+        let mut value = [0; 8];
+        value.copy_from_slice(bytes);
+        word.store(u64::from_be_bytes(value), Ordering::Relaxed);
+    }
+    slot.start.store(range.start as usize, Ordering::Release);
+    slot.end.store(range.end as usize, Ordering::Release);
+    Some(free)
+}
+
+/// Names the file that the handler marks a damaged version in. It is opened now, as a handler must not; `file` stays
+/// open until the process ends.
+pub fn mark_suspects_in(file: File) {
+    let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
+    debug_assert_eq!(before, -1, "one store a process");
+}
+
+/// Bounds what the C library keeps of freed memory at the end of each of its arenas, and how many arenas there are. Left alone
+/// it raises the first bound with the largest block that was freed, up to 64 MiB an arena, and has 8 arenas for each processor;
+/// [`return_freed`] gives back the end of the first arena only. Where the C library is another one than glibc this does nothing.
+/// To be called before there are threads.
+pub fn bound_freed() {
+    #[cfg(target_env = "gnu")]
+    {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX).saturating_add(FURTHER_ARENAS);
+        // SAFETY: it takes no pointer, and may be called by any thread at any time.
+        unsafe {
+            // Blocks up to that size stay blocks of an arena, whose pages are used again.
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_BLOCK);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_FREED);
+            libc::mallopt(libc::M_ARENA_MAX, arenas);
+        }
+    }
+}
+
+/// Gives memory that was freed back to the system (`malloc_trim(3)`). Takes milliseconds, in which threads that
+/// allocate wait.
+/// Where the C library is another one than glibc it does nothing.
+pub fn return_freed() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointer, and may be called by any thread at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: `on_bus_error` only reads atomics and calls write, signal and _exit, which are async-signal-safe
+        // (POSIX.1-2017, 2.4.3); the struct is zeroed, which is a valid empty mask.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_bus_error as extern "C" fn(_, _, _) as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+        }
+    });
+}
+
+extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo_t for a handler installed with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() } as usize;
+    let hit = SLOTS_IN_USE
+        .iter()
+        .find(|slot| slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire));
+    let Some(slot) = hit else {
+        // Not ours: back to the default action, which ends the process when the access is repeated.
+        // SAFETY: signal() with SIG_DFL is async-signal-safe.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        return;
+    };
+    if slot.id.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
+        write_raw(
+            std::io::stderr().as_raw_fd(),
+            b"docwharf: cannot read what was derived from a version: the disk lost part of it; it is made again at the next start\n",
+        );
+        // SAFETY: _exit is async-signal-safe.
+        unsafe { libc::_exit(8) };
+    }
+    let mut id = [0u8; 65];
+    for (word, digits) in slot.id.iter().zip(id.chunks_exact_mut(16)) {
+        let value = word.load(Ordering::Relaxed);
+        for (i, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(value >> (60 - 4 * i) & 15) as usize];
+        }
+    }
+    id[64] = b'\n';
+    let suspect = SUSPECT.load(Ordering::Acquire);
+    if suspect >= 0 {
+        write_raw(suspect, &id);
+    }
+    write_raw(
+        std::io::stderr().as_raw_fd(),
+        b"docwharf: cannot read the sealed version: the disk lost part of its file; it is verified at the next start\n",
+    );
+    // SAFETY: _exit is async-signal-safe.
+    unsafe { libc::_exit(8) };
+}
+
+fn write_raw(descriptor: i32, bytes: &[u8]) {
+    // SAFETY: the pointer and length are those of a live slice; write is async-signal-safe.
+    unsafe { libc::write(descriptor, bytes.as_ptr().cast(), bytes.len()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Seek;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    fn id() -> VersionId {
+        VersionId(Digest::of(b"version"))
+    }
+
+    fn holding(content: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        file
+    }
+
+    #[test]
+    fn an_image_keeps_its_lease_as_long_as_it_lives_and_its_bytes_keep_none() {
+        let file = holding(b"content");
+        let exclusive = file.reopen().unwrap();
+        let take = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
+        let image = open(file.path(), id()).unwrap();
+        assert_eq!((take(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
+        let bytes = image.slice(3..);
+        drop(image);
+        assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
+        // Who has locked it keeps nobody from reading.
+        assert_eq!(&map(file.reopen().unwrap(), id()).unwrap()[..], b"content");
+    }
+
+    #[test]
+    fn whatever_the_file_holds_is_what_is_read_also_nothing() {
+        let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
+        for content in [&b""[..], b"x", &large] {
+            let file = holding(content);
+            assert!(map(file.reopen().unwrap(), id()).unwrap()[..] == *content);
+            assert!(map_derived(&file.reopen().unwrap()).unwrap() == content);
+            assert!(map_index(file.reopen().unwrap(), id()).unwrap() == content);
+            assert!(open_index(file.path(), id()).unwrap() == content);
+            let mut copy = in_memory(&file.reopen().unwrap()).unwrap();
+            copy.rewind().unwrap();
+            let mut read = Vec::new();
+            copy.read_to_end(&mut read).unwrap();
+            assert!(read == content && Image::from(content.to_vec())[..] == *content);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        assert!(open_index(dir.path(), id()).is_err() && open(&dir.path().join("none"), id()).is_err());
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
+        let shared = Shared::new(holding(b"four").as_file()).unwrap();
+        assert_eq!((shared.bytes(0, 4), shared.bytes(1, 2), shared.bytes(4, 0)), (&b"four"[..], &b"ou"[..], &b""[..]));
+        for (at, len) in [(0, 5), (4, 1), (5, 0), (usize::MAX, 1), (1, usize::MAX)] {
+            assert!(catch_unwind(AssertUnwindSafe(|| shared.bytes(at, len).len())).is_err(), "{at} {len}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What is wrong with rules beside a site: loops, targets that are not there, rules that never apply.
+//!
+//! A rule about one address is followed to its end. One about many is followed for an example, with a word in the place
+//! of what varies that no site has; whether its targets are there is judged by what the site has below the part of the
+//! destination that is fixed. Nothing is reported of which that leaves a doubt.
+//!
+//! Each rule is held against those before it, which a bundle can make as slow as it likes: how much is compared in all is
+//! bounded, and what was not looked at for that is told.
+
+use std::collections::HashMap;
+
+use docwharf_base::chain::Name;
+use crate::lookup::{Files, Found, Slashes, resolve};
+
+use super::pattern::Captures;
+use super::route::{Ask, Budget, End, Route, end_within, follow, route_within};
+use super::{Action, Rule};
+
+/// Stands for whatever a part may be; U+10FFFF is no character, and in no address of a site.
+const ANYTHING: &str = "\u{10ffff}";
+/// The same, when one differs from the other.
+const ANYTHING_ELSE: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
+
+/// How much is compared, in bytes: seconds at worst, and enough for as many ordinary rules as count.
+const MOST_COMPARED: u64 = 1 << 32;
+
+/// So many addresses of a loop are told.
+const STEPS: usize = 6;
+
+/// A kind of trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// It was left out.
+    Invalid,
+    /// It leads back to where it began, or further and further.
+    Loop,
+    /// It leads to a 404.
+    Dead,
+    /// Rules before it, or a file of the site, answer in its stead.
+    Shadowed,
+    /// It leads where it is: it never applies.
+    Never,
+}
+
+impl Kind {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Invalid => "invalid",
+            Kind::Loop => "loop",
+            Kind::Dead => "dead",
+            Kind::Shadowed => "shadowed",
+            Kind::Never => "never",
+        }
+    }
+}
+
+/// Something found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Where the rule was written.
+    pub place: String,
+    /// What kind of trouble.
+    pub kind: Kind,
+    /// As written; empty where that was not understood.
+    pub source: String,
+    /// As written; empty where that was not understood.
+    pub destination: String,
+    /// What, in words.
+    pub what: String,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// In the order of the rules.
+    pub findings: Vec<Finding>,
+    /// How many rules at the end were not looked at, because it would have taken too long.
+    pub unchecked: usize,
+}
+
+/// Rules that come first, as numbers in the list of all.
+#[derive(Default)]
+struct Earlier<'a> {
+    exact: HashMap<&'a [u8], Vec<usize>>,
+    patterns: Vec<usize>,
+}
+
+impl<'a> Earlier<'a> {
+    fn add(&mut self, number: usize, rule: &'a Rule) {
+        match rule.pattern.exact() {
+            Some(address) => self.exact.entry(address).or_default().push(number),
+            None => self.patterns.push(number),
+        }
+    }
+
+    /// Those that may answer in a rule's stead, in their order. A rule about one address never does for one about many.
+    fn candidates(&self, rule: &Rule) -> impl Iterator<Item = usize> {
+        let exact = rule.pattern.exact().and_then(|address| self.exact.get(address));
+        let mut exact = exact.into_iter().flatten().copied().peekable();
+        let mut patterns = self.patterns.iter().copied().peekable();
+        std::iter::from_fn(move || match (exact.peek(), patterns.peek()) {
+            (Some(one), Some(other)) if one > other => patterns.next(),
+            (Some(_), _) => exact.next(),
+            (None, _) => patterns.next(),
+        })
+    }
+}
+
+/// Looks through the operator's rules and the site's. `below` says whether the site has a file below a decoded address,
+/// which has its leading slash and ends with one.
+pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) -> Checked {
+    let mut findings = Vec::new();
+    for rules in [ask.rules, site.rules()] {
+        findings.extend(rules.faults.iter().map(|fault| Finding {
+            place: fault.place.clone(),
+            kind: Kind::Invalid,
+            source: String::new(),
+            destination: String::new(),
+            what: fault.what.clone(),
+        }));
+    }
+    let all: Vec<&Rule> = ask.rules.list().iter().chain(site.rules().list()).collect();
+    let (mut earlier, budget) = (Earlier::default(), Budget::new(MOST_COMPARED));
+    for (number, &rule) in all.iter().enumerate() {
+        let look = Look { site, ask, budget: &budget };
+        let found = look.shadowed(&all, &earlier, rule).or_else(|| look.led(rule, below));
+        if budget.is_spent() {
+            return Checked { findings, unchecked: all.len() - number };
+        }
+        earlier.add(number, rule);
+        findings.extend(found.map(|(kind, what)| Finding {
+            place: rule.place.to_string(),
+            kind,
+            source: rule.source.to_string(),
+            destination: rule.destination.to_string(),
+            what,
+        }));
+    }
+    Checked { findings, unchecked: 0 }
+}
+
+/// What a rule is looked at with.
+struct Look<'a, F> {
+    site: &'a F,
+    ask: &'a Ask<'a>,
+    budget: &'a Budget,
+}
+
+impl<F: Files> Look<'_, F> {
+    /// Whether something always answers before this rule is asked.
+    fn shadowed(&self, all: &[&Rule], before: &Earlier<'_>, rule: &Rule) -> Option<(Kind, String)> {
+        if let (Some(address), false) = (rule.pattern.exact(), rule.force)
+            && resolve(self.site, &address[1..], self.ask.slashes) != Found::Nothing
+        {
+            let how =
+                "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
+            return Some((Kind::Shadowed, format!("the site has a page or file there, which is served; {how}")));
+        }
+        let mut examples = [ANYTHING, ANYTHING_ELSE, ""].map(|word| rule.pattern.example(word)).to_vec();
+        examples.retain(|example| rule.pattern.matches(example).is_some());
+        examples.dedup();
+        let covers = |earlier: &Rule| {
+            (earlier.force || !rule.force)
+                && examples.iter().all(|example| {
+                    self.budget.compare(1, example);
+                    earlier.pattern.matches(example).is_some_and(|captures| self.applies(earlier, &captures, example))
+                })
+        };
+        let candidates = before.candidates(rule).take_while(|_| !self.budget.is_spent());
+        let earlier = candidates.map(|number| all[number]).find(|earlier| covers(earlier))?;
+        Some((Kind::Shadowed, format!("{} ({}) comes first", earlier.place, earlier.source)))
+    }
+
+    /// Whether a rule leads anywhere for an address that it is about.
+    fn applies(&self, rule: &Rule, captures: &Captures<'_>, address: &[u8]) -> bool {
+        self.budget.follow();
+        follow(self.site, self.ask, address, None, rule, captures).is_some()
+    }
+
+    /// Where a rule leads, if that is a trouble.
+    fn led(&self, rule: &Rule, below: &dyn Fn(&[u8]) -> bool) -> Option<(Kind, String)> {
+        let Look { site, ask, budget } = *self;
+        let example = rule.pattern.example(ANYTHING);
+        let captures = rule.pattern.matches(&example)?;
+        let to = rule.target.address(&captures);
+        if let Action::Rewrite(_) = rule.action {
+            let is_missing = match rule.target.fixed() {
+                None => !matches!(resolve(site, &to[1..], Slashes::Serve), Found::File(_)),
+                Some(fixed) => !below(&fixed),
+            };
+            return is_missing.then(|| dead(rule, &to));
+        }
+        if rule.target.is_elsewhere() {
+            return None;
+        }
+        if !self.applies(rule, &captures, &example) {
+            return Some((Kind::Never, "it leads to the address that it is about".to_owned()));
+        }
+        // What rules make of the address it leads to, beginning with this one.
+        let query = None;
+        match end_within(site, ask, &to, query, Some(budget)) {
+            End::File | End::Elsewhere => None,
+            End::Loop(way) => Some((Kind::Loop, told(&example, &way))),
+            End::Dead(_) => {
+                let is_dead = match rule.target.fixed() {
+                    None => true,
+                    // Another rule may know addresses there.
+                    Some(fixed) => {
+                        !below(&fixed) && route_within(site, ask, &to, query, Some(budget)) == Route::Nothing
+                    }
+                };
+                is_dead.then(|| dead(rule, &to))
+            }
+        }
+    }
+}
+
+fn dead(rule: &Rule, to: &[u8]) -> (Kind, String) {
+    match rule.target.fixed() {
+        None => (Kind::Dead, format!("{} is a 404", shown(to))),
+        Some(fixed) => (Kind::Dead, format!("the site has nothing below {}", shown(&fixed))),
+    }
+}
+
+/// A way in a few words, up to where it has been before.
+fn told(first: &[u8], way: &[Vec<u8>]) -> String {
+    let mut steps: Vec<&[u8]> = vec![first];
+    for step in way {
+        let is_known = steps.contains(&step.as_slice());
+        steps.push(step);
+        if is_known {
+            break;
+        }
+    }
+    let more = if steps.len() > STEPS { " → …" } else { "" };
+    let steps: Vec<String> = steps.into_iter().take(STEPS).map(shown).collect();
+    steps.join(" → ") + more
+}
+
+/// An address for people; what varies is a star.
+fn shown(address: &[u8]) -> String {
+    let text = Name(address).to_string().replace(ANYTHING, "*");
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Draft, Rules, hosting};
+    use super::*;
+    use crate::sealed::made::sealed;
+
+    /// What is told of the operator's rules and the site's, as lines `place kind`.
+    fn found(own: &str, lines: &str) -> (Vec<String>, Vec<Finding>) {
+        let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
+        let mut files = pages.map(|name| (name, "x")).to_vec();
+        files.push(("_redirects", lines));
+        let site = sealed(&files);
+        let mut draft = Draft::default();
+        hosting::redirects(own, "own", &mut draft);
+        let rules = Rules::new(draft);
+        let ask = Ask { base_path: "/docs/", slashes: Slashes::Redirect, rules: &rules };
+        let below =
+            |folder: &[u8]| site.index().first_from(&folder[1..]).is_some_and(|path| path.starts_with(&folder[1..]));
+        let checked = check(&site, &ask, &below);
+        assert_eq!(checked.unchecked, 0);
+        let short = |finding: &Finding| format!("{} {}", finding.place, finding.kind.name());
+        (checked.findings.iter().map(short).collect(), checked.findings)
+    }
+
+    #[test]
+    fn each_trouble_is_told_of_the_rule_that_has_it_and_nothing_of_the_others() {
+        let cases: [(&str, &str, &[&str]); 36] = [
+            ("", "/old /guides/start\n", &[]),
+            ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
+            ("", "/old /none\n", &["_redirects:1 dead"]),
+            ("", "/x/* /none/:splat\n", &["_redirects:1 dead"]),
+            ("", "/x/* /guides/:splat\n", &[]),
+            ("", "/x/* /guides/none-:splat\n", &[]),
+            ("", "/x/* /none/:splat\n/none/* /a.css\n", &[]),
+            ("", "/x/* https://x.example/:splat\n", &[]),
+            ("", "/same /same\n", &["_redirects:1 never"]),
+            ("", "/same/* /same/:splat\n", &["_redirects:1 never"]),
+            ("", "/old /one\n/one /old\n", &["_redirects:1 loop", "_redirects:2 loop"]),
+            ("", "/x/* /x/x/:splat\n", &["_redirects:1 loop"]),
+            ("", "/app/* /index.html 200\n", &[]),
+            ("", "/app/* /guides/:splat 200\n", &[]),
+            ("", "/app/* /none/:splat 200\n", &["_redirects:1 dead"]),
+            ("", "/app /none.html 200\n", &["_redirects:1 dead"]),
+            ("", "/app /dir 404\n", &[]),
+            ("", "/guides/start /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start.html /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/dir /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start /a.css 301!\n", &[]),
+            ("", "/guides/* /a.css\n", &[]),
+            ("", "/old /a.css\n/old /guides/start\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css\n/old /guides/start 301!\n", &[]),
+            ("", "/old /a.css 301!\n/old /guides/start 302\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css 301!\n/old /guides/start 302!\n", &["_redirects:2 shadowed"]),
+            ("", "/x/* /a.css\n/x/y /guides/start 301!\n", &[]),
+            (
+                "",
+                "/x/* /a.css 301!\n/x/y /guides/start\n/x/:z /\n",
+                &["_redirects:2 shadowed", "_redirects:3 shadowed"],
+            ),
+            ("", "/x/y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/:y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/* /a.css\n/x/*/y /guides/start\n", &["_redirects:2 shadowed"]),
+            // What leads nowhere answers in nobody's stead.
+            ("", "/old /none.html 200\n/old /guides/start\n", &["_redirects:1 dead"]),
+            ("/old /a.css\n", "/old /guides/start\n", &["_redirects:1 shadowed"]),
+            ("/old /two\n", "/two /old\n", &["own:1 loop", "_redirects:1 loop"]),
+            ("/bad\n/old /a.css\n", "bad /a.css\n", &["own:1 invalid", "_redirects:1 invalid"]),
+            ("/a.css /a.css 301!\n", "", &["own:1 never"]),
+        ];
+        for (own, lines, expected) in cases {
+            assert_eq!(found(own, lines).0, expected, "{own} {lines}");
+        }
+    }
+
+    #[test]
+    fn the_words_say_which_rule_and_which_way() {
+        for (lines, words) in [
+            ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
+            ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),
+            ("/dir /a.css\n", "the site has a page or file there"),
+            ("/old /none\n", "/none is a 404"),
+            ("/old/* /none/of/:splat\n", "the site has nothing below /none/of/"),
+            ("/app/* /none-:splat 200\n/a /b\n", "/b is a 404"),
+            ("/1 /2\n/2 /3\n/3 /1\n", "/3 → /1 → /2 → /3"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /1\n", "/5 → /1 → /2 → /3 → /4 → /5"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /6\n/6 /1\n", "/6 → /1 → /2 → /3 → /4 → /5 → …"),
+            ("/x/* /x/x/:splat\n", "/x/* → /x/x/* → /x/x/x/* → /x/x/x/x/* → /x/x/x/x/x/* → /x/x/x/x/x/x/* → …"),
+        ] {
+            let findings = found("", lines).1;
+            let last = findings.last().unwrap();
+            let is_cut = last.what.contains('…') == words.contains('…');
+            assert!(last.what.starts_with(words) && is_cut, "{lines}: {}", last.what);
+        }
+        let finding = &found("", "/old /none?x\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("/old", "/none?x"));
+        let finding = &found("", "/old\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("", ""));
+    }
+}

@@ -1,0 +1,121 @@
+//! What the fields of a bundle leave alone: a bundle is data from somebody else.
+
+use http::{HeaderName, HeaderValue};
+
+use crate::outside::address::{Leads, leads};
+
+/// Directives of a policy that send word of readers elsewhere.
+const REPORTS: [&str; 2] = ["report-uri", "report-to"];
+
+/// What the operator has said that a bundle does not undo.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+pub struct Ground {
+    /// Who learns where readers come from is written down.
+    pub has_referrer: bool,
+    /// Who may show the site in a frame is written down.
+    pub has_frames: bool,
+    /// Readers' browsers ask no other origin.
+    pub is_airgapped: bool,
+    /// Not everybody may read.
+    pub is_closed: bool,
+}
+
+impl Ground {
+    /// Whether a bundle may say this.
+    pub(super) fn leaves(self, name: &HeaderName, value: &HeaderValue) -> bool {
+        let text = value.to_str().unwrap_or_default();
+        match name.as_str() {
+            "referrer-policy" => !self.has_referrer,
+            "x-frame-options" => !self.has_frames,
+            "link" => !self.is_airgapped || !leads_outside(text),
+            "cache-control" => !self.is_closed || !is_for_shared_caches(text),
+            // RFC 9213: what caches of one kind obey before Cache-Control.
+            "surrogate-control" => !self.is_closed,
+            name => !self.is_closed || !(name.ends_with("-cache-control") || name.starts_with("access-control-")),
+        }
+    }
+}
+
+/// Whether a `Link` names another origin. What looks like a target counts as one, wherever it stands.
+fn leads_outside(text: &str) -> bool {
+    let targets = text.split('<').skip(1).map(|rest| rest.split('>').next().unwrap_or_default());
+    targets.into_iter().any(|target| leads(target) != Leads::Here)
+}
+
+/// Whether a cache may keep for all what was asked for with credentials (RFC 9111, 3.5).
+fn is_for_shared_caches(text: &str) -> bool {
+    const SHARED: [&str; 3] = ["public", "s-maxage", "must-revalidate"];
+    let words = text.split([',', ';', ' ', '\t', '=', '"']);
+    words.into_iter().any(|word| SHARED.iter().any(|shared| word.eq_ignore_ascii_case(shared)))
+}
+
+/// A list of policies without the directives that report, if it has any. A comma ends a policy (CSP3, 2.2.2).
+pub(super) fn without_reports(text: &str) -> Option<String> {
+    let reports = |directive: &str| {
+        let name = directive.split_ascii_whitespace().next().unwrap_or_default();
+        REPORTS.iter().any(|report| name.eq_ignore_ascii_case(report))
+    };
+    if !text.split([',', ';']).any(reports) {
+        return None;
+    }
+    let policies = text.split(',').map(|policy| {
+        let kept = policy.split(';').map(str::trim).filter(|directive| !directive.is_empty() && !reports(directive));
+        kept.collect::<Vec<_>>().join("; ")
+    });
+    Some(policies.filter(|policy| !policy.is_empty()).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_of_a_bundle_counts_without_its_reports() {
+        for (policy, rest) in [
+            ("default-src 'self'; report-uri https://x.example/r", Some("default-src 'self'")),
+            ("report-to all;img-src *", Some("img-src *")),
+            ("a 1;\tREPORT-URI /r ;b 2, Report-To x, c 3", Some("a 1; b 2, c 3")),
+            ("report-uri", Some("")),
+            ("default-src 'self'; ;img-src report-to", None),
+            ("report-urix 1", None),
+        ] {
+            assert_eq!(without_reports(policy).as_deref(), rest, "{policy}");
+        }
+    }
+
+    #[test]
+    fn what_the_operator_has_said_a_bundle_does_not_undo() {
+        let airgapped = Ground { is_airgapped: true, ..Ground::default() };
+        let closed = Ground { is_closed: true, ..Ground::default() };
+        let frames = Ground { has_frames: true, ..Ground::default() };
+        let referrer = Ground { has_referrer: true, ..Ground::default() };
+        for (ground, name, value, may) in [
+            (airgapped, "link", "</a.css>; rel=preload; as=style", true),
+            (airgapped, "link", "<a.css>; rel=preload, <?x=http://y>; rel=next", true),
+            (airgapped, "link", "<https://x.example>; rel=preconnect", false),
+            (airgapped, "link", "</a>; rel=next, < \\/\\x.example>; rel=dns-prefetch", false),
+            (airgapped, "link", "</a>; title=\"<//x.example>\"", false),
+            (airgapped, "cache-control", "public", true),
+            (closed, "link", "<https://x.example>; rel=preconnect", true),
+            (closed, "cache-control", "max-age=60", true),
+            (closed, "cache-control", "private, max-age=60, no-transform", true),
+            (closed, "cache-control", "max-age=60,Public", false),
+            (closed, "cache-control", "s-maxage=60", false),
+            (closed, "cache-control", "max-age=0, must-revalidate", false),
+            (closed, "cdn-cache-control", "max-age=60", false),
+            (closed, "surrogate-control", "max-age=60", false),
+            (closed, "access-control-allow-origin", "*", false),
+            (closed, "access-control-allow-credentials", "true", false),
+            (closed, "x-frame-options", "DENY", true),
+            (frames, "x-frame-options", "DENY", false),
+            (frames, "referrer-policy", "unsafe-url", true),
+            (referrer, "referrer-policy", "no-referrer", false),
+            (referrer, "access-control-allow-origin", "*", true),
+        ] {
+            let name = HeaderName::from_static(name);
+            assert_eq!(ground.leaves(&name, &HeaderValue::from_static(value)), may, "{ground:?} {name}: {value}");
+            assert!(Ground::default().leaves(&name, &HeaderValue::from_static(value)), "{name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! What a site's addresses do besides naming files: redirects, rewrites, and fields that go along with answers.
+//!
+//! Rules come from the bundle (`_redirects`, `_headers`, the `redirects` of a `docs.json`) and from the operator's
+//! configuration. They are read once, when a version is opened or the configuration is; what is wrong in a bundle is left
+//! out and told. A rule about one address is found in a table, the others are gone through in their order: so many, so
+//! long, that a bundle made to be slow is not.
+
+pub mod check;
+pub mod docs_json;
+pub mod fields;
+pub mod ground;
+pub mod hosting;
+pub mod pattern;
+pub mod route;
+pub mod target;
+
+use std::collections::HashMap;
+use std::fmt::{self, Write};
+
+use docwharf_base::model::digest::Digest;
+
+use fields::Fields;
+use pattern::{Captures, Dialect, Pattern, bare};
+use target::Target;
+
+/// The most rules about one address of one source of rules.
+pub const MOST_RULES: usize = 10_000;
+/// The most that are about more than one address.
+pub const MOST_PATTERNS: usize = 1_000;
+/// The most faults that are kept, and the most after which a file is read any further.
+const MOST_FAULTS: usize = 1_000;
+
+/// What is done where a rule applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// The reader is sent on, with this status: 301, 302, 303, 307 or 308.
+    Redirect(u16),
+    /// Another file of the site is the answer, with this status: 200 or 404.
+    Rewrite(u16),
+}
+
+impl Action {
+    /// What a status asks for.
+    pub fn of(status: u16) -> Result<Action, String> {
+        match status {
+            301 | 302 | 303 | 307 | 308 => Ok(Action::Redirect(status)),
+            200 | 404 => Ok(Action::Rewrite(status)),
+            _ => Err(format!("the status {status} is none of 301, 302, 303, 307, 308, 200 and 404")),
+        }
+    }
+
+    /// The status of the answer.
+    pub fn status(self) -> u16 {
+        match self {
+            Action::Redirect(status) | Action::Rewrite(status) => status,
+        }
+    }
+}
+
+/// One redirect or rewrite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Where it was written, for people.
+    pub place: Box<str>,
+    /// As written.
+    pub source: Box<str>,
+    /// As written.
+    pub destination: Box<str>,
+    /// Which addresses it is about.
+    pub pattern: Pattern,
+    /// Where it leads.
+    pub target: Target,
+    /// What is done.
+    pub action: Action,
+    /// Whether it applies where the site has a file, too.
+    pub force: bool,
+}
+
+impl Rule {
+    /// Proves a rule.
+    pub fn new(
+        place: String,
+        source: &str,
+        destination: &str,
+        dialect: Dialect,
+        action: Action,
+        force: bool,
+    ) -> Result<Rule, String> {
+        let pattern = Pattern::parse(source, dialect)?;
+        let target = Target::parse(destination, pattern.names())?;
+        if matches!(action, Action::Rewrite(_)) && target.is_elsewhere() {
+            return Err(
+                "another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned()
+            );
+        }
+        let (source, destination) = (source.into(), destination.into());
+        Ok(Rule { place: place.into(), source, destination, pattern, target, action, force })
+    }
+}
+
+/// What is wrong with a rule, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Where, for people.
+    pub place: String,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+/// Rules as they are read, one after the other; what is wrong is noted and left out.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// Redirects and rewrites, in the order in which they are asked.
+    pub rules: Vec<Rule>,
+    /// Fields that go along.
+    pub fields: Fields,
+    /// What was left out.
+    pub faults: Vec<Fault>,
+    patterns: usize,
+    exact: usize,
+    /// Faults that were found, kept or not.
+    found: usize,
+}
+
+impl Draft {
+    /// Takes a rule, or what is wrong with it, unless there are too many: that is noted once.
+    pub fn add(&mut self, place: String, rule: Result<Rule, String>) {
+        let rule = match rule {
+            Ok(rule) => rule,
+            Err(what) => return self.fault(place, what),
+        };
+        let is_pattern = rule.pattern.exact().is_none();
+        let (count, most, of) = if is_pattern {
+            (&mut self.patterns, MOST_PATTERNS, "rules with * or :name")
+        } else {
+            (&mut self.exact, MOST_RULES, "rules about one address")
+        };
+        *count += 1;
+        if *count <= most {
+            self.rules.push(rule);
+        } else if *count == most + 1 {
+            self.fault(place, format!("there are more than {most} {of}: this one and those behind it do not count"));
+        }
+    }
+
+    /// Notes what is wrong.
+    pub fn fault(&mut self, place: String, what: String) {
+        self.found += 1;
+        if self.faults.len() < MOST_FAULTS {
+            self.faults.push(Fault { place, what });
+        }
+    }
+
+    /// Whether a file which began when `before` faults had been found has so many that it is none of ours: what stands
+    /// behind them is not worth the time. That is noted, whatever else was.
+    fn gives_up(&mut self, before: usize, place: &str) -> bool {
+        let is_over = self.found - before >= MOST_FAULTS;
+        if is_over {
+            let what =
+                format!("there are more than {MOST_FAULTS} mistakes before this: it and what follows do not count");
+            self.faults.push(Fault { place: place.to_owned(), what });
+        }
+        is_over
+    }
+}
+
+/// Rules ready to be asked.
+#[derive(Default, Clone)]
+pub struct Rules {
+    list: Vec<Rule>,
+    forced: Table,
+    all: Table,
+    /// Fields that go along with answers.
+    pub fields: Fields,
+    /// What was wrong with those that were left out.
+    pub faults: Vec<Fault>,
+    /// Of all that was understood.
+    digest: Option<Digest>,
+}
+
+/// Rules by what they are about, as numbers in the list. Of those about one address the first counts.
+#[derive(Debug, Default, Clone)]
+struct Table {
+    exact: HashMap<Box<[u8]>, u32>,
+    patterns: Vec<u32>,
+}
+
+impl Table {
+    fn add(&mut self, number: u32, pattern: &Pattern) {
+        match pattern.exact() {
+            Some(address) => {
+                self.exact.entry(address.into()).or_insert(number);
+            }
+            None => self.patterns.push(number),
+        }
+    }
+}
+
+impl Rules {
+    /// Makes the tables.
+    pub fn new(draft: Draft) -> Rules {
+        let Draft { rules, fields, faults, .. } = draft;
+        let (mut forced, mut all) = (Table::default(), Table::default());
+        for (number, rule) in (0u32..).zip(&rules) {
+            all.add(number, &rule.pattern);
+            if rule.force {
+                forced.add(number, &rule.pattern);
+            }
+        }
+        let is_empty = rules.is_empty() && fields.is_empty();
+        let digest = (!is_empty).then(|| digest(&rules, &fields));
+        Rules { list: rules, forced, all, fields, faults, digest }
+    }
+
+    /// Redirects and rewrites, in the order in which they are asked.
+    pub fn list(&self) -> &[Rule] {
+        &self.list
+    }
+
+    /// How many of those that are asked are about more than one address (see [`Rules::first`]).
+    pub fn patterns(&self, has: bool) -> usize {
+        if has { self.forced.patterns.len() } else { self.all.patterns.len() }
+    }
+
+    /// Whether no rule is asked, where the site `has` something at an address or has not.
+    pub fn asks_nothing(&self, has: bool) -> bool {
+        let table = if has { &self.forced } else { &self.all };
+        table.exact.is_empty() && table.patterns.is_empty()
+    }
+
+    /// The first rule about a decoded address, with its leading slash, of which `take` makes something. Where the site
+    /// `has` something at the address, only those that are forced are asked.
+    pub fn first<'a, T>(
+        &self,
+        address: &'a [u8],
+        has: bool,
+        mut take: impl FnMut(&Rule, Captures<'a>) -> Option<T>,
+    ) -> Option<T> {
+        if self.asks_nothing(has) {
+            return None;
+        }
+        let table = if has { &self.forced } else { &self.all };
+        let exact = table.exact.get(bare(address)).copied();
+        let mut patterns = table.patterns.iter().copied().peekable();
+        let mut ask = |number: u32| {
+            let rule = &self.list[number as usize];
+            rule.pattern.matches(address).and_then(|captures| take(rule, captures))
+        };
+        if let Some(exact) = exact {
+            while let Some(number) = patterns.next_if(|&number| number < exact) {
+                if let Some(taken) = ask(number) {
+                    return Some(taken);
+                }
+            }
+            if let Some(taken) = ask(exact) {
+                return Some(taken);
+            }
+        }
+        patterns.find_map(ask)
+    }
+}
+
+/// Names what the rules mean, whoever wrote them where.
+fn digest(rules: &[Rule], fields: &Fields) -> Digest {
+    let mut text = format!("{fields:?}");
+    for rule in rules {
+        // A pattern is what its source means to whoever reads it; one address is the same to all.
+        let _ = write!(text, "\n{:?} {:?} {:?} {}", rule.source, rule.destination, rule.action, rule.force);
+        if rule.pattern.exact().is_none() {
+            let _ = write!(text, " {:?}", rule.pattern);
+        }
+    }
+    Digest::of(text.as_bytes())
+}
+
+/// Two are the same if they mean the same.
+impl PartialEq for Rules {
+    fn eq(&self, other: &Rules) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for Rules {}
+
+/// A digest is all that is shown: the tables have no order, and verdicts are kept under what this says.
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = self.digest.as_ref().map(Digest::hex);
+        f.debug_struct("Rules").field("digest", &digest).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(text: &str) -> Draft {
+        let mut draft = Draft::default();
+        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+        draft
+    }
+
+    fn rules(text: &str) -> Rules {
+        Rules::new(draft(text))
+    }
+
+    #[test]
+    fn these_statuses_ask_for_something_and_no_other() {
+        for status in 0..1000 {
+            let action = Action::of(status);
+            let expected = match status {
+                301 | 302 | 303 | 307 | 308 => Some(Action::Redirect(status)),
+                200 | 404 => Some(Action::Rewrite(status)),
+                _ => None,
+            };
+            assert_eq!(action.as_ref().ok(), expected.as_ref(), "{status}");
+            assert_eq!(action.map_or(status, Action::status), status);
+        }
+    }
+
+    #[test]
+    fn as_many_rules_count_as_may_and_what_is_beyond_is_told_once() {
+        for (line, most, word) in
+            [("/a{} /b\n", MOST_RULES, "one address"), ("/a{}/* /b\n", MOST_PATTERNS, "* or :name")]
+        {
+            let text =
+                |number: usize| (0..number).map(|n| line.replace("{}", &n.to_string())).collect::<Vec<_>>().concat();
+            let full = draft(&text(most));
+            assert_eq!((full.rules.len(), full.faults.len()), (most, 0));
+            let over = draft(&(text(most + 3) + "/one/more/:x /b\n/one /b\n"));
+            assert_eq!((over.rules.len(), over.faults.len()), (most + 1, 1), "rules of the other kind still count");
+            assert_eq!(over.faults[0].place, format!("_redirects:{}", most + 1));
+            assert!(over.faults[0].what.contains(word), "{}", over.faults[0]);
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_up_to_its_thousandth_mistake() {
+        let wrong = |number: usize| "/a\n".repeat(number) + "/a /b\n";
+        let nearly = draft(&wrong(MOST_FAULTS - 1));
+        assert_eq!((nearly.rules.len(), nearly.faults.len()), (1, MOST_FAULTS - 1));
+        let full = draft(&wrong(MOST_FAULTS));
+        assert_eq!((full.rules.len(), full.faults.len()), (0, MOST_FAULTS + 1));
+        assert_eq!(full.faults[MOST_FAULTS].place, format!("_redirects:{}", MOST_FAULTS + 1));
+        // Each file has its own.
+        let mut draft = full;
+        hosting::headers("/a\n X-A: 1\n x\n", hosting::HEADERS, &mut draft);
+        assert!(!draft.fields.is_empty() && draft.faults.len() == MOST_FAULTS + 1);
+    }
+
+    #[test]
+    fn rules_are_asked_in_their_order_until_one_leads_somewhere() {
+        let some = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
+        let asked = |address: &str, has: bool, wanted: &str| {
+            let mut all = Vec::new();
+            let taken = some.first(address.as_bytes(), has, |rule, _| {
+                all.push(rule.destination.to_string());
+                (*rule.destination == *wanted).then(|| rule.destination.to_string())
+            });
+            assert_eq!(taken.as_deref(), all.last().map(String::as_str).filter(|last| *last == wanted));
+            all.concat()
+        };
+        for (address, has, wanted, expected) in [
+            ("/x/a", false, "", "/1/2/4!/7"),
+            ("/x/a/", false, "", "/1/2/4!/7"),
+            ("/x/a", false, "/1", "/1"),
+            ("/x/a", false, "/2", "/1/2"),
+            ("/x/a", false, "/4!", "/1/2/4!"),
+            ("/x/b/c", false, "", "/1/7"),
+            ("/y", false, "", "/5/6"),
+            ("/y/", true, "", "/5"),
+            ("/x/a", true, "", "/7"),
+            ("/z", true, "", ""),
+            ("/a/b", false, "", ""),
+        ] {
+            assert_eq!(asked(address, has, wanted), expected, "{address} {has} {wanted}");
+        }
+        assert_eq!((some.list().len(), some.patterns(false), some.patterns(true)), (7, 4, 1));
+        assert!(!some.asks_nothing(false) && !some.asks_nothing(true));
+        for (text, expected) in [
+            ("", (true, true)),
+            ("/a /b\n", (false, true)),
+            ("/a/* /b\n", (false, true)),
+            ("/a /b 301!\n", (false, false)),
+            ("/a/* /b 301!\n", (false, false)),
+        ] {
+            assert_eq!((rules(text).asks_nothing(false), rules(text).asks_nothing(true)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rules_are_the_same_if_they_mean_the_same() {
+        let one = rules("/a /b\n/c/* /d/:splat 302\n");
+        assert!(one == rules("# moved\n\n/a   /b 301\n/c/* /d/:splat 302\n/wrong\n"));
+        assert_eq!(Rules::default(), rules("/wrong\n"));
+        let docs = |text: &str| {
+            let mut draft = Draft::default();
+            docs_json::redirects(text, docs_json::NAME, true, &mut draft);
+            Rules::new(draft)
+        };
+        // The same words mean something else to another reader.
+        assert!(docs(r#"[{"source": "/c-*", "destination": "/d"}]"#) != rules("/c-* /d 308\n"));
+        assert!(docs(r#"[{"source": "/c", "destination": "/d"}]"#) == rules("/c /d 308\n"));
+        let mut ruled = draft("/a /b\n/c/* /d/:splat 302\n");
+        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut ruled);
+        let mut fields = Draft::default();
+        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut fields);
+        let others = [
+            Rules::default(),
+            Rules::new(ruled),
+            Rules::new(fields),
+            rules("/c/* /d/:splat 302\n/a /b\n"),
+            rules("/a /b\n"),
+            rules("/a /b 302\n/c/* /d/:splat 302\n"),
+            rules("/a /b 301!\n/c/* /d/:splat 302\n"),
+            rules("/a /e\n/c/* /d/:splat 302\n"),
+            rules("/e /b\n/c/* /d/:splat 302\n"),
+        ];
+        for (number, other) in others.iter().enumerate() {
+            assert!(one != *other && format!("{one:?}") != format!("{other:?}"), "{number}");
+        }
+    }
+
+    #[test]
+    fn answers_of_other_hosts_are_not_passed_on_and_redirects_to_them_are_made() {
+        for (line, is_rule) in [
+            ("/a https://x.example/ 200", false),
+            ("/a https://x.example/ 404", false),
+            ("/a https://x.example/ 301", true),
+            ("/a https://x.example/ 308!", true),
+            ("/a /b 200", true),
+        ] {
+            assert_eq!(draft(line).rules.len() == 1, is_rule, "{line}");
+        }
+    }
+}

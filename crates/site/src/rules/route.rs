@@ -1,0 +1,390 @@
+//! Which answer an address gets, with rules beside files. Pure; the server and those who judge a site before it is served
+//! ask here.
+//!
+//! **Who comes first.** The operator's rules, in their order, then the bundle's: `_redirects`, then `docs.json`. Where the
+//! site has something at the address, in whatever form, only rules that are forced (`force = true`, or `!`) are asked.
+//! The first rule counts that leads anywhere but to the address itself; a rewrite to a file that is not there leads
+//! nowhere. Then the site's files.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use percent_encoding::{percent_decode_str, percent_encode};
+
+use crate::lookup::{Files, Found, RESERVED, Slashes, resolve};
+
+use super::pattern::Captures;
+use super::target::{IN_PATH, encoded};
+use super::{Action, Rule, Rules};
+
+/// Rules are not asked for longer addresses, in bytes: a thousand patterns that take over a long one would keep a thread
+/// busy for a third of a second.
+const LONGEST_ADDRESS: usize = 4096;
+/// So many redirects are followed to see whether an address ends in a file; browsers give up at 20.
+const HOPS: usize = 20;
+
+/// What is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// This file.
+    File(usize),
+    /// This file, by a rule: with this status, 200 or 404.
+    Instead(usize, u16),
+    /// Another address, by a rule: the status and the value of `Location`.
+    Moved(u16, String),
+    /// Another address of the same page: the value of `Location`.
+    Home(String),
+    /// Nothing.
+    Nothing,
+}
+
+/// What a site is asked with.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// Where the site begins: `/` or `/docs/`.
+    pub base_path: &'a str,
+    /// What is done about several addresses of one page.
+    pub slashes: Slashes,
+    /// The operator's rules.
+    pub rules: &'a Rules,
+}
+
+/// How much may be compared where many rules are looked at one after the other. About bytes, each of which takes less than
+/// a nanosecond. Threads share it.
+#[derive(Debug)]
+pub struct Budget {
+    most: u64,
+    spent: AtomicU64,
+}
+
+impl Budget {
+    /// What following a rule costs, in bytes compared.
+    const FOLLOWED: usize = 16 << 10;
+
+    /// So many bytes.
+    pub fn new(bytes: u64) -> Budget {
+        Budget { most: bytes, spent: AtomicU64::new(0) }
+    }
+
+    /// Whether nothing is left: what is found from now on is not to be believed.
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Ordering::Relaxed) >= self.most
+    }
+
+    /// So many patterns are held against an address.
+    pub fn compare(&self, patterns: usize, address: &[u8]) {
+        self.spend(patterns.saturating_mul(address.len() + 32));
+    }
+
+    /// One of them is followed.
+    pub(super) fn follow(&self) {
+        self.spend(Budget::FOLLOWED);
+    }
+
+    fn spend(&self, bytes: usize) {
+        // Whoever spends looks whether anything is left: it never comes near to what a u64 holds.
+        self.spent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Follows a decoded address of the site, with its leading slash, one step.
+pub fn route(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> Route {
+    route_within(site, ask, address, query, None)
+}
+
+/// The same, where somebody counts what it costs.
+pub(super) fn route_within(
+    site: &impl Files,
+    ask: &Ask<'_>,
+    address: &[u8],
+    query: Option<&str>,
+    budget: Option<&Budget>,
+) -> Route {
+    let found = resolve(site, &address[1..], ask.slashes);
+    // As it goes into an address of ours, or is compared with one.
+    let query = query.map(encoded);
+    let query = query.as_deref();
+    let has = found != Found::Nothing;
+    // Addresses of our own have no rules, and a `.` or `..` that is taken over could climb out of where a rule leads.
+    let may_ask = !ask.rules.asks_nothing(has) || !site.rules().asks_nothing(has);
+    if may_ask && may_move(address) {
+        for rules in [ask.rules, site.rules()] {
+            if let Some(budget) = budget {
+                budget.compare(rules.patterns(has), address);
+            }
+            let moved = rules.first(address, has, |rule, captures| {
+                if let Some(budget) = budget {
+                    budget.follow();
+                }
+                follow(site, ask, address, query, rule, &captures)
+            });
+            if let Some(moved) = moved {
+                return moved;
+            }
+        }
+    }
+    match found {
+        Found::File(file) => Route::File(file),
+        Found::Redirect(path) => {
+            Route::Home(with_query(format!("{}{}", ask.base_path, percent_encode(&path, IN_PATH)), query))
+        }
+        Found::Nothing => Route::Nothing,
+    }
+}
+
+fn may_move(address: &[u8]) -> bool {
+    if address.len() > LONGEST_ADDRESS {
+        return false;
+    }
+    let mut components = address.split(|&b| b == b'/').skip(1);
+    components.clone().next() != Some(RESERVED) && !components.any(|component| matches!(component, b"." | b".."))
+}
+
+/// Where one rule leads, if that is anywhere.
+pub(super) fn follow(
+    site: &impl Files,
+    ask: &Ask<'_>,
+    address: &[u8],
+    query: Option<&str>,
+    rule: &Rule,
+    captures: &Captures<'_>,
+) -> Option<Route> {
+    match rule.action {
+        Action::Rewrite(status) => {
+            let to = rule.target.address(captures);
+            let to = to.strip_prefix(b"/").unwrap_or(&to);
+            match resolve(site, to, Slashes::Serve) {
+                Found::File(file) => Some(Route::Instead(file, status)),
+                _ => None,
+            }
+        }
+        Action::Redirect(status) => {
+            let location = rule.target.location(captures, ask.base_path, query)?;
+            let is_itself = !rule.target.is_elsewhere() && leads_back(&location, ask.base_path, address, query);
+            (!is_itself).then_some(Route::Moved(status, location))
+        }
+    }
+}
+
+/// Whether a redirect within the site asks for the very same thing again.
+fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&str>) -> bool {
+    let location = location.split('#').next().unwrap_or_default();
+    let (path, to_query) = location.split_once('?').map_or((location, None), |(path, query)| (path, Some(query)));
+    let path = &path[base_path.len() - 1..];
+    to_query.unwrap_or_default() == query.unwrap_or_default() && percent_decode_str(path).eq(address.iter().copied())
+}
+
+/// An address with the query of the request, encoded as far as it has to be.
+pub fn with_query(path: String, query: Option<&str>) -> String {
+    match query {
+        Some(query) => format!("{path}?{}", encoded(query)),
+        None => path,
+    }
+}
+
+/// Where an address ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// In a file, answered with 200.
+    File,
+    /// At another host.
+    Elsewhere,
+    /// In a 404 at this decoded address.
+    Dead(Vec<u8>),
+    /// Never: these are the addresses on the way.
+    Loop(Vec<Vec<u8>>),
+}
+
+/// Follows a decoded address of the site, with its leading slash, to its end, which is not to be believed once the budget
+/// is spent.
+pub fn end_within(
+    site: &impl Files,
+    ask: &Ask<'_>,
+    address: &[u8],
+    query: Option<&str>,
+    budget: Option<&Budget>,
+) -> End {
+    let mut way: Vec<(Vec<u8>, Option<String>)> = Vec::new();
+    let mut at = (address.to_vec(), query.map(str::to_owned));
+    loop {
+        let location = match route_within(site, ask, &at.0, at.1.as_deref(), budget) {
+            _ if budget.is_some_and(Budget::is_spent) => return End::File,
+            Route::File(_) | Route::Instead(_, 200) => return End::File,
+            Route::Nothing | Route::Instead(..) => return End::Dead(at.0),
+            Route::Moved(_, location) | Route::Home(location) => location,
+        };
+        let Some(inside) = location.strip_prefix(ask.base_path) else { return End::Elsewhere };
+        let inside = inside.split('#').next().unwrap_or_default();
+        let (path, query) = inside.split_once('?').map_or((inside, None), |(path, query)| (path, Some(query)));
+        let next = std::iter::once(b'/').chain(percent_decode_str(path)).collect();
+        way.push(std::mem::replace(&mut at, (next, query.map(str::to_owned))));
+        if way.contains(&at) || way.len() >= HOPS {
+            way.push(at);
+            return End::Loop(way.into_iter().map(|(address, _)| address).collect());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Draft, hosting};
+    use super::*;
+    use crate::sealed::Sealed;
+    use crate::sealed::made::sealed;
+
+    fn rules(text: &str) -> Rules {
+        let mut draft = Draft::default();
+        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+        assert_eq!(draft.faults, []);
+        Rules::new(draft)
+    }
+
+    fn told(site: &Sealed, route: Route) -> String {
+        let name = |file: usize| String::from_utf8(site.index().path(file).to_vec()).unwrap();
+        match route {
+            Route::File(file) => name(file),
+            Route::Instead(file, status) => format!("{status} {}", name(file)),
+            Route::Moved(status, location) => format!("{status} to {location}"),
+            Route::Home(location) => format!("home {location}"),
+            Route::Nothing => "nothing".to_owned(),
+        }
+    }
+
+    #[test]
+    fn files_come_before_rules_that_are_not_forced_and_the_operators_rules_before_the_sites() {
+        let site = sealed(&[
+            ("index.html", "home"),
+            ("a/index.html", "a"),
+            ("b.html", "b"),
+            ("c d.html", "c"),
+            (
+                "_redirects",
+                "/n /site\n/f /site\n/a /site\n/b /site 301!\n/w /b 200\n/w4 /b.html 404\n/w/* /none 200\n/w/x /later\n\
+                            /to/* /a/:splat 302\n/self /self\n/self/2 /self/2?x\n/next /self/2 302\n/out https://x.example/y\n\
+                            /red /a 200\n/hid /.env 200\n/_docwharf /own\n",
+            ),
+            (".env", ""),
+        ]);
+        let own = rules("/n /own\n/b /own\n/b.html /own 307!\n/q /own?x=1 302\n/self /self\n");
+        let ask = Ask { base_path: "/docs/", slashes: Slashes::Redirect, rules: &own };
+        for (address, query, expected) in [
+            ("/", None, "index.html"),
+            ("/n", None, "301 to /docs/own"),
+            ("/n/", Some("y"), "301 to /docs/own?y"),
+            ("/f", None, "301 to /docs/site"),
+            ("/b", None, "301 to /docs/site"),
+            ("/b.html", None, "307 to /docs/own"),
+            ("/b/", None, "301 to /docs/site"),
+            ("/b/index.html", Some("x=|"), "home /docs/b?x=%7C"),
+            ("/a", None, "home /docs/a/"),
+            ("/a", Some("x"), "home /docs/a/?x"),
+            ("/a/", None, "a/index.html"),
+            ("/c d/", None, "home /docs/c%20d"),
+            ("/w", Some("x"), "200 b.html"),
+            ("/w4", None, "404 b.html"),
+            // A rewrite to what is not there leads nowhere; the next rule is asked.
+            ("/w/x", None, "301 to /docs/later"),
+            ("/w/y", None, "nothing"),
+            ("/red", None, "200 a/index.html"),
+            ("/hid", None, "nothing"),
+            ("/to/x", None, "302 to /docs/a/x"),
+            ("/to/x/..", None, "nothing"),
+            ("/to/./x", None, "nothing"),
+            ("/to/..x", None, "302 to /docs/a/..x"),
+            ("/_docwharf/x", None, "nothing"),
+            ("/q", Some("x=2&y=%zz"), "302 to /docs/own?x=1&y=%25zz"),
+            ("/self", None, "nothing"),
+            ("/self", Some("x"), "nothing"),
+            ("/self/", None, "301 to /docs/self"),
+            ("/self/2", None, "301 to /docs/self/2?x"),
+            ("/self/2", Some("x"), "nothing"),
+            ("/out", None, "301 to https://x.example/y"),
+            ("/none", None, "nothing"),
+        ] {
+            assert_eq!(told(&site, route(&site, &ask, address.as_bytes(), query)), expected, "{address} {query:?}");
+        }
+        let serve = Ask { slashes: Slashes::Serve, ..ask };
+        assert_eq!(told(&site, route(&site, &serve, b"/a", None)), "a/index.html");
+    }
+
+    #[test]
+    fn rules_are_asked_for_addresses_up_to_a_length() {
+        let own = rules("/x/* /b 302\n");
+        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        let site = sealed(&[("index.html", "")]);
+        let long = |len: usize| format!("/x/{}", "y".repeat(len - 3));
+        let of = |len: usize| told(&site, route(&site, &ask, long(len).as_bytes(), None));
+        assert_eq!((of(LONGEST_ADDRESS).as_str(), of(LONGEST_ADDRESS + 1).as_str()), ("302 to /b", "nothing"));
+    }
+
+    #[test]
+    fn an_address_is_followed_to_its_end_by_redirects_and_pages() {
+        let site = sealed(&[
+            ("index.html", ""),
+            ("a/index.html", ""),
+            ("404.html", ""),
+            (
+                "_redirects",
+                "/one /two\n/two /a\n/bad /none?x#y\n/l1 /l2\n/l2 /l3\n/l3 /l1\n/grow/* /grow/x/:splat\n/out https://x.example/\n\
+                            /app/* /index.html 200\n/en/* /404.html 404\n/q /q?x=1\n/enc /n%20o\n",
+            ),
+        ]);
+        let none = Rules::default();
+        for base_path in ["/", "/docs/"] {
+            let ask = Ask { base_path, slashes: Slashes::Redirect, rules: &none };
+            let end = |address: &str| end_within(&site, &ask, address.as_bytes(), None, None);
+            for address in ["/", "/a", "/a/", "/one", "/two", "/app/x", "/a/index.html"] {
+                assert_eq!(end(address), End::File, "{address}");
+            }
+            for (address, last) in [
+                ("/none", "/none"),
+                ("/bad", "/none"),
+                ("/en/x", "/en/x"),
+                ("/q", "/q"),
+                ("/enc", "/n o"),
+                ("/.env", "/.env"),
+            ] {
+                assert_eq!(end(address), End::Dead(last.as_bytes().to_vec()), "{address}");
+            }
+            assert_eq!(end("/out"), End::Elsewhere);
+            let way = ["/l2", "/l3", "/l1", "/l2"].map(|step| step.as_bytes().to_vec()).to_vec();
+            assert_eq!(end("/l2"), End::Loop(way));
+            assert!(matches!(end("/grow/a"), End::Loop(way) if way.len() == HOPS + 1));
+            assert_eq!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(0))), End::File);
+            assert!(matches!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(1 << 30))), End::Dead(_)));
+        }
+    }
+
+    #[test]
+    fn as_many_redirects_are_followed_as_browsers_do() {
+        for (hops, is_followed) in [(HOPS - 1, true), (HOPS, false)] {
+            let lines: Vec<String> = (0..hops).map(|n| format!("/{n} /{}\n", n + 1)).collect();
+            let (own, last) = (rules(&lines.concat()), format!("{hops}.html"));
+            let site = sealed(&[(last.as_str(), "")]);
+            let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+            assert_eq!(end_within(&site, &ask, b"/0", None, None) == End::File, is_followed, "{hops}");
+        }
+    }
+
+    #[test]
+    fn a_budget_is_spent_by_what_is_compared_and_followed() {
+        let budget = Budget::new(100);
+        budget.compare(1, b"/xxxxxxx");
+        assert!(!budget.is_spent());
+        budget.compare(1, &[b'/'; 27]);
+        assert!(!budget.is_spent(), "40 and 59 bytes");
+        budget.spend(1);
+        assert!(budget.is_spent());
+        let budget = Budget::new(Budget::FOLLOWED as u64 + 1);
+        budget.follow();
+        budget.compare(0, b"/x");
+        assert!(!budget.is_spent() && Budget::new(0).is_spent());
+        // Each rule that is held against an address counts, and each that is followed.
+        let (site, own) = (sealed(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
+        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        for (address, cost) in [("/x", 2 * 34 + Budget::FOLLOWED), ("/z", 2 * 34), ("/", 0)] {
+            let budget = Budget::new(u64::MAX);
+            route_within(&site, &ask, address.as_bytes(), None, Some(&budget));
+            assert_eq!(budget.spent.load(Ordering::Relaxed), cost as u64, "{address}");
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Writing an image from a stream of entries: one thread decodes, others hash and compress, the image grows in order.
+//!
+//! Small files travel in batches; each batch has a turn. Whoever has finished one puts it with the others and appends
+//! those whose turn has come, so nobody waits for a slower neighbour, and the image is the same however the threads are
+//! scheduled. A large file is written by the reading thread itself when its turn has come, in pieces. Memory is bounded
+//! by the batches in flight, whose buffers are used again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::bundle::policy::Fault;
+use crate::bundle::{Entries, EntryKind, Head, ReadError};
+use docwharf_base::codec::deflate::Deflater;
+use docwharf_base::model::digest::Hasher;
+use docwharf_base::model::site_path::SitePath;
+use crate::image::{ImageWriter, Member};
+use crate::index::{Coding, Entry};
+use crate::types::is_compressible;
+
+use super::{Effort, Gathered, Meter};
+
+/// Content that travels together.
+const BATCH: usize = 512 * 1024;
+/// Files over this are written in pieces.
+const LARGE: u64 = 2 * 1024 * 1024;
+/// Batches waiting for a free thread.
+const WAITING: usize = 4;
+/// Finished batches that may wait for their turn.
+const EARLY: usize = 6;
+/// Written bytes after which the disk is set to work, so that the last sync has little left to do.
+const SYNC_EVERY: u64 = 16 * 1024 * 1024;
+
+struct File {
+    path: SitePath,
+    start: usize,
+    len: usize,
+    modified: i64,
+}
+
+#[derive(Default)]
+struct Batch {
+    turn: u64,
+    content: Vec<u8>,
+    files: Vec<File>,
+}
+
+/// A batch that only needs its place in the image.
+struct Finished {
+    block: Vec<u8>,
+    members: Vec<Member>,
+    records: Vec<(SitePath, Entry)>,
+}
+
+/// What the threads share.
+struct Shared {
+    state: Mutex<State>,
+    turned: Condvar,
+}
+
+struct State {
+    /// Whose turn it is.
+    turn: u64,
+    /// What was finished before its turn.
+    early: BTreeMap<u64, Finished>,
+    /// Buffers of batches that are done with.
+    spare: Vec<Vec<u8>>,
+    writer: Option<ImageWriter>,
+    files: Vec<(SitePath, Entry)>,
+    failed: Option<io::Error>,
+    synced: u64,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until all before `turn` have been appended.
+    fn await_turn(&self, turn: u64) -> MutexGuard<'_, State> {
+        self.turned.wait_while(self.lock(), |state| state.turn != turn).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pass_on(&self, mut state: MutexGuard<'_, State>) {
+        state.turn += 1;
+        drop(state);
+        self.turned.notify_all();
+    }
+}
+
+/// Reads every entry and, with a `writer`, writes its image; without, only proves.
+pub(super) fn run(
+    entries: &mut dyn Entries,
+    writer: Option<ImageWriter>,
+    effort: &Effort,
+    meter: &Meter,
+) -> Result<(Gathered, Option<ImageWriter>), ReadError> {
+    let syncing = match &writer {
+        Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(ReadError::Sink)?),
+        _ => None,
+    };
+    let state = State {
+        turn: 0,
+        early: BTreeMap::new(),
+        spare: Vec::new(),
+        writer,
+        files: Vec::new(),
+        failed: None,
+        synced: 0,
+    };
+    let shared = Shared { state: Mutex::new(state), turned: Condvar::new() };
+    let level = effort.level;
+    let folders = std::thread::scope(|scope| {
+        let (send, receive) = sync_channel::<Batch>(WAITING);
+        let receive = Arc::new(Mutex::new(receive));
+        let (nudge, nudged) = sync_channel::<()>(1);
+        if let Some(file) = syncing {
+            // A failure shows again in the sync at the end.
+            scope.spawn(move || nudged.iter().for_each(|()| drop(file.sync_data())));
+        }
+        let workers: Vec<_> = (0..effort.threads.max(1))
+            .map(|_| {
+                let nudge = nudge.clone();
+                let (shared, receive) = (&shared, Arc::clone(&receive));
+                scope.spawn(move || work(&receive, shared, &nudge, level, meter))
+            })
+            .collect();
+        drop(nudge);
+        let mut reader = Reader {
+            shared: &shared,
+            send,
+            batch: Batch::default(),
+            turn: 0,
+            folders: Vec::new(),
+            known: HashMap::new(),
+            level,
+            meter,
+        };
+        let result = reader.all(entries);
+        let folders = std::mem::take(&mut reader.folders);
+        drop(reader); // closes the channel: the workers end
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        result.map(|()| folders)
+    })?;
+    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match state.failed {
+        Some(error) => Err(ReadError::Sink(error)),
+        None => Ok((Gathered { files: state.files, folders }, state.writer)),
+    }
+}
+
+/// The thread that decodes.
+struct Reader<'a> {
+    shared: &'a Shared,
+    send: SyncSender<Batch>,
+    batch: Batch,
+    turn: u64,
+    folders: Vec<SitePath>,
+    /// Earlier files by path, as far as hard links made it necessary to know.
+    known: HashMap<SitePath, usize>,
+    level: u32,
+    meter: &'a Meter,
+}
+
+impl Reader<'_> {
+    fn all(&mut self, entries: &mut dyn Entries) -> Result<(), ReadError> {
+        while let Some(head) = entries.next_entry()? {
+            let Some(path) = head.path.clone() else {
+                continue;
+            };
+            match &head.kind {
+                EntryKind::Folder => self.folders.push(path),
+                EntryKind::SameAs(target) => self.same_as(path, target)?,
+                EntryKind::File if head.size > LARGE => self.large(entries, path, &head)?,
+                EntryKind::File => self.small(entries, path, &head)?,
+            }
+        }
+        self.flush()?;
+        // The last batches are still being written: their files belong to the result.
+        drop(self.shared.await_turn(self.turn));
+        Ok(())
+    }
+
+    fn small(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+        if self.batch.content.len() + head.size as usize > BATCH && !self.batch.files.is_empty() {
+            self.flush()?;
+        }
+        let start = self.batch.content.len();
+        let content = &mut self.batch.content;
+        entries.content(&mut |bytes| {
+            content.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        let len = self.batch.content.len() - start;
+        self.batch.files.push(File { path, start, len, modified: head.modified });
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ReadError> {
+        if self.batch.files.is_empty() {
+            return Ok(());
+        }
+        let spare = self.shared.lock().spare.pop().unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.batch, Batch { content: spare, ..Batch::default() });
+        batch.turn = self.take_turn();
+        if self.send.send(batch).is_err() {
+            // Workers end only after the channel is closed, or by a panic, which is passed on.
+            return Err(ReadError::Sink(io::Error::other("a worker thread died")));
+        }
+        self.stop_on_failure()
+    }
+
+    fn take_turn(&mut self) -> u64 {
+        self.turn += 1;
+        self.turn - 1
+    }
+
+    fn stop_on_failure(&self) -> Result<(), ReadError> {
+        self.shared.lock().failed.take().map_or(Ok(()), |error| Err(ReadError::Sink(error)))
+    }
+
+    fn large(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+        self.flush()?;
+        let turn = self.take_turn();
+        let mut state = self.shared.await_turn(turn);
+        let coding = if is_compressible(path.as_bytes()) { Coding::Deflate } else { Coding::Stored };
+        let result = write_large(entries, &mut state, path, head, coding, self.level);
+        self.meter.add(head.size);
+        self.shared.pass_on(state);
+        result
+    }
+
+    /// A hard link: the bytes of the earlier file once more, as ZIP members may not share them.
+    fn same_as(&mut self, path: SitePath, target: &SitePath) -> Result<(), ReadError> {
+        self.flush()?;
+        let turn = self.take_turn();
+        let mut state = self.shared.await_turn(turn);
+        for (at, (path, _)) in state.files.iter().enumerate().skip(self.known.len()) {
+            self.known.insert(path.clone(), at);
+        }
+        let result = match self.known.get(target).map(|&at| state.files[at].1) {
+            Some(entry) => copy_member(&mut state, path, entry).map_err(ReadError::Sink),
+            None => Err(Fault::BadHardLink(target.as_bytes().to_vec()).of(path.as_bytes()).into()),
+        };
+        self.shared.pass_on(state);
+        result
+    }
+}
+
+fn write_large(
+    entries: &mut dyn Entries,
+    state: &mut State,
+    path: SitePath,
+    head: &Head,
+    coding: Coding,
+    level: u32,
+) -> Result<(), ReadError> {
+    let mut content = Hasher::new();
+    let (mut crc, mut coded) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
+    let mut deflater = Deflater::new(level);
+    let mut out = Vec::new();
+    let State { writer, files, .. } = state;
+    let mut large = match writer {
+        Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(ReadError::Sink)?),
+        None => None,
+    };
+    entries.content(&mut |bytes| {
+        content.update(bytes);
+        crc.update(bytes);
+        let Some(writer) = writer.as_mut() else {
+            return Ok(());
+        };
+        let bytes = if coding == Coding::Deflate {
+            out.clear();
+            deflater.write(bytes, &mut out);
+            coded.update(&out);
+            &out
+        } else {
+            bytes
+        };
+        writer.write_large(bytes).map_err(ReadError::Sink)
+    })?;
+    let mut entry = Entry {
+        coding,
+        offset: 0,
+        coded_len: head.size,
+        len: head.size,
+        crc: crc.finalize(),
+        content: content.take(),
+        coded_crc: 0,
+        last_header_bit: 0,
+        spare_bits: 0,
+        modified: head.modified,
+    };
+    if let (Some(writer), Some(large)) = (writer.as_mut(), large.take()) {
+        if coding == Coding::Deflate {
+            out.clear();
+            let ending = deflater.finish(&mut out);
+            coded.update(&out);
+            entry.coded_crc = coded.finalize();
+            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            writer.write_large(&out).map_err(ReadError::Sink)?;
+        }
+        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(ReadError::Sink)?;
+    }
+    files.push((path, entry));
+    Ok(())
+}
+
+fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Result<()> {
+    if let Some(writer) = &mut state.writer {
+        let large = writer.begin_large(path.as_bytes(), entry.coding, entry.len)?;
+        let mut buffer = vec![0; 256 * 1024];
+        let (mut at, mut left) = (entry.offset, entry.coded_len);
+        while left > 0 {
+            let n = left.min(buffer.len() as u64) as usize;
+            writer.file().read_exact_at(&mut buffer[..n], at)?;
+            writer.write_large(&buffer[..n])?;
+            at += n as u64;
+            left -= n as u64;
+        }
+        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc)?;
+    }
+    state.files.push((path, entry));
+    Ok(())
+}
+
+/// A thread that hashes, compresses and appends.
+fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, level: u32, meter: &Meter) {
+    let mut deflater = Deflater::new(level);
+    let mut hasher = Hasher::new();
+    let writing = shared.lock().writer.is_some();
+    let mut block = Vec::new();
+    loop {
+        let batch = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Batch { turn, mut content, files }) = batch else { return };
+        let mut members = Vec::with_capacity(files.len());
+        let mut records = Vec::with_capacity(files.len());
+        for file in files {
+            let bytes = &content[file.start..file.start + file.len];
+            meter.add(file.len as u64);
+            let (member, entry) = encode(&file, bytes, &mut block, writing.then_some(&mut deflater), &mut hasher);
+            members.extend(member);
+            records.push((file.path, entry));
+        }
+        content.clear();
+        // Early ones are few, or a slow batch would let the others fill the memory. Who has the batch whose turn it is
+        // never waits here.
+        let full = |state: &mut State| state.turn != turn && state.early.len() >= EARLY;
+        let mut state = shared.turned.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        state.spare.push(content);
+        state.early.insert(turn, Finished { block: std::mem::take(&mut block), members, records });
+        loop {
+            let turn = state.turn;
+            let Some(finished) = state.early.remove(&turn) else { break };
+            block = append(&mut state, finished, nudge);
+            state.turn += 1;
+        }
+        drop(state);
+        shared.turned.notify_all();
+    }
+}
+
+/// Puts a batch at the end of the image; gives its buffer back, empty.
+fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<u8> {
+    let Finished { mut block, members, mut records } = finished;
+    if state.failed.is_none()
+        && let Some(writer) = &mut state.writer
+    {
+        let base = writer.position();
+        match writer.append(&block, members.into_iter()) {
+            Ok(()) => {}
+            Err(error) => state.failed = Some(error),
+        }
+        for (_, entry) in &mut records {
+            entry.offset += base;
+        }
+        if writer.position() - state.synced > SYNC_EVERY {
+            state.synced = writer.position();
+            let _ = nudge.try_send(()); // still busy with the last one
+        }
+    }
+    state.files.append(&mut records);
+    block.clear();
+    block
+}
+
+/// Adds one small file to a block; without a `deflater` it is only hashed.
+fn encode(
+    file: &File,
+    content: &[u8],
+    block: &mut Vec<u8>,
+    deflater: Option<&mut Deflater>,
+    hasher: &mut Hasher,
+) -> (Option<Member>, Entry) {
+    hasher.update(content);
+    let mut entry = Entry {
+        coding: Coding::Stored,
+        offset: 0,
+        coded_len: content.len() as u64,
+        len: content.len() as u64,
+        crc: crc32fast::hash(content),
+        content: hasher.take(),
+        coded_crc: 0,
+        last_header_bit: 0,
+        spare_bits: 0,
+        modified: file.modified,
+    };
+    let Some(deflater) = deflater else {
+        return (None, entry);
+    };
+    let mut coded = Vec::new();
+    if is_compressible(file.path.as_bytes()) && !content.is_empty() {
+        let ending = deflater.all(content, &mut coded);
+        if coded.len() < content.len() {
+            entry.coding = Coding::Deflate;
+            entry.coded_len = coded.len() as u64;
+            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            entry.coded_crc = crc32fast::hash(&coded);
+        }
+    }
+    let bytes = if entry.coding == Coding::Deflate { &coded[..] } else { content };
+    let member = Member {
+        name: file.path.as_bytes().into(),
+        coding: entry.coding,
+        crc: entry.crc,
+        coded_len: entry.coded_len,
+        len: entry.len,
+        header: block.len() as u64,
+    };
+    member.put_local(block);
+    entry.offset = block.len() as u64;
+    block.extend_from_slice(bytes);
+    (Some(member), entry)
+}

@@ -1,0 +1,119 @@
+//! Writing a proven bundle out as plain files: what `serve` would serve, or every entry.
+//!
+//! The files come from the sealed image, after the whole bundle has been proved; modes, owners and times are ours.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use docwharf_base::codec::inflate::Inflate;
+use docwharf_base::model::site_path::{SitePath, is_hidden};
+use crate::mapping;
+use crate::tree::{self, Tree};
+
+use super::{Effort, Meter, Proven, SealError, Sealing, Space, seal};
+
+/// Why there is nothing at the target.
+#[derive(Debug, thiserror::Error)]
+pub enum UnpackError {
+    /// The bundle was refused or cannot be read.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// The target holds something.
+    #[error("{} is not an empty folder; give one that is empty or absent", .0.display())]
+    NotEmpty(PathBuf),
+    /// The target cannot be written.
+    #[error("cannot write {}", path.display())]
+    Write {
+        /// What was being written.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn write_error(path: &Path) -> impl FnOnce(io::Error) -> UnpackError + '_ {
+    move |source| UnpackError::Write { path: path.to_owned(), source }
+}
+
+/// Proves the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes every
+/// accepted entry. After a failure `to` is as it was.
+pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter) -> Result<Proven, UnpackError> {
+    let exists = match fs::read_dir(to) {
+        Ok(mut entries) => match entries.next() {
+            None => true,
+            Some(_) => return Err(UnpackError::NotEmpty(to.to_owned())),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            return Err(UnpackError::NotEmpty(to.to_owned()));
+        }
+        Err(source) => {
+            return Err(UnpackError::Write { path: to.to_owned(), source });
+        }
+    };
+    let parent = match to.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    // The image and the tree are made on the target's own disk.
+    let beside = if exists { to } else { parent };
+    let Sealing { proven, image, .. } = seal(from, &Space::Unlinked(beside.to_owned()), effort, meter)?;
+    let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
+    let image = mapping::map(image, proven.id).map_err(write_error(beside))?;
+    let mut made = Tree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
+    if raw {
+        for folder in &proven.folders {
+            made.make_folder(folder).map_err(|e| write_error(&shown(to, folder))(e.into()))?;
+        }
+    }
+    let mut inflate = Inflate::new();
+    let files = if raw { &proven.raw_files } else { &proven.files };
+    for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
+        let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
+        let mut file = made.create(path).map_err(|e| write_error(&shown(to, path))(e.into()))?;
+        tree::write(&mut file, coded, entry, &mut inflate).map_err(write_error(&shown(to, path)))?;
+    }
+    if exists {
+        move_up(tree.path(), to)?;
+    } else {
+        // The tempdir was made for its owner alone; a site is for every reader.
+        use std::os::unix::fs::PermissionsExt;
+        let tree = tree.keep();
+        let moved = fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).and_then(|()| fs::rename(&tree, to));
+        if let Err(source) = moved {
+            let _ = fs::remove_dir_all(&tree);
+            return Err(UnpackError::Write { path: to.to_owned(), source });
+        }
+    }
+    Ok(proven)
+}
+
+/// A path for messages.
+fn shown(root: &Path, path: &SitePath) -> PathBuf {
+    root.join(OsStr::from_bytes(path.as_bytes()))
+}
+
+/// Moves what is in `tree` into `to`, which is its parent and otherwise empty. It may be a mount point, so it cannot
+/// itself be replaced by a rename.
+fn move_up(tree: &Path, to: &Path) -> Result<(), UnpackError> {
+    let mut moved = Vec::new();
+    let result = (|| {
+        for entry in fs::read_dir(tree)? {
+            let entry = entry?;
+            let target = to.join(entry.file_name());
+            fs::rename(entry.path(), &target)?;
+            moved.push(target);
+        }
+        Ok(())
+    })();
+    result.map_err(|source| {
+        for path in &moved {
+            let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+        }
+        UnpackError::Write { path: to.to_owned(), source }
+    })
+}

@@ -1,0 +1,265 @@
+//! A version ready to be read: its bytes and its index.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionId;
+
+use super::index::{Coding, Entry, Index, IndexFault};
+use super::lookup::{Files, Slashes};
+use super::mapping::Image;
+use super::rules::{Draft, Rules, docs_json, hosting};
+use super::types::{self, CacheClass};
+
+/// A sealed version in memory.
+#[derive(Debug)]
+pub struct Sealed {
+    /// Which version it is.
+    pub id: VersionId,
+    image: Image,
+    index: Index,
+    /// The number of the site's `404.html`.
+    pub not_found: Option<usize>,
+    /// What `slashes = "auto"` means for this site.
+    pub auto_slashes: Slashes,
+    /// Whether Next.js has exported it: there is a root `_next/` folder.
+    pub is_next: bool,
+    /// The site's `llms.txt`, its index for assistants.
+    pub llms: Option<usize>,
+    rules: Rules,
+}
+
+/// A larger `_redirects` or `_headers`, in bytes, is not read.
+const RULES_FILE: u64 = 2_000_000;
+/// A larger `docs.json`, in bytes, is not read.
+const DOCS_JSON: u64 = 8_000_000;
+
+impl Sealed {
+    /// Joins an image with the index that was checked against it.
+    pub fn new(id: VersionId, image: Image, index: Index) -> Sealed {
+        let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
+        let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
+        let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
+        let llms = index.find(b"llms.txt");
+        let rules = Rules::default();
+        let mut sealed = Sealed { id, image, index, not_found, auto_slashes, is_next, llms, rules };
+        sealed.rules = Rules::new(sealed.draft());
+        sealed
+    }
+
+    /// Reads the rules that the site brings along.
+    fn draft(&self) -> Draft {
+        let mut draft = Draft::default();
+        if let Some(text) = self.text(hosting::REDIRECTS, RULES_FILE, &mut draft) {
+            hosting::redirects(&text, hosting::REDIRECTS, &mut draft);
+        }
+        if let Some(text) = self.text(docs_json::NAME, DOCS_JSON, &mut draft) {
+            docs_json::redirects(&text, docs_json::NAME, false, &mut draft);
+        }
+        if let Some(text) = self.text(hosting::HEADERS, RULES_FILE, &mut draft) {
+            hosting::headers(&text, hosting::HEADERS, &mut draft);
+        }
+        draft
+    }
+
+    /// A file of the site as text, if it is there and has at most so many bytes.
+    fn text(&self, name: &str, most: u64, draft: &mut Draft) -> Option<String> {
+        let entry = self.entry(self.index.find(name.as_bytes())?);
+        let what = if entry.len > most {
+            format!("it is larger than {}", show_size(most))
+        } else {
+            match self.content(&entry).map(|content| String::from_utf8(content.into())) {
+                Ok(Ok(text)) => return Some(text),
+                Ok(Err(_)) => "it is not UTF-8".to_owned(),
+                Err(error) => format!("it cannot be read: {error}"),
+            }
+        };
+        draft.fault(name.to_owned(), what);
+        None
+    }
+
+    /// What is wrong with the rules that the site brings along, on one line.
+    pub fn doubts(&self) -> Option<String> {
+        let (first, more) = self.rules.faults.split_first()?;
+        let more = if more.is_empty() { String::new() } else { format!(" (and {} more of them)", more.len()) };
+        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` tells all");
+        Some(OneLine(&line).to_string())
+    }
+
+    /// The files, in byte order of their paths.
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Proves the index, if it has only been read.
+    pub fn prove_index(&self) -> Result<(), IndexFault> {
+        self.index.prove(self.id)
+    }
+
+    /// The record of a file.
+    pub fn entry(&self, file: usize) -> Entry {
+        self.index.entry(file)
+    }
+
+    /// A file's bytes as they lie in the image, without a copy.
+    pub fn coded(&self, entry: &Entry) -> Bytes {
+        // The index was checked against the image's length when it was read. If a disk has lost a part of it since then,
+        // there is too little to send, and the connection breaks off.
+        let end = entry.offset.checked_add(entry.coded_len).filter(|&end| end <= self.image.len() as u64);
+        end.map_or_else(Bytes::new, |end| self.image.slice(entry.offset as usize..end as usize))
+    }
+
+    /// The whole content of a file, decoded if need be; meant for small ones.
+    pub fn content(&self, entry: &Entry) -> Result<Bytes, docwharf_base::codec::inflate::InflateFault> {
+        let coded = self.coded(entry);
+        match entry.coding {
+            Coding::Stored => Ok(coded),
+            Coding::Deflate => docwharf_base::codec::inflate::all(&coded, entry.len as usize).map(Bytes::from),
+        }
+    }
+
+    /// The media type of a file.
+    pub fn content_type(&self, file: usize) -> Cow<'static, str> {
+        types::content_type(self.index.path(file))
+    }
+
+    /// Whether a file is an archive for download.
+    pub fn is_archive(&self, file: usize) -> bool {
+        types::is_archive(self.index.path(file))
+    }
+
+    /// How long a file may be cached.
+    pub fn cache_class(&self, file: usize) -> CacheClass {
+        types::cache_class(self.index.path(file))
+    }
+}
+
+impl Files for Sealed {
+    fn is_next(&self) -> bool {
+        self.is_next
+    }
+
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        self.index.find(path)
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn markdown(&self, page: usize) -> Option<usize> {
+        self.index.markdown(page)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod made {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::Manifest;
+    use crate::index::encode;
+
+    /// A site of these files, each as it is, in memory.
+    pub(in crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> Sealed {
+        let mut files: Vec<(&[u8], &[u8])> =
+            files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
+        files.sort_unstable();
+        let (mut image, mut manifest, mut entries) = (Vec::new(), Manifest::default(), Vec::new());
+        for &(path, text) in &files {
+            let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::of(text));
+            manifest.add(&content, len, path);
+            image.extend_from_slice(text);
+            let entry = Entry {
+                coding: Coding::Stored,
+                offset,
+                coded_len: len,
+                len,
+                crc: crc32fast::hash(text),
+                content,
+                coded_crc: 0,
+                last_header_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            entries.push((path, entry));
+        }
+        let (id, len) = (manifest.id(), image.len() as u64);
+        let index = Index::decode(encode(len, id, &entries), len, id).unwrap();
+        Sealed::new(id, image.into(), index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made::sealed;
+    use super::*;
+
+    /// Files, whether Next.js made them, its page for what is missing, and its llms.txt.
+    type Told<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
+
+    #[test]
+    fn what_a_site_is_is_told_by_the_names_of_its_files() {
+        let cases: [Told<'_>; 5] = [
+            (&["index.html"], false, None, None),
+            (&["404.html", "404/index.html", "llms.txt"], false, Some("404.html"), Some("llms.txt")),
+            (&["404/index.html", "sub/404.html", "sub/llms.txt"], false, Some("404/index.html"), None),
+            (&["_next/static/a.js"], true, None, None),
+            (&["_next", "_nextra/a.js", "a/_next/b.js"], false, None, None),
+        ];
+        for (files, is_next, not_found, llms) in cases {
+            let site = sealed(&files.iter().map(|&name| (name, "x")).collect::<Vec<_>>());
+            let name =
+                |file: Option<usize>| file.map(|file| String::from_utf8(site.index().path(file).to_vec()).unwrap());
+            assert_eq!(site.is_next, is_next, "{files:?}");
+            assert_eq!(site.auto_slashes == Slashes::Serve, is_next, "{files:?}");
+            assert_eq!((name(site.not_found).as_deref(), name(site.llms).as_deref()), (not_found, llms), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn rules_come_from_three_files_in_their_order() {
+        let docs = r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
+        let site = sealed(&[("_headers", "/*\n X-A: 1\n"), ("_redirects", "/a /r\n"), ("docs.json", docs)]);
+        let places: Vec<&str> = site.rules().list().iter().map(|rule| &*rule.place).collect();
+        assert_eq!(places, ["_redirects:1", "docs.json: redirects[0]", "docs.json: redirects[1]"]);
+        assert!(!site.rules().fields.is_empty());
+        assert_eq!(site.doubts(), None);
+    }
+
+    #[test]
+    fn a_file_of_rules_counts_up_to_its_bound_and_what_is_wrong_is_one_line() {
+        let filled =
+            |begin: &str, with: &str, most: u64| format!("{begin}{}", with.repeat(most as usize - begin.len()));
+        for (name, begin, with, most) in [
+            ("_redirects", "/a /b\n#", "x", RULES_FILE),
+            ("_headers", "/a\n X-A: 1\n#", "x", RULES_FILE),
+            ("docs.json", r#"{"redirects": [{"source": "/a", "destination": "/b"}]}"#, " ", DOCS_JSON),
+        ] {
+            let is_read = |text: &[u8]| {
+                let site = sealed(&[(name, text)]);
+                (!site.rules().list().is_empty() || !site.rules().fields.is_empty(), site.doubts().unwrap_or_default())
+            };
+            assert_eq!(is_read(filled(begin, with, most).as_bytes()), (true, String::new()), "{name}");
+            let (read, doubts) = is_read(filled(begin, with, most + 1).as_bytes());
+            assert!(!read && doubts.starts_with(&format!("{name}: it is larger than ")), "{name}: {doubts}");
+            let (read, doubts) = is_read(b"/a /b\n\xff");
+            assert!(!read && doubts.starts_with(&format!("{name}: it is not UTF-8")), "{name}: {doubts}");
+        }
+        let doubts = |text: &str| sealed(&[("_redirects", text)]).doubts().unwrap();
+        assert!(!doubts("/a\n").contains("more of them"), "{}", doubts("/a\n"));
+        assert!(doubts("/a\n/b\n/c\n").contains("(and 2 more of them)"), "{}", doubts("/a\n/b\n/c\n"));
+    }
+
+    #[test]
+    fn a_record_that_leads_beyond_the_image_has_no_bytes() {
+        let site = sealed(&[("a", "one"), ("b", "two")]);
+        let entry = site.entry(1);
+        assert_eq!((site.coded(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));
+        for (offset, coded_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
+            assert!(site.coded(&Entry { offset, coded_len, ..entry }).is_empty(), "{offset} {coded_len}");
+        }
+    }
+}

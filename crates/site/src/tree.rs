@@ -1,0 +1,285 @@
+//! A site as plain files: the one place where a judged path becomes a file.
+//!
+//! Folders are opened one component at a time: a legal path may be longer than what the kernel takes at once, and no
+//! link is followed on the way.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat};
+use rustix::io::Errno;
+
+use docwharf_base::codec::inflate::{Inflate, Status};
+use docwharf_base::model::site_path::{SitePath, components, file_name};
+
+use super::index::{Coding, Entry};
+
+/// Who may do what with files and folders, as in `chmod`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Modes {
+    /// Of files.
+    pub file: u32,
+    /// Of folders.
+    pub folder: u32,
+}
+
+impl Modes {
+    /// Files of this mode. Folders can be entered by whoever may read the files, and changed by their owner, who has to
+    /// remove them one day.
+    pub fn of_files(mode: u32) -> Modes {
+        Modes { file: mode, folder: mode | (mode & 0o444) >> 2 | 0o700 }
+    }
+
+    /// What a program that asks for everything gets under this umask.
+    pub fn under(umask: u32) -> Modes {
+        Modes { file: 0o666 & !umask, folder: 0o777 & !umask }
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// A folder of site files. Files are best gone through in the order of their paths: the folder of the last one is kept
+/// open.
+#[derive(Debug)]
+pub struct Tree {
+    root: File,
+    /// Set on what is made, whatever the umask says; without them it is 0644 and 0755 under the umask.
+    modes: Option<Modes>,
+    last: Option<(Box<[u8]>, OwnedFd)>,
+}
+
+impl Tree {
+    /// The tree below `root`.
+    pub fn new(root: File, modes: Option<Modes>) -> Tree {
+        Tree { root, modes, last: None }
+    }
+
+    /// Makes a folder and those above it, as far as they are not there.
+    pub fn make_folder(&mut self, path: &SitePath) -> rustix::io::Result<()> {
+        self.folder(path.as_bytes(), true).map(drop)
+    }
+
+    /// Makes a file, which must not be there yet, and the folders above it.
+    pub fn create(&mut self, path: &SitePath) -> rustix::io::Result<File> {
+        let mode = self.modes;
+        let (folder, name) = self.place(path, true)?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = openat(folder, name, flags, Mode::from_raw_mode(mode.map_or(0o644, |modes| modes.file)))?;
+        if let Some(modes) = mode {
+            fchmod(&file, Mode::from_raw_mode(modes.file))?;
+        }
+        Ok(file.into())
+    }
+
+    /// What lies at `path`; a link itself, not what it leads to.
+    pub fn stat(&mut self, path: &SitePath) -> rustix::io::Result<Stat> {
+        let (folder, name) = self.place(path, false)?;
+        statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Opens a file to read; no link is followed, and nothing waits for whoever writes to a pipe.
+    pub fn open(&mut self, path: &SitePath) -> rustix::io::Result<File> {
+        let (folder, name) = self.place(path, false)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        openat(folder, name, flags, Mode::empty()).map(File::from)
+    }
+
+    /// Gives the file at `path` of another tree the same path here as a further name.
+    pub fn link_from(&mut self, other: &mut Tree, path: &SitePath) -> rustix::io::Result<()> {
+        let (from, name) = other.place(path, false)?;
+        let (to, _) = self.place(path, true)?;
+        linkat(from, name, to, name, AtFlags::empty())
+    }
+
+    /// Removes a file.
+    pub fn remove(&mut self, path: &SitePath) -> rustix::io::Result<()> {
+        let (folder, name) = self.place(path, false)?;
+        unlinkat(folder, name, AtFlags::empty())
+    }
+
+    /// The folder that `path` lies in, and its name there.
+    fn place<'a>(&mut self, path: &'a SitePath, make: bool) -> rustix::io::Result<(&OwnedFd, &'a OsStr)> {
+        let path = path.as_bytes();
+        let name = file_name(path);
+        let folder = self.folder(&path[..path.len() - name.len()], make)?;
+        Ok((folder, OsStr::from_bytes(name)))
+    }
+
+    fn folder(&mut self, path: &[u8], make: bool) -> rustix::io::Result<&OwnedFd> {
+        let (path, folder) = match self.last.take() {
+            Some(last) if *last.0 == *path => last,
+            _ => (path.into(), self.walk(path, make)?),
+        };
+        Ok(&self.last.insert((path, folder)).1)
+    }
+
+    fn walk(&self, path: &[u8], make: bool) -> rustix::io::Result<OwnedFd> {
+        let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
+        for name in components(path).filter(|name| !name.is_empty()) {
+            let name = OsStr::from_bytes(name);
+            folder = match openat(&folder, name, FOLDER, Mode::empty()) {
+                Err(Errno::NOENT) if make => {
+                    mkdirat(&folder, name, Mode::from_raw_mode(self.modes.map_or(0o755, |modes| modes.folder)))?;
+                    let made = openat(&folder, name, FOLDER, Mode::empty())?;
+                    if let Some(modes) = self.modes {
+                        set_folder_mode(&made, modes.folder)?;
+                    }
+                    made
+                }
+                opened => opened?,
+            };
+        }
+        Ok(folder)
+    }
+}
+
+/// Gives a folder this mode. Where the folder above hands its group down, this one goes on doing so: that is how the
+/// processes of a pod share a volume.
+pub fn set_folder_mode(folder: &impl AsFd, mode: u32) -> rustix::io::Result<()> {
+    let hands_down = fstat(folder)?.st_mode & Mode::SGID.as_raw_mode();
+    fchmod(folder, Mode::from_raw_mode(mode | hands_down))
+}
+
+/// Writes a file's content from its bytes in the image.
+pub fn write(file: &mut File, coded: &[u8], entry: &Entry, inflate: &mut Inflate) -> io::Result<()> {
+    if entry.coding == Coding::Stored {
+        return file.write_all(coded);
+    }
+    inflate.reset();
+    let mut at = 0;
+    loop {
+        let step = inflate.run(&coded[at..], true).map_err(io::Error::other)?;
+        at += step.consumed;
+        file.write_all(inflate.output())?;
+        if step.status == Status::Done {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    fn tree(root: &Path, modes: Option<Modes>) -> Tree {
+        Tree::new(File::open(root).unwrap(), modes)
+    }
+
+    fn path(text: &str) -> SitePath {
+        SitePath::judge(text.as_bytes(), false).unwrap().unwrap()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn folders_can_be_entered_by_whoever_may_read_and_are_their_owners() {
+        let of = |mode| Modes::of_files(mode).folder;
+        assert_eq!([of(0o644), of(0o640), of(0o664), of(0o400), of(0o444)], [0o755, 0o750, 0o775, 0o700, 0o755]);
+        assert_eq!(Modes::under(0o027), Modes { file: 0o640, folder: 0o750 });
+    }
+
+    #[test]
+    fn folders_get_their_mode_and_hand_their_group_down_where_the_one_above_does() {
+        for (above, file, folder) in [(0o2770, 0o640, 0o2750), (0o770, 0o640, 0o750), (0o2700, 0o600, 0o2700)] {
+            let root = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(root.path(), PermissionsExt::from_mode(above)).unwrap();
+            let mut tree = tree(root.path(), Some(Modes::of_files(file)));
+            tree.create(&path("a/b/x.txt")).unwrap();
+            tree.make_folder(&path("c")).unwrap();
+            let modes = ["a", "a/b", "c", "a/b/x.txt"].map(|name| mode(&root.path().join(name)));
+            assert_eq!(modes, [folder, folder, folder, file], "below {above:o}");
+        }
+        // Without modes nobody may do more than this, whatever the umask takes away besides.
+        let root = tempfile::tempdir().unwrap();
+        tree(root.path(), None).create(&path("a/x.txt")).unwrap();
+        assert_eq!((mode(&root.path().join("a")) & !0o755, mode(&root.path().join("a/x.txt")) & !0o644), (0, 0));
+    }
+
+    #[test]
+    fn files_lie_where_their_paths_say_whichever_folder_was_open_last() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut from, mut to) = (tree(one.path(), None), tree(other.path(), None));
+        let names = ["a/x", "b/x", "a/y", "z", "a/b/x", "a/z"];
+        for name in names {
+            from.create(&path(name)).unwrap().write_all(name.as_bytes()).unwrap();
+        }
+        assert_eq!(from.create(&path("a/x")).unwrap_err(), Errno::EXIST);
+        for name in names {
+            assert_eq!(std::fs::read_to_string(one.path().join(name)).unwrap(), name);
+            assert_eq!(io::read_to_string(from.open(&path(name)).unwrap()).unwrap(), name);
+            to.link_from(&mut from, &path(name)).unwrap();
+            let inode = |root: &Path| std::fs::metadata(root.join(name)).unwrap().ino();
+            assert_eq!(inode(one.path()), inode(other.path()), "{name}");
+        }
+        assert_eq!(to.link_from(&mut from, &path("z")).unwrap_err(), Errno::EXIST);
+        from.remove(&path("a/x")).unwrap();
+        assert_eq!(from.stat(&path("a/x")).unwrap_err(), Errno::NOENT);
+        assert!(other.path().join("a/x").exists());
+        // Whoever only looks makes nothing.
+        for look in
+            [from.open(&path("new/x")).map(drop), from.remove(&path("new/x")), from.stat(&path("new/x")).map(drop)]
+        {
+            assert_eq!(look.unwrap_err(), Errno::NOENT);
+        }
+        assert!(to.link_from(&mut from, &path("new/x")).is_err());
+        assert!(!one.path().join("new").exists() && !other.path().join("new").exists());
+    }
+
+    #[test]
+    fn no_link_is_followed_and_nobody_waits_for_a_pipe() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("x"), "secret").unwrap();
+        symlink(outside.path(), dir.path().join("link")).unwrap();
+        symlink(outside.path().join("x"), dir.path().join("file")).unwrap();
+        mknodat(CWD, dir.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let mut tree = tree(dir.path(), None);
+        assert!(tree.open(&path("file")).is_err() && tree.open(&path("link/x")).is_err());
+        assert!(tree.create(&path("link/y")).is_err() && tree.create(&path("file")).is_err());
+        assert!(tree.make_folder(&path("link/deep")).is_err() && tree.remove(&path("link/x")).is_err());
+        let kind = FileType::from_raw_mode(tree.stat(&path("file")).unwrap().st_mode);
+        assert!(kind.is_symlink());
+        let left: Vec<_> = std::fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["x"]);
+        tree.open(&path("pipe")).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_written_as_it_was_however_it_lies_in_the_image() {
+        let text = "so many words ".repeat(50_000);
+        let mut coded = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).all(text.as_bytes(), &mut coded);
+        let mut inflate = Inflate::new();
+        for (coding, bytes) in
+            [(Coding::Deflate, &coded[..]), (Coding::Stored, text.as_bytes()), (Coding::Deflate, &coded)]
+        {
+            let entry = Entry {
+                coding,
+                offset: 0,
+                coded_len: bytes.len() as u64,
+                len: text.len() as u64,
+                crc: 0,
+                content: docwharf_base::model::digest::Digest::of(b""),
+                coded_crc: 0,
+                last_header_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            let root = tempfile::tempdir().unwrap();
+            let mut file = tree(root.path(), None).create(&path("x")).unwrap();
+            write(&mut file, bytes, &entry, &mut inflate).unwrap();
+            assert!(std::fs::read_to_string(root.path().join("x")).unwrap() == text, "{coding:?}");
+            let cut = &bytes[..bytes.len() / 2];
+            assert_eq!(write(&mut file, cut, &entry, &mut inflate).is_ok(), coding == Coding::Stored);
+        }
+    }
+}
