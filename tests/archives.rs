@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use docwharf::base::directory::Directory;
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use docwharf::seal::{Effort, Meter, Space, seal};
 use support::{tar, zip};
 use verdict::{
@@ -233,9 +233,9 @@ fn assert_sealed_image_proves_again(name: &[u8]) {
     let (dir, file) = laid_down(&as_tar(&[(name, b"x"), PAGE]));
     let space = Space::Dir(Directory::open(dir.path()).unwrap());
     let sealing =
-        seal(&file, &space, &Effort::new(Limits::default()), &Meter::default()).expect("a tar may name it so");
+        seal(&file, &space, &Effort::new(BundleLimits::default()), &Meter::default()).expect("a tar may name it so");
     let image = dir.path().join(docwharf::seal::IMAGE);
-    let again = docwharf::seal::verify_image(&image, &Effort::new(Limits::default())).expect("the image is good");
+    let again = docwharf::seal::verify_image(&image, &Effort::new(BundleLimits::default())).expect("the image is good");
     assert_eq!(again.id, sealing.proven.id, "{what}");
 }
 
@@ -264,7 +264,7 @@ fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
         let marked = marked.both(|header| header.extra = zip::extra(0x7764, &[]));
         let page = zip::deflated("index.html", "<!doctype html><title>Home</title>");
         let (dir, file) = laid_down(&zip::archive(&[page]).with(marked).bytes());
-        let effort = Effort::new(Limits::default());
+        let effort = Effort::new(BundleLimits::default());
         let space = Space::Dir(Directory::open(dir.path()).unwrap());
         let sealing = seal(&file, &space, &effort, &Meter::default()).expect("a received mark is no fault");
         let again = docwharf::seal::verify_image(&dir.path().join(docwharf::seal::IMAGE), &effort);

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use docwharf::model::limits::{Limits, PATH_BYTES};
-use docwharf::model::site_path::{LONGEST_COMPONENT, LONGEST_PATH};
+use docwharf::model::limits::{BundleLimits, MAX_TOTAL_PATH_BYTES};
+use docwharf::model::site_path::{MAX_COMPONENT_BYTES, MAX_PATH_BYTES};
 use support::client::finish_child;
 use support::zip::{Archive, Member, Raw, archive, stored};
 use support::{Ended, docwharf, end, folder, tar};
@@ -76,7 +76,7 @@ fn peak(command: &mut Command) -> (u64, Ended) {
 }
 
 /// The limits with one of them set.
-type With<'a> = &'a dyn Fn(u64) -> Limits;
+type With<'a> = &'a dyn Fn(u64) -> BundleLimits;
 
 #[test]
 fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
@@ -90,19 +90,19 @@ fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
     }
     let total = (10_000 + PAGE.1.len()) as u64;
     for (kind, archive) in every_kind(files).into_iter().chain([("folder", Vec::new())]) {
-        let fits = Limits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
+        let fits = BundleLimits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
         // Taken apart, so that a new limit is missed here.
-        let Limits { entries, unpacked, archive: length, entry } = fits;
-        let within = |limits: Limits| match kind {
+        let BundleLimits { entries, unpacked, archive: length, entry } = fits;
+        let within = |limits: BundleLimits| match kind {
             "folder" => judge_path(kind, &site, limits),
             _ => judge_within(kind, &file, &archive, limits),
         };
-        let id = within(Limits::default()).expect("the defaults are larger");
+        let id = within(BundleLimits::default()).expect("the defaults are larger");
         let table: [(&str, u64, With<'_>); 4] = [
-            ("limits.entries", entries, &|entries| Limits { entries, ..fits }),
-            ("limits.unpacked", unpacked, &|unpacked| Limits { unpacked, ..fits }),
-            ("limits.entry", entry, &|entry| Limits { entry, ..fits }),
-            ("limits.archive", length, &|archive| Limits { archive, ..fits }),
+            ("limits.entries", entries, &|entries| BundleLimits { entries, ..fits }),
+            ("limits.unpacked", unpacked, &|unpacked| BundleLimits { unpacked, ..fits }),
+            ("limits.entry", entry, &|entry| BundleLimits { entry, ..fits }),
+            ("limits.archive", length, &|archive| BundleLimits { archive, ..fits }),
         ];
         // A folder is no archive.
         for (name, bound, with) in table.into_iter().filter(|(name, ..)| (kind, *name) != ("folder", "limits.archive"))
@@ -121,16 +121,16 @@ fn a_path_its_components_and_what_is_said_of_an_entry_have_bounds_that_no_config
         (0..length).map(|at| if at % 200 == 100 && at + 1 < length { b'/' } else { b'p' }).collect()
     };
     let component = |length: usize| -> Vec<u8> { [&b"a/"[..], &vec![b'c'; length], b"/b"].concat() };
-    let long = format!("a path over {LONGEST_PATH} bytes");
-    let wide = format!("a component over {LONGEST_COMPONENT} bytes");
+    let long = format!("a path over {MAX_PATH_BYTES} bytes");
+    let wide = format!("a component over {MAX_COMPONENT_BYTES} bytes");
     for below in [1, 0] {
-        for name in [path(LONGEST_PATH - below), component(LONGEST_COMPONENT - below)] {
+        for name in [path(MAX_PATH_BYTES - below), component(MAX_COMPONENT_BYTES - below)] {
             for (kind, archive) in every_kind(&[(&name, b"x"), PAGE]) {
                 accepted(&format!("{kind}: {} bytes", name.len()), &archive);
             }
         }
     }
-    for (name, word) in [(path(LONGEST_PATH + 1), &long), (component(LONGEST_COMPONENT + 1), &wide)] {
+    for (name, word) in [(path(MAX_PATH_BYTES + 1), &long), (component(MAX_COMPONENT_BYTES + 1), &wide)] {
         for (kind, archive) in every_kind(&[(&name, b"x"), PAGE]) {
             refused(kind, &archive, &["entry \"", word]);
         }
@@ -206,16 +206,16 @@ fn names_of_an_archive_take_64_mib_together_at_most() {
     let shown = file.display().to_string();
     for kind in ["zip", "tar"] {
         let write = |total: u64| match kind {
-            "zip" => write_zip(&file, names(total, LONGEST_PATH)),
-            _ => write_tar(&file, names(total, LONGEST_PATH)),
+            "zip" => write_zip(&file, names(total, MAX_PATH_BYTES)),
+            _ => write_tar(&file, names(total, MAX_PATH_BYTES)),
         };
         // At the bound: each name is there as its archive has it, as a judged path, and in lists of files while the tree
         // is checked and the version is concluded. That is four times the bound.
-        write(PATH_BYTES);
+        write(MAX_TOTAL_PATH_BYTES);
         let (largest, ended) = peak(&mut with_room(0, &["bundle", "verify", &shown]));
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{kind}: {ended:?}");
         assert!((1..384 * 1024).contains(&largest), "{kind}: {largest} KiB");
-        write(PATH_BYTES + 1);
+        write(MAX_TOTAL_PATH_BYTES + 1);
         let (largest, ended) = peak(&mut with_room(0, &["bundle", "verify", &shown]));
         assert_eq!(ended.code, Some(5), "{kind}: {ended:?}");
         assert!(ended.stderr.contains("the archive has over 67 MB of names"), "{kind}: {}", ended.stderr);

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use support::zip::{LAST_BLOCK, Raw, archive, deflate_piece, extra, stored};
 use support::{docwharf, tar};
 use verdict::{PAGE, as_tar, every_kind, judge, judge_within, laid_down, refused};
@@ -171,13 +171,13 @@ fn configured_limits_hold_for_every_kind() {
     let files: &verdict::Files<'_> = &[PAGE, (b"a", &text), (b"b", &text)];
     let total = (10_000 + PAGE.1.len()) as u64;
     for (kind, archive) in every_kind(files) {
-        let fits = Limits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
+        let fits = BundleLimits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
         assert!(judge_within(kind, &file, &archive, fits).is_ok(), "{kind}");
         for (word, limits) in [
-            ("limits.entries", Limits { entries: 2, ..fits }),
-            ("limits.unpacked", Limits { unpacked: total - 1, ..fits }),
-            ("limits.archive", Limits { archive: fits.archive - 1, ..fits }),
-            ("limits.entry", Limits { entry: 4999, ..fits }),
+            ("limits.entries", BundleLimits { entries: 2, ..fits }),
+            ("limits.unpacked", BundleLimits { unpacked: total - 1, ..fits }),
+            ("limits.archive", BundleLimits { archive: fits.archive - 1, ..fits }),
+            ("limits.entry", BundleLimits { entry: 4999, ..fits }),
         ] {
             let said = judge_within(kind, &file, &archive, limits).expect_err(word);
             assert!(said.contains(word), "{kind}: {said}");

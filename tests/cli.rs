@@ -59,6 +59,7 @@ fn version_tells_which_program_it_is() {
 fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_changes_the_site() {
     for (guess, right) in [
         ("validate", "docwharf config check"),
+        ("prune", "docwharf gc --dry-run"),
         ("reload", "systemctl reload docwharf"),
         ("verify", "docwharf bundle verify FILE"),
         ("stop", "systemctl stop docwharf"),
@@ -69,9 +70,19 @@ fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_chan
         assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
         assert!(ended.stderr.contains(right), "{guess}: {}", ended.stderr);
     }
+    for (arguments, right) in [
+        (&["store", "verfy"][..], "did you mean docwharf store verify?"),
+        (&["config", "ini"], "did you mean docwharf config init?"),
+        (&["origin", "key", "creat"], "did you mean docwharf origin key create?"),
+        (&["export", "strat"], "did you mean docwharf export start?"),
+        (&["export", "qwertz"], "docwharf export --help lists the commands"),
+    ] {
+        let ended = run(arguments).expect(2);
+        assert!(ended.stderr.contains(right), "{arguments:?}: {}", ended.stderr);
+    }
     for guess in ["activat", "rolback", "holds", "releas", "imports", "synch", "gcc", "validate", "reload", "verify"] {
         let ended = run([guess]).expect(2);
-        for changing in ["activate", "rollback", "hold", "release", "import", "sync", "gc"] {
+        for changing in ["activate", "rollback", "hold", "release", "import", "run", "sync", "gc"] {
             assert!(!ended.stderr.contains(&format!("docwharf {changing}")), "{guess}: {}", ended.stderr);
         }
     }

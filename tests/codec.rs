@@ -1,7 +1,7 @@
 //! The DEFLATE decoder against zlib: the same verdict and the same bytes, and the place of the last block to the bit.
 
 use docwharf::codec::deflate::Deflater;
-use docwharf::codec::inflate::{Inflate, SMALL_FRESH, SmallInflate, Status, all};
+use docwharf::codec::inflate::{Inflate, SMALL_OUTPUT_BYTES, SmallInflate, InflateStatus, inflate_all};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 /// Numbers at random, the same in every run (xorshift64*).
@@ -85,12 +85,12 @@ fn ours(inflate: &mut Inflate, coded: &[u8], mut more: impl FnMut() -> usize) ->
         assert_eq!(inflate.bytes_taken(), at as u64);
         content.extend_from_slice(inflate.output());
         match step.status {
-            Status::Done => {
+            InflateStatus::Done => {
                 let taken = inflate.bytes_taken();
                 return Some((Decoded { content, taken }, inflate.last_header_bit(), inflate.spare_bits()));
             }
-            Status::WindowFull => {}
-            Status::NeedInput => {
+            InflateStatus::WindowFull => {}
+            InflateStatus::NeedInput => {
                 assert!(shown < coded.len(), "nothing more can come");
                 assert!(shown - at < 1024, "with 1 KiB it always gets on");
                 shown = coded.len().min(shown + more());
@@ -235,7 +235,7 @@ fn everything_zlib_writes_is_read_back_at_every_level_and_in_any_pieces() {
             assert_eq!(status, flate2::Status::StreamEnd);
             let what = format!("{length} bytes at level {level}");
             assert_eq!(same(&what, &coded, &mut random, &mut inflate), Some(content.clone()), "{what}");
-            assert_eq!(all(&coded, content.len()).ok().as_ref(), Some(&content), "{what}");
+            assert_eq!(inflate_all(&coded, content.len()).ok().as_ref(), Some(&content), "{what}");
             // What follows a stream is not touched.
             coded.extend_from_slice(b"trailing");
             assert_eq!(same(&what, &coded, &mut random, &mut inflate), Some(content), "{what}");
@@ -537,7 +537,7 @@ fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
             let content = if random.below(3) == 0 { random.bytes(length) } else { random.content(length) };
             let mut coded = Vec::new();
             let ending = if random.below(2) == 0 {
-                deflater.all(&content, &mut coded)
+                deflater.encode_all(&content, &mut coded)
             } else {
                 let mut left = &content[..];
                 while !left.is_empty() {
@@ -557,9 +557,9 @@ fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
             assert!(read.content == [&content[..], b"tail"].concat(), "{what}");
             // The same content is the same bytes, whatever went through this encoder before.
             let mut again = Vec::new();
-            Deflater::new(level).all(&content, &mut again);
+            Deflater::new(level).encode_all(&content, &mut again);
             let mut reused = Vec::new();
-            deflater.all(&content, &mut reused);
+            deflater.encode_all(&content, &mut reused);
             assert!(again == reused, "{what}: the bytes depend on what was written before");
         }
     }
@@ -571,29 +571,29 @@ fn a_small_decoder_gives_the_same_in_smaller_pieces() {
     for length in [0, 1, 65_535, 65_536, 65_537, 300_000] {
         let content = random.content(length);
         let mut coded = Vec::new();
-        Deflater::new(6).all(&content, &mut coded);
+        Deflater::new(6).encode_all(&content, &mut coded);
         small.reset();
         let (mut at, mut out) = (0, Vec::new());
         loop {
             let step = small.run(&coded[at..], true).unwrap();
             at += step.consumed;
             // The last match may go beyond by its length.
-            let most = if out.is_empty() { 2 * SMALL_FRESH } else { SMALL_FRESH } + 258;
+            let most = if out.is_empty() { 2 * SMALL_OUTPUT_BYTES } else { SMALL_OUTPUT_BYTES } + 258;
             assert!(small.output().len() <= most, "{length}: {} bytes at once", small.output().len());
             out.extend_from_slice(small.output());
             match step.status {
-                Status::Done => break,
-                Status::WindowFull => {}
-                Status::NeedInput => panic!("nothing more can come"),
+                InflateStatus::Done => break,
+                InflateStatus::WindowFull => {}
+                InflateStatus::NeedInput => panic!("nothing more can come"),
             }
         }
         assert!(out == content && at == coded.len(), "{length}");
         assert!(small.run(&coded[..coded.len() - 1], true).is_ok(), "after the end nothing is read");
         small.reset();
-        assert!(all(&coded[..coded.len() - 1], length).is_err(), "{length}: cut");
+        assert!(inflate_all(&coded[..coded.len() - 1], length).is_err(), "{length}: cut");
     }
     let mut coded = Vec::new();
-    Deflater::new(6).all(&vec![0; 600_000], &mut coded);
-    assert!(all(&coded, 600_000).is_ok_and(|content| content.len() == 600_000));
-    assert!(all(&coded, 100_000).is_err(), "it holds more than it should");
+    Deflater::new(6).encode_all(&vec![0; 600_000], &mut coded);
+    assert!(inflate_all(&coded, 600_000).is_ok_and(|content| content.len() == 600_000));
+    assert!(inflate_all(&coded, 100_000).is_err(), "it holds more than it should");
 }

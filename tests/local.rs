@@ -309,6 +309,26 @@ fn a_named_pipe_in_the_place_of_a_bundle_or_the_configuration_is_an_error_at_onc
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
+/// An image that is not active is opened by `store verify` alone.
+#[test]
+fn a_named_pipe_or_a_link_in_the_place_of_an_image_is_told_by_store_verify_at_once() {
+    let host = host();
+    assert_eq!(host.sync(), "activated");
+    let versions: Vec<_> = std::fs::read_dir(host.path("store/versions")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(versions.len(), 2, "{versions:?}");
+    for version in &versions {
+        let (image, aside) = (version.join("site.zip"), version.join("aside"));
+        std::fs::rename(&image, &aside).unwrap();
+        pipe(&image);
+        judged(8, finish(&mut host.command(&["store", "verify"])));
+        std::fs::remove_file(&image).unwrap();
+        std::os::unix::fs::symlink(&aside, &image).unwrap();
+        judged(8, finish(&mut host.command(&["store", "verify"])));
+        std::fs::rename(&aside, &image).unwrap();
+    }
+    host.ok(&["store", "verify"]);
+}
+
 /// Who may write to the inbox of another user gets nothing of that user's overwritten, and stops nothing.
 #[test]
 fn links_and_pipes_in_an_inbox_overwrite_nothing_and_stop_nothing() {

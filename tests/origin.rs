@@ -679,7 +679,7 @@ fn the_api_can_be_served_within_another_program() {
         exports: true,
         previews: false,
     };
-    let limits = docwharf::model::limits::Limits::default();
+    let limits = docwharf::model::limits::BundleLimits::default();
     let settings = Settings {
         organizations: vec![Organization { id: "acme".to_owned(), projects: vec![project] }],
         key_file: Some(("acme".to_owned(), key_file(dir.path(), KEY))),

@@ -223,7 +223,7 @@ fn addresses(is_css: bool, body: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     if is_css {
         let text = String::from_utf8_lossy(body);
-        docwharf::site::outside::css::addresses(&text, &mut |_, address| all.push(address.to_owned()));
+        docwharf::site::outside::css::find_addresses(&text, &mut |_, address| all.push(address.to_owned()));
     } else {
         docwharf::site::links::read(
             |take| {

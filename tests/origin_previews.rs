@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use docwharf::origin::db::Database;
 use docwharf::origin::previews::{
     DeployError, Deployment, Place, Previews, Production, Project, Settings, Status, answer,
@@ -140,7 +140,7 @@ impl Stand {
         let settings = Settings {
             folder: self.dir.join("previews"),
             projects,
-            effort: Effort { threads: 2, ..Effort::new(Limits::default()) },
+            effort: Effort { threads: 2, ..Effort::new(BundleLimits::default()) },
             shares: Shares::new(limits, self.projects.len()),
             every: self.every,
             place: self.place.clone(),
@@ -564,7 +564,7 @@ fn be_killed(dir: &Path) {
 
 /// A folder as production shows it.
 fn sealed(folder: &Path) -> Arc<Sealed> {
-    let effort = Effort { threads: 1, ..Effort::new(Limits::default()) };
+    let effort = Effort { threads: 1, ..Effort::new(BundleLimits::default()) };
     let sealing = seal::seal(folder, &Space::Unlinked(std::env::temp_dir()), &effort, &Meter::default()).unwrap();
     let (id, len) = (sealing.proven.id, sealing.image_len);
     let index = Index::decode(sealing.proven.index(len), len, id).unwrap();

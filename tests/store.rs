@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use docwharf::model::version::VersionId;
 use docwharf::seal::{Effort, Meter};
 use docwharf::site::lookup::Files;
@@ -29,7 +29,7 @@ use support::folder;
 use support::zip::{deflated, zip};
 
 fn effort() -> Effort {
-    Effort::new(Limits::default())
+    Effort::new(BundleLimits::default())
 }
 
 fn writer(root: &Path) -> Writer {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use docwharf::model::digest::Digest;
 use docwharf::model::site_path::SitePath;
-use docwharf::model::version::Manifest;
+use docwharf::model::version::VersionManifest;
 use docwharf::serve::{Settings, Site, handler};
 use docwharf::site::index::{Coding, Entry, Index, encode};
 use docwharf::site::lookup::Slashes;
@@ -58,7 +58,7 @@ pub struct Answer {
 
 /// A site of these files, by path.
 pub fn site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: Settings) -> Arc<Site> {
-    let (mut image, mut entries, mut manifest) = (Vec::new(), Vec::new(), Manifest::default());
+    let (mut image, mut entries, mut manifest) = (Vec::new(), Vec::new(), VersionManifest::default());
     for (path, content) in files {
         let (content_digest, len) = (Digest::of(content), content.len() as u64);
         let entry = Entry {
@@ -108,7 +108,7 @@ fn files(recipe: &mut Recipe<'_>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut files = BTreeMap::new();
     for _ in 0..=recipe.below(8) {
         let words: Vec<&str> = (0..=recipe.below(3)).map(|_| recipe.one_of(&WORDS)).collect();
-        let Ok(Some(path)) = SitePath::judge(words.join("/").as_bytes(), false) else { continue };
+        let Ok(Some(path)) = SitePath::parse(words.join("/").as_bytes(), false) else { continue };
         let path = path.as_bytes().to_vec();
         let below = |a: &[u8], b: &[u8]| a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
         if files.keys().all(|other: &Vec<u8>| !below(other, &path) && !below(&path, other)) {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use docwharf::base::chain::{Chain, OneLine};
 use docwharf::base::directory::Directory;
-use docwharf::bundle::flavor::Flavor;
-use docwharf::bundle::format::{self, Archive};
-use docwharf::bundle::policy::check_tree;
-use docwharf::bundle::zip::Zip;
-use docwharf::bundle::zip_member::ZipStream;
-use docwharf::bundle::{Entries, EntryKind, Kind, ReadError};
+use docwharf::bundle::site_layout::SiteLayout;
+use docwharf::bundle::format::{self, RecognizedArchive};
+use docwharf::bundle::refusal::check_path_conflicts;
+use docwharf::bundle::zip::ZipArchive;
+use docwharf::bundle::zip_entry::ZipReader;
+use docwharf::bundle::{BundleReader, BundleEntryKind, BundleKind, BundleReadError};
 use docwharf::model::digest::Digest;
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use docwharf::seal::unpack::{UnpackError, unpack};
 use docwharf::seal::{Effort, Meter, Proven, SealError, Space, seal, verify, verify_image};
 
@@ -25,7 +25,7 @@ use docwharf::seal::{Effort, Meter, Proven, SealError, Space, seal, verify, veri
 pub type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What an archive of a few kilobytes may become before a run gets slow; smaller than the bombs, which have tests.
-const LIMITS: Limits = Limits { entries: 10_000, unpacked: 8 << 20, archive: 1 << 20, entry: 4 << 20 };
+const LIMITS: BundleLimits = BundleLimits { entries: 10_000, unpacked: 8 << 20, archive: 1 << 20, entry: 4 << 20 };
 
 /// Whether every archive goes through all of it. Sealing and unpacking take threads and files, so that fuzzing does so with
 /// one archive in sixteen, by its bytes.
@@ -35,7 +35,7 @@ pub static THOROUGH: AtomicBool = AtomicBool::new(false);
 pub struct Accepted {
     /// All its files.
     pub files: Tree,
-    pub kind: Kind,
+    pub kind: BundleKind,
     /// The sealed image, if it was sealed.
     pub image: Option<Vec<u8>>,
 }
@@ -61,14 +61,14 @@ fn read_alone(bytes: &[u8]) -> Result<Accepted, String> {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(bytes).and_then(|()| file.rewind()).expect("files can be written");
     let path = Path::new("bundle");
-    let mut found = Read { files: Tree::new(), kind: Kind::Zip };
-    let result = format::open(file, path, &LIMITS).and_then(|archive| match archive {
-        Archive::Zip(file) => found.all(Kind::Zip, &mut ZipStream::new(Zip::open(file, path, &LIMITS)?)),
-        Archive::Tar(kind, mut tar) => found.all(kind, &mut *tar),
+    let mut found = Read { files: Tree::new(), kind: BundleKind::Zip };
+    let result = format::open_archive(file, path, &LIMITS).and_then(|archive| match archive {
+        RecognizedArchive::Zip(file) => found.all(BundleKind::Zip, &mut ZipReader::new(ZipArchive::open(file, path, &LIMITS)?)),
+        RecognizedArchive::Tar(kind, mut tar) => found.all(kind, &mut *tar),
     });
     match result {
         Ok(()) => Ok(Accepted { files: found.files, kind: found.kind, image: None }),
-        Err(ReadError::Refused(refusal)) => {
+        Err(BundleReadError::Refused(refusal)) => {
             let why = OneLine(&refusal.to_string()).to_string();
             assert!(!why.is_empty() && !why.chars().any(char::is_control), "a line for people: {why:?}");
             assert!(why.chars().count() < 1000, "{} characters", why.chars().count());
@@ -80,23 +80,23 @@ fn read_alone(bytes: &[u8]) -> Result<Accepted, String> {
 
 struct Read {
     files: Tree,
-    kind: Kind,
+    kind: BundleKind,
 }
 
 impl Read {
-    fn all(&mut self, kind: Kind, entries: &mut dyn Entries) -> Result<(), ReadError> {
+    fn all(&mut self, kind: BundleKind, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
         self.kind = kind;
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         while let Some(head) = entries.next_entry()? {
             let Some(path) = head.path else { continue };
             let mut content = Vec::new();
             match head.kind {
-                EntryKind::Folder => {
+                BundleEntryKind::Folder => {
                     folders.push(path);
                     continue;
                 }
-                EntryKind::SameAs(earlier) => content.clone_from(&self.files[earlier.as_bytes()]),
-                EntryKind::File => entries.content(&mut |bytes| {
+                BundleEntryKind::HardLink(earlier) => content.clone_from(&self.files[earlier.as_bytes()]),
+                BundleEntryKind::File => entries.read_content(&mut |bytes| {
                     content.extend_from_slice(bytes);
                     Ok(())
                 })?,
@@ -104,8 +104,8 @@ impl Read {
             self.files.insert(path.as_bytes().to_vec(), content);
             files.push(path);
         }
-        check_tree(files.iter(), folders.iter())?;
-        Flavor::of(files.iter())?;
+        check_path_conflicts(files.iter(), folders.iter())?;
+        SiteLayout::detect(files.iter())?;
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use docwharf::base::secret::Scrubber;
-use docwharf::codec::dense::Dense;
+use docwharf::codec::content_coding::ContentCoding;
 use docwharf::net::retry::{Attempts, Call, PATIENCE};
 use docwharf::net::trouble::{LONGEST, Trouble, retry_after as wait_of};
 use docwharf::serve::conditional::{Dated, Verdict, judge, range_holds};
@@ -169,14 +169,14 @@ pub fn accept_encoding(data: &[u8]) {
     // be where several are welcome with the same weight is ours: the smallest, identity only where it is named with a
     // higher weight.
     let (small, smaller) = (recipe.below(3) as u64, recipe.below(3) as u64);
-    let len = |coding: Dense| match coding {
-        Dense::Brotli => Some(small).filter(|len| *len > 0),
-        Dense::Zstd => Some(smaller).filter(|len| *len > 0),
+    let len = |coding: ContentCoding| match coding {
+        ContentCoding::Brotli => Some(small).filter(|len| *len > 0),
+        ContentCoding::Zstd => Some(smaller).filter(|len| *len > 0),
     };
     let offers = [
         (gzip, Some(2), Form::Gzip),
-        (brotli, len(Dense::Brotli), Form::Dense(Dense::Brotli)),
-        (zstd, len(Dense::Zstd), Form::Dense(Dense::Zstd)),
+        (brotli, len(ContentCoding::Brotli), Form::Dense(ContentCoding::Brotli)),
+        (zstd, len(ContentCoding::Zstd), Form::Dense(ContentCoding::Zstd)),
     ];
     let mut expected = (0, u64::MAX, Form::Identity);
     for (named, len, form) in offers {

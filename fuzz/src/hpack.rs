@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use docwharf::serve::two::hpack::{Decoder, Fields, encode};
+use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields, encode};
 use http::StatusCode;
 
 use super::recipe::Recipe;
@@ -204,26 +204,26 @@ fn size((name, value): &Field) -> usize {
 
 /// What a connection has: ours, the model, and ours once more that is given one representation after the other.
 struct Connection {
-    ours: Decoder,
+    ours: HpackDecoder,
     model: Model,
-    slow: Decoder,
+    slow: HpackDecoder,
 }
 
 impl Connection {
     fn new() -> Connection {
-        Connection { ours: Decoder::default(), model: Model::new(), slow: Decoder::default() }
+        Connection { ours: HpackDecoder::default(), model: Model::new(), slow: HpackDecoder::default() }
     }
 
     /// Compares what is made of a block; none if it is malformed, and the connection with it.
     fn decode(&mut self, block: &[u8]) -> Option<Vec<Field>> {
-        let mut fields = Fields::default();
+        let mut fields = DecodedFields::default();
         let decoded = self.ours.decode(block, &mut fields);
         let expected = self.model.decode(block);
         assert_eq!(decoded.is_ok(), expected.is_some(), "the model on the right: {block:02x?}");
         let (all, begins) = expected?;
         check_kept(&fields, &all);
 
-        let mut fields = Fields::default();
+        let mut fields = DecodedFields::default();
         let ends = begins.iter().skip(1).copied().chain([block.len()]);
         for (begin, end) in begins.iter().zip(ends) {
             let decoded = self.slow.decode(&block[*begin..end], &mut fields);
@@ -235,7 +235,7 @@ impl Connection {
 }
 
 /// The first fields are kept, as many as there is room for, and whether there are more is known.
-fn check_kept(fields: &Fields, all: &[Field]) {
+fn check_kept(fields: &DecodedFields, all: &[Field]) {
     let mut sum = 0;
     let room = |field: &&Field| {
         sum += size(field);
@@ -361,7 +361,7 @@ fn field(recipe: &mut Recipe<'_>) -> Field {
 fn check_written((name, value): &Field) {
     let name = String::from_utf8_lossy(name);
     let mut block = Vec::new();
-    encode::field(&name, value, &mut block);
+    encode::append_field(&name, value, &mut block);
     let mut model = Model::new();
     let (read, _) = model.decode(&block).unwrap_or_else(|| panic!("{name:?} is not read: {block:02x?}"));
     assert_eq!(read, [(name.as_bytes().to_vec(), value.clone())]);
@@ -382,7 +382,7 @@ pub fn hpack(data: &[u8]) {
     }
     let status = StatusCode::from_u16(100 + recipe.short() % 900).expect("a status");
     let mut block = Vec::new();
-    encode::status(status, &mut block);
+    encode::append_status(status, &mut block);
     let written = Model::new().decode(&block).map(|(fields, _)| fields);
     assert_eq!(written, Some(vec![(b":status".to_vec(), status.as_str().as_bytes().to_vec())]));
 

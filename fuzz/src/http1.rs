@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use docwharf::serve::peer::Peer;
-use docwharf::serve::plain::head::{Come, Head, LONGEST, each_field, look};
-use docwharf::serve::plain::{Plain, Turn};
+use docwharf::serve::http1::request_head::{HeadOutcome, PlainRequestHead, MAX_HEAD_BYTES, for_each_field, parse_head};
+use docwharf::serve::http1::{Http1Connection, Http1Outcome};
 use docwharf::serve::{Settings, Site};
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{Method, Request};
@@ -89,16 +89,16 @@ fn is_token(text: &[u8]) -> bool {
 
 /// What a head says, and that nothing of it says that a body follows (RFC 9112, 6.3): whoever counts bytes of a body in
 /// another way finds none either.
-fn check_plain(head: &Head<'_>, bytes: &[u8]) {
+fn check_plain(head: &PlainRequestHead<'_>, bytes: &[u8]) {
     let found = read_lines(bytes).unwrap_or_else(|| panic!("plain, but no request in lines: {}", shown(bytes)));
     assert_eq!(shown(head.bytes), shown(&bytes[..found.len]), "where the head ends");
     let method: &[u8] = if head.wants_body { b"GET" } else { b"HEAD" };
     assert_eq!((method, head.target.as_bytes(), &b"HTTP/1.1"[..]), (found.method, found.target, found.version));
     assert!(head.target.starts_with('/') && head.target.bytes().all(|b| b > b' ' && b != 0x7f), "{:?}", head.target);
     let mut fields = Vec::new();
-    each_field(head.bytes, |name, value| fields.push((name.as_bytes(), value)));
+    for_each_field(head.bytes, |name, value| fields.push((name.as_bytes(), value)));
     assert_eq!(fields, found.fields);
-    assert!(fields.len() <= MOST_FIELDS && head.bytes.len() <= LONGEST);
+    assert!(fields.len() <= MOST_FIELDS && head.bytes.len() <= MAX_HEAD_BYTES);
     let mut closes = false;
     for (name, value) in fields {
         let is_visible = |&b: &u8| b == b'\t' || (b >= b' ' && b != 0x7f);
@@ -116,23 +116,23 @@ fn check_plain(head: &Head<'_>, bytes: &[u8]) {
 }
 
 /// What is made of the first head in `bytes`, compared with its lines, and with what is made of a part of it and of more.
-fn judge(bytes: &[u8]) -> Come<'_> {
-    let come = look(bytes);
+fn judge(bytes: &[u8]) -> HeadOutcome<'_> {
+    let come = parse_head(bytes);
     let more = [bytes, b"GET / HTTP/1.1\r\nhost: other.example\r\n\r\n"].concat();
     match &come {
-        Come::Plain(head) => {
+        HeadOutcome::Plain(head) => {
             check_plain(head, bytes);
             let len = head.bytes.len();
-            assert_eq!(look(head.bytes), come, "what is behind a head is none of it");
-            assert_eq!(look(&more), come, "what is behind a head is none of it");
+            assert_eq!(parse_head(head.bytes), come, "what is behind a head is none of it");
+            assert_eq!(parse_head(&more), come, "what is behind a head is none of it");
             for cut in (0..len).step_by(len / 40 + 1).chain(len.saturating_sub(4)..len) {
-                assert_eq!(look(&bytes[..cut]), Come::Part, "{cut} bytes of {}", shown(head.bytes));
+                assert_eq!(parse_head(&bytes[..cut]), HeadOutcome::Partial, "{cut} bytes of {}", shown(head.bytes));
             }
         }
-        Come::Part => {
-            assert!(bytes.len() <= LONGEST && lines(bytes).is_none(), "more is waited for: {}", shown(bytes));
+        HeadOutcome::Partial => {
+            assert!(bytes.len() <= MAX_HEAD_BYTES && lines(bytes).is_none(), "more is waited for: {}", shown(bytes));
         }
-        Come::Other => assert_eq!(look(&more), Come::Other, "{}", shown(bytes)),
+        HeadOutcome::NotPlain => assert_eq!(parse_head(&more), HeadOutcome::NotPlain, "{}", shown(bytes)),
     }
     come
 }
@@ -165,7 +165,7 @@ impl Draft {
                 self.field("x: 1", true);
             }
         } else {
-            let room = LONGEST - 10 + recipe.below(20);
+            let room = MAX_HEAD_BYTES - 10 + recipe.below(20);
             let rest = "x: ".len() + 2 * self.end.len();
             self.field(&format!("x: {}", "1".repeat(room.saturating_sub(self.text.len() + rest))), true);
         }
@@ -199,7 +199,7 @@ fn described(recipe: &mut Recipe<'_>) -> (Vec<u8>, bool) {
         draft.field(recipe.one_of(&MALFORMED), false);
     }
     draft.line("");
-    let is_plain = draft.is_plain && draft.fields <= MOST_FIELDS && draft.text.len() <= LONGEST;
+    let is_plain = draft.is_plain && draft.fields <= MOST_FIELDS && draft.text.len() <= MAX_HEAD_BYTES;
     (draft.text.into_bytes(), is_plain)
 }
 
@@ -263,7 +263,7 @@ fn request(found: &Lines<'_>) -> Option<Request<()>> {
 }
 
 /// Goes on until the connection waits; gives how it goes on, if it ends.
-fn turn(plain: &mut Plain, pipe: &mut Pipe) -> Option<Turn> {
+fn turn(plain: &mut Http1Connection, pipe: &mut Pipe) -> Option<Http1Outcome> {
     let woken = Arc::<Woken>::default();
     let waker = Waker::from(Arc::clone(&woken));
     let mut context = Context::from_waker(&waker);
@@ -282,7 +282,7 @@ fn turn(plain: &mut Plain, pipe: &mut Pipe) -> Option<Turn> {
 fn converse(site: &Arc<Site>, text: &[u8], piece: usize, takes: usize) {
     let (mut at, mut answers, mut is_last) = (0, Vec::new(), false);
     while !is_last
-        && let Come::Plain(head) = look(&text[at..])
+        && let HeadOutcome::Plain(head) = parse_head(&text[at..])
         && let Some(asked) = read_lines(head.bytes).and_then(|found| request(&found))
     {
         let answer = address::answer(site, &asked);
@@ -292,7 +292,7 @@ fn converse(site: &Arc<Site>, text: &[u8], piece: usize, takes: usize) {
     }
 
     let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-    let mut plain = Plain::new(Arc::clone(site), peer, Arc::new(AtomicBool::new(false)));
+    let mut plain = Http1Connection::new(Arc::clone(site), peer, Arc::new(AtomicBool::new(false)));
     let mut pipe = Pipe { takes, ..Pipe::default() };
     let (mut sent, mut ended) = (0, None);
     while ended.is_none() && sent < text.len() {
@@ -306,8 +306,8 @@ fn converse(site: &Arc<Site>, text: &[u8], piece: usize, takes: usize) {
         ended = turn(&mut plain, &mut pipe);
     }
     match ended.expect("a connection on which nothing more comes ends") {
-        Turn::Ended => assert!(is_last || at == text.len(), "it ends before {}", shown(&text[at..])),
-        Turn::Other(mut rest) => {
+        Http1Outcome::Ended => assert!(is_last || at == text.len(), "it ends before {}", shown(&text[at..])),
+        Http1Outcome::Hyper(mut rest) => {
             assert!(!is_last, "nothing is handed on behind the last answer");
             rest.extend(&pipe.input);
             rest.extend_from_slice(&text[sent..]);
@@ -372,9 +372,9 @@ pub fn http1_head(data: &[u8]) {
         for _ in 0..=recipe.below(5) {
             let (one, is_plain) = described(&mut recipe);
             match judge(&one) {
-                Come::Plain(head) => assert!(is_plain && head.bytes == one, "plain: {}", shown(&one)),
-                Come::Part => panic!("it is whole: {}", shown(&one)),
-                Come::Other => assert!(!is_plain, "it is plain: {}", shown(&one)),
+                HeadOutcome::Plain(head) => assert!(is_plain && head.bytes == one, "plain: {}", shown(&one)),
+                HeadOutcome::Partial => panic!("it is whole: {}", shown(&one)),
+                HeadOutcome::NotPlain => assert!(!is_plain, "it is plain: {}", shown(&one)),
             }
             text.extend_from_slice(&one);
         }

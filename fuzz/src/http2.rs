@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Waker};
 
 use docwharf::serve::peer::Peer;
-use docwharf::serve::two::Two;
-use docwharf::serve::two::hpack::{Decoder, Fields, encode};
+use docwharf::serve::http2::Http2Connection;
+use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields, encode};
 use docwharf::serve::{Settings, Site};
 use http::Method;
 
@@ -46,14 +46,14 @@ struct Stream {
 /// The client's side.
 struct Client {
     site: Arc<Site>,
-    two: Two,
+    two: Http2Connection,
     pipe: Pipe,
     window: i64,
     initial: i64,
     most: usize,
     streams: BTreeMap<u32, Stream>,
     next: u32,
-    decoder: Decoder,
+    decoder: HpackDecoder,
     /// What the client has put into the table, the newest first, and what it counts.
     table: VecDeque<(String, String)>,
     /// Whether it has sent what it may not, or nobody knows what.
@@ -83,7 +83,7 @@ impl Client {
         };
         let site = address::site(&FILES.iter().map(content).collect(), Settings::default());
         let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-        let two = Two::new(Arc::clone(&site), peer, Arc::new(AtomicBool::new(false)));
+        let two = Http2Connection::new(Arc::clone(&site), peer, Arc::new(AtomicBool::new(false)));
         Client {
             site,
             two,
@@ -93,7 +93,7 @@ impl Client {
             most: 16_384,
             streams: BTreeMap::new(),
             next: 1,
-            decoder: Decoder::default(),
+            decoder: HpackDecoder::default(),
             table: VecDeque::new(),
             is_wild: false,
             has_ended: false,
@@ -154,7 +154,7 @@ impl Client {
             }
             1 => {
                 assert_eq!(flags & 4, 4, "a short head in one frame");
-                let mut fields = Fields::default();
+                let mut fields = DecodedFields::default();
                 self.decoder.decode(payload, &mut fields).expect("a block that can be decoded");
                 if self.is_wild {
                     return;
@@ -221,7 +221,7 @@ impl Client {
                     self.table.pop_back();
                 }
             }
-            _ => encode::field(name, value.as_bytes(), block),
+            _ => encode::append_field(name, value.as_bytes(), block),
         }
     }
 

@@ -2,7 +2,7 @@
 //! one go gives.
 
 use docwharf::codec::gzip;
-use docwharf::codec::inflate::{Inflate, Status};
+use docwharf::codec::inflate::{Inflate, InflateStatus};
 
 /// More output than this is not compared.
 const MOST: usize = 4 << 20;
@@ -40,10 +40,10 @@ fn run(coded: &[u8], piece: usize) -> Option<(Vec<u8>, u64)> {
             return None;
         }
         match step.status {
-            Status::Done => return Some((out, inflate.bytes_taken())),
-            Status::WindowFull => {}
-            Status::NeedInput if shown == coded.len() => return None,
-            Status::NeedInput => shown = (shown + piece).min(coded.len()),
+            InflateStatus::Done => return Some((out, inflate.bytes_taken())),
+            InflateStatus::WindowFull => {}
+            InflateStatus::NeedInput if shown == coded.len() => return None,
+            InflateStatus::NeedInput => shown = (shown + piece).min(coded.len()),
         }
     }
 }

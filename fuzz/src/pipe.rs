@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake};
 
-use docwharf::serve::plain::SendFile;
+use docwharf::serve::http1::SendFile;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What the client has sent and the server has not read, and what the server has written.

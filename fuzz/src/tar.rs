@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read};
 
-use docwharf::bundle::Kind;
+use docwharf::bundle::BundleKind;
 
 use super::archive::{Tree, agree, judge, plain};
 use super::make_tar::{self as make, Entry};
@@ -27,10 +27,10 @@ fn compare(ours: &Tree, decoded: &[u8]) {
 }
 
 /// The tar within, by decoders that are not docwharf's; none for a ZIP.
-fn decode(data: &[u8], kind: Kind) -> Option<Vec<u8>> {
+fn decode(data: &[u8], kind: BundleKind) -> Option<Vec<u8>> {
     match kind {
-        Kind::Tar => Some(data.to_vec()),
-        Kind::TarGz => {
+        BundleKind::Tar => Some(data.to_vec()),
+        BundleKind::TarGz => {
             let (mut rest, mut all) = (data, Vec::new());
             // Zeros behind the last member are padding, as for gzip(1).
             while rest.iter().any(|&b| b != 0) {
@@ -40,7 +40,7 @@ fn decode(data: &[u8], kind: Kind) -> Option<Vec<u8>> {
             }
             Some(all)
         }
-        Kind::TarZst => Some(zstd::stream::decode_all(data).expect("zstd reads it")),
+        BundleKind::TarZst => Some(zstd::stream::decode_all(data).expect("zstd reads it")),
         _ => None,
     }
 }

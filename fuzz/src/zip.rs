@@ -2,7 +2,7 @@
 
 use std::io::{Cursor, Read};
 
-use docwharf::bundle::Kind;
+use docwharf::bundle::BundleKind;
 
 use super::archive::{Accepted, Tree, agree, judge, plain};
 use super::make_zip::{self as make, Archive, Header, Raw, extra};
@@ -11,7 +11,7 @@ use super::recipe::Recipe;
 /// An archive as it is.
 pub fn bytes(data: &[u8]) {
     let Ok(accepted) = judge(data) else { return };
-    if accepted.kind != Kind::Zip {
+    if accepted.kind != BundleKind::Zip {
         return;
     }
     agree(&accepted.files, &independent(data), "the zip crate");

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use docwharf::base::growth::Growth;
-use docwharf::bundle::ReadError;
-use docwharf::bundle::policy::Fault;
-use docwharf::bundle::stream::{ArchiveFile, Source, Unzstd};
+use docwharf::bundle::BundleReadError;
+use docwharf::bundle::refusal::BundleFault;
+use docwharf::bundle::archive_stream::{ArchiveFile, ArchiveStream, ZstdStream};
 use docwharf::model::digest::Digest;
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 
 use super::make_tar as make;
 use super::recipe::Recipe;
@@ -24,8 +24,8 @@ const WINDOW: u64 = 128 << 20;
 const ROOM: usize = 256 << 10;
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// What is said of frames that break off, and of windows.
-const CUT: Fault = Fault::Cut("the zstd data");
-const TOO_WIDE: Fault = Fault::Damaged("its zstd window is over 128 MiB");
+const CUT: BundleFault = BundleFault::Truncated("the zstd data");
+const TOO_WIDE: BundleFault = BundleFault::Damaged("its zstd window is over 128 MiB");
 
 /// What came of decoding.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,21 +33,21 @@ enum Decoded {
     Whole(Vec<u8>),
     /// More than is compared.
     Much,
-    Refused(Fault),
+    Refused(BundleFault),
 }
 
 /// Decodes with ours, which takes so many bytes at a time.
 fn ours(data: &[u8], archive: u64, step: usize) -> Decoded {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(data).and_then(|()| file.rewind()).expect("files can be written");
-    let limits = Limits { archive, ..Limits::default() };
+    let limits = BundleLimits { archive, ..BundleLimits::default() };
     let file = ArchiveFile::new(file, PathBuf::from("bundle"), &limits, Arc::new(Growth::done()));
-    let mut source = Unzstd::new(file).expect("a decoder");
+    let mut source = ZstdStream::new(file).expect("a decoder");
     let mut out = Vec::new();
     loop {
         let bytes = match source.fill() {
             Ok(bytes) => bytes,
-            Err(ReadError::Refused(refusal)) => return Decoded::Refused(refusal.fault),
+            Err(BundleReadError::Refused(refusal)) => return Decoded::Refused(refusal.fault),
             Err(other) => panic!("not refused, but failed: {other}"),
         };
         if bytes.is_empty() {
@@ -61,7 +61,7 @@ fn ours(data: &[u8], archive: u64, step: usize) -> Decoded {
         source.consume(taken);
     }
     assert!(source.fill().expect("an end stays one").is_empty());
-    assert_eq!(source.receipt(), (Digest::of(data), data.len() as u64), "it is read to its end");
+    assert_eq!(source.digest_and_len(), (Digest::of(data), data.len() as u64), "it is read to its end");
     Decoded::Whole(out)
 }
 
@@ -332,7 +332,7 @@ pub fn zstd_frame(data: &[u8]) {
         );
     }
     let limit = all.len() as u64 - 1;
-    assert_eq!(ours(all, limit, step), Decoded::Refused(Fault::ArchiveTooLarge(limit)));
+    assert_eq!(ours(all, limit, step), Decoded::Refused(BundleFault::ArchiveTooLarge(limit)));
     if !is_much {
         assert!(ours(all, limit + 1, step) == decoded, "at the limit");
     }

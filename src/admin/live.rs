@@ -7,12 +7,12 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use http::Request;
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_agent::publish::Settings;
-use docwharf_serve::tls::Tls;
+use docwharf_serve::tls::ServerTls;
 use docwharf_site::codings::Yield;
-use docwharf_site::outside::csp::Survey;
+use docwharf_site::outside::csp::PolicyStatistics;
 use docwharf_agent::sync::Intent;
 use docwharf_agent::sync::act::Doing;
 
@@ -62,7 +62,7 @@ pub struct Policy {
     /// Of which version.
     pub version: VersionId,
     /// What they are like; none until they are known.
-    pub survey: Option<Survey>,
+    pub survey: Option<PolicyStatistics>,
 }
 
 /// Where the denser codings stand (`server.codings`).
@@ -92,8 +92,8 @@ impl Codings {
     }
 
     /// Those that are there.
-    pub fn made(&self) -> impl Iterator<Item = (Dense, Yield)> {
-        [(Dense::Brotli, self.brotli), (Dense::Zstd, self.zstd)]
+    pub fn made(&self) -> impl Iterator<Item = (ContentCoding, Yield)> {
+        [(ContentCoding::Brotli, self.brotli), (ContentCoding::Zstd, self.zstd)]
             .into_iter()
             .filter_map(|(coding, yields)| Some((coding, yields?)))
     }
@@ -111,7 +111,7 @@ pub struct Live {
     /// Where it shows the version that waits to become active.
     pub staged: Vec<String>,
     /// Under which certificate, if connections are encrypted.
-    pub tls: Option<Arc<Tls>>,
+    pub tls: Option<Arc<ServerTls>>,
     now: Mutex<Now>,
     hosts: ArcSwap<AllowedHosts>,
 }
@@ -119,7 +119,7 @@ pub struct Live {
 impl Live {
     /// A daemon that has just started, with the addresses of its listeners: for readers, for its admin side, for the
     /// version that waits to become active.
-    pub fn new(addresses: Vec<String>, admin: Vec<String>, staged: Vec<String>, tls: Option<Arc<Tls>>) -> Live {
+    pub fn new(addresses: Vec<String>, admin: Vec<String>, staged: Vec<String>, tls: Option<Arc<ServerTls>>) -> Live {
         let (now, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
         Live { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
     }

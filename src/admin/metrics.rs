@@ -190,11 +190,11 @@ impl Metrics {
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         self.identity_cache.set(site.cached().cast_signed());
-        self.answers_held.set(site.held().cast_signed());
+        self.answers_held.set(site.held_bytes().cast_signed());
         let dropped = site.log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
         if let Some(tls) = &live.tls {
-            self.certificate_end.set(seconds(tls.pair().end));
+            self.certificate_end.set(seconds(tls.pair().not_after));
         }
         let mut text = String::new();
         encode(&mut text, &registry)?;

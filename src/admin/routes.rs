@@ -17,7 +17,7 @@ use docwharf_agent::publish::published;
 use docwharf_serve::Site;
 use docwharf_serve::answer::Answer;
 use docwharf_serve::peer::Peer;
-use docwharf_serve::pulse::Pulse;
+use docwharf_serve::watchdog::Watchdog;
 use docwharf_agent::store::Store;
 
 use super::live::Live;
@@ -66,7 +66,7 @@ pub struct Admin {
     /// The way to the agent.
     pub orders: mpsc::Sender<Call>,
     /// Whether the loops that accept turn.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<Watchdog>,
 }
 
 impl Answer for Admin {
@@ -102,7 +102,7 @@ impl Admin {
         }
         match path {
             // That this is answered shows that this loop turns; what is asked is whether those of the readers do.
-            "/livez" if self.pulse.is_beating() => answer(StatusCode::OK, TEXT, "ok\n"),
+            "/livez" if self.pulse.is_healthy() => answer(StatusCode::OK, TEXT, "ok\n"),
             "/livez" => {
                 answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the server does not accept connections any more\n")
             }

@@ -76,9 +76,9 @@ impl Control {
     /// Answers until `stop` turns true.
     pub async fn serve(self, admin: Arc<Admin>, mut stop: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
-        let mut heart = admin.pulse.heart();
+        let mut heart = admin.pulse.register();
         loop {
-            let accepted = heart.beside(async {
+            let accepted = heart.beat_while(async {
                 tokio::select! {
                     accepted = self.listener.accept() => Some(accepted),
                     _ = stop.wait_for(|&stop| stop) => None,

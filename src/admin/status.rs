@@ -7,9 +7,9 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use docwharf_base::accounts::readable_name;
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::{show_time, show_unix};
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_agent::publish::published;
 use docwharf_site::codings::Yield;
 use docwharf_agent::store::record::{Attempt, Hold, Record};
@@ -236,7 +236,7 @@ pub struct Made {
 
 impl From<live::Codings> for Codings {
     fn from(now: live::Codings) -> Codings {
-        let made = |(coding, yields): (Dense, Yield)| Made {
+        let made = |(coding, yields): (ContentCoding, Yield)| Made {
             coding: coding.token().to_owned(),
             files: yields.files,
             bytes: yields.bytes,
@@ -313,8 +313,8 @@ impl Status {
             codings: now.codings.clone().map(Codings::from),
             tls: live.tls.as_ref().map(|tls| {
                 let pair = tls.pair();
-                let error = now.tls_error.clone().or_else(|| pair.doubt(SystemTime::now()));
-                Certificate { not_after: show_time(pair.end), error }
+                let error = now.tls_error.clone().or_else(|| pair.date_problem(SystemTime::now()));
+                Certificate { not_after: show_time(pair.not_after), error }
             }),
         });
         let damaged = store.suspects();
@@ -404,7 +404,7 @@ fn why(record: &Record, intent: Option<&Intent>, inbox: Option<&live::InboxState
     if attempt.failures > 0 {
         return Some("the last look failed".to_owned());
     }
-    let pin = intent.pin.as_ref().map(Label::as_str);
+    let pin = intent.pin.as_ref().map(VersionLabel::as_str);
     let newer = record.newest.filter(|_| record.newest != record.active);
     match (pin, newer, &attempt.saw) {
         (Some(pin), Some(newer), _) => {

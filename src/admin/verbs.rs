@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::json;
 
 use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::sealed::Sealed;
 use docwharf_agent::store::keeper::Keeper;
 use docwharf_agent::store::writer::Writer;
@@ -89,7 +89,7 @@ fn removed(what: &str, gone: &[Stored]) -> Told {
     }
     let _ = match gone.len() as u64 {
         0 => writeln!(text, "nothing to remove"),
-        n => writeln!(text, "{}, {}", count(n, "version"), show_size(bytes)),
+        n => writeln!(text, "{}, {}", count_noun(n, "version"), show_size(bytes)),
     };
     let list: Vec<_> = gone.iter().map(|version| json!({ "id": version.id, "bytes": version.bytes })).collect();
     let json = json!({ "schemaVersion": 1, "result": what, "versions": list, "bytes": bytes });

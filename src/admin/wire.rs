@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_agent::sync::Outcome;
 use docwharf_agent::sync::settle::Report;
@@ -123,7 +123,7 @@ impl Told {
     /// How a sync or an import ended.
     pub fn of(report: &Report) -> Told {
         let of = report.brought.as_ref().map_or_else(String::new, |brought| {
-            format!(" ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
+            format!(" ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
         });
         let (version, text) = match &report.outcome {
             Outcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),

@@ -8,7 +8,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use docwharf_base::runtime;
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_agent::sync::act::{Doing, Means};
 
 use super::{Context, Failure, who};
@@ -90,7 +90,7 @@ fn draw(bar: Option<&ProgressBar>, doing: &Doing) {
     let Some(bar) = bar else { return };
     let (received, total) = (doing.fetching.received(), doing.fetching.total());
     let (how_far, more) = if doing.sealing.bytes() > 0 {
-        let files = count(doing.sealing.files(), "file");
+        let files = count_noun(doing.sealing.files(), "file");
         (String::new(), format!(": {files}, {}", show_size(doing.sealing.bytes())))
     } else if total > 0 {
         let percent = received as f64 * 100.0 / total as f64;

@@ -8,10 +8,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use docwharf_base::chain::Name;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_site::seal::Effort;
-use docwharf_site::outside::Kind;
-use docwharf_site::outside::audit::{Audit, Need, audit};
+use docwharf_site::outside::ResourceKind;
+use docwharf_site::outside::audit::{ExternalAudit, ExternalNeed, audit};
 use docwharf_site::sealed::Sealed;
 use docwharf_agent::store::Store;
 use docwharf_agent::sync::open;
@@ -70,8 +70,8 @@ fn active(context: &Context) -> Result<Sealed, Failure> {
 }
 
 /// The needs of one origin, the most important kind first.
-fn by_origin(found: &Audit) -> BTreeMap<&str, Vec<&Need>> {
-    let mut all: BTreeMap<&str, Vec<&Need>> = BTreeMap::new();
+fn by_origin(found: &ExternalAudit) -> BTreeMap<&str, Vec<&ExternalNeed>> {
+    let mut all: BTreeMap<&str, Vec<&ExternalNeed>> = BTreeMap::new();
     for need in found.losses() {
         all.entry(need.origin.as_str()).or_default().push(need);
     }
@@ -79,10 +79,10 @@ fn by_origin(found: &Audit) -> BTreeMap<&str, Vec<&Need>> {
 }
 
 /// The files that lack something, each with what.
-fn by_file(found: &Audit) -> impl Iterator<Item = (usize, Vec<&Need>)> {
+fn by_file(found: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalNeed>)> {
     found.files.iter().filter_map(|(file, numbers)| {
         let needs = numbers.iter().map(|&n| &found.needs[n as usize]);
-        let losses: Vec<&Need> = needs.filter(|need| need.kind != Kind::Hint).collect();
+        let losses: Vec<&ExternalNeed> = needs.filter(|need| need.kind != ResourceKind::Hint).collect();
         (!losses.is_empty()).then_some((*file, losses))
     })
 }
@@ -99,23 +99,23 @@ fn shown(text: &str) -> String {
 }
 
 /// One line.
-fn verdict(found: &Audit) -> String {
-    let pages = count(found.pages, "page");
+fn verdict(found: &ExternalAudit) -> String {
+    let pages = count_noun(found.pages, "page");
     if found.is_clean() {
-        return format!("ok: everything is inside ({pages}, {} read)", count(found.read, "file"));
+        return format!("ok: everything is inside ({pages}, {} read)", count_noun(found.read, "file"));
     }
     let (origins, files) = (by_origin(found).len() as u64, by_file(found).count() as u64);
     let origins = if origins == 1 { "1 outside origin".to_owned() } else { format!("{origins} outside origins") };
-    format!("{origins} in {} ({pages} in all)", count(files, "file"))
+    format!("{origins} in {} ({pages} in all)", count_noun(files, "file"))
 }
 
-fn as_text(site: &Sealed, found: &Audit, most: usize) -> String {
+fn as_text(site: &Sealed, found: &ExternalAudit, most: usize) -> String {
     let mut text = verdict(found) + "\n";
     for (origin, needs) in by_origin(found) {
         let _ = writeln!(text, "\n{}", shown(origin));
         for need in needs {
-            let (kind, files) = (need.kind, count(need.files, "file"));
-            let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.loss());
+            let (kind, files) = (need.kind, count_noun(need.files, "file"));
+            let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.describe_loss());
             let (file, address) = &need.example;
             let _ = writeln!(text, "            {} has {}", path(site, *file), shown(address));
         }
@@ -125,7 +125,7 @@ fn as_text(site: &Sealed, found: &Audit, most: usize) -> String {
         let _ = writeln!(text, "\nby file");
     }
     for (file, needs) in by_file(found).take(most) {
-        let of = |need: &&Need| format!("{} {}", need.kind.name(), shown(need.origin.as_str()));
+        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), shown(need.origin.as_str()));
         let _ = writeln!(text, "  {}: {}", path(site, file), needs.iter().map(of).collect::<Vec<_>>().join(", "));
     }
     if total > most {
@@ -136,7 +136,7 @@ fn as_text(site: &Sealed, found: &Audit, most: usize) -> String {
 }
 
 /// What does not count.
-fn besides(site: &Sealed, found: &Audit, all: bool, text: &mut String) {
+fn besides(site: &Sealed, found: &ExternalAudit, all: bool, text: &mut String) {
     let hints: Vec<String> = found.hints().map(|need| shown(need.origin.as_str())).collect();
     if !hints.is_empty() {
         let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
@@ -150,11 +150,11 @@ fn besides(site: &Sealed, found: &Audit, all: bool, text: &mut String) {
             if all { "" } else { " (--all lists them)" }
         );
         for (origin, files) in found.mentions.iter().filter(|_| all) {
-            let _ = writeln!(text, "  {}  {}", shown(origin.as_str()), count(*files, "file"));
+            let _ = writeln!(text, "  {}  {}", shown(origin.as_str()), count_noun(*files, "file"));
         }
     }
     if let Some(&first) = found.service_workers.first() {
-        let n = count(found.service_workers.len() as u64, "file");
+        let n = count_noun(found.service_workers.len() as u64, "file");
         let _ = writeln!(
             text,
             "\na service worker is installed by {n}, {} first: what it asks for is told as far as \
@@ -170,15 +170,15 @@ fn besides(site: &Sealed, found: &Audit, all: bool, text: &mut String) {
     }
 }
 
-fn as_json(site: &Sealed, found: &Audit) -> Value {
-    let of = |need: &Need| {
+fn as_json(site: &Sealed, found: &ExternalAudit) -> Value {
+    let of = |need: &ExternalNeed| {
         json!({
-            "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.loss(), "files": need.files,
+            "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.describe_loss(), "files": need.files,
             "example": { "path": path(site, need.example.0), "address": need.example.1 },
         })
     };
     let files = by_file(found).map(|(file, needs)| {
-        let of = |need: &&Need| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
+        let of = |need: &&ExternalNeed| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
         json!({ "path": path(site, file), "needs": needs.iter().map(of).collect::<Vec<_>>() })
     });
     let mentions = found.mentions.iter().map(|(origin, files)| json!({ "origin": origin.as_str(), "files": files }));
@@ -197,7 +197,7 @@ fn as_json(site: &Sealed, found: &Audit) -> Value {
     })
 }
 
-fn as_markdown(site: &Sealed, found: &Audit, most: usize) -> String {
+fn as_markdown(site: &Sealed, found: &ExternalAudit, most: usize) -> String {
     let code = super::diff::code;
     // A bar would end the cell.
     let cell = |text: &str| code(&text.replace('|', "%7C"));
@@ -209,12 +209,12 @@ fn as_markdown(site: &Sealed, found: &Audit, most: usize) -> String {
     for need in found.losses() {
         let (origin, kind) = (cell(&shown(need.origin.as_str())), need.kind);
         let example = cell(&path(site, need.example.0));
-        let _ = writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.loss());
+        let _ = writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
     }
     let total = by_file(found).count();
     let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");
     for (file, needs) in by_file(found).take(most) {
-        let of = |need: &&Need| format!("{} {}", need.kind.name(), code(&shown(need.origin.as_str())));
+        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), code(&shown(need.origin.as_str())));
         let _ =
             writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
     }

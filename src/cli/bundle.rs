@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use docwharf_base::model::site_path::is_page;
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::pack::{PackError, pack};
 use docwharf_site::seal::unpack::{UnpackError, unpack};
 use docwharf_site::seal::{Effort, Proven, verify};
@@ -107,8 +107,8 @@ impl Bundle {
 fn summary(proven: &Proven) -> String {
     format!(
         "{}, {}, {}",
-        count(proven.flavor.pages, "page"),
-        count(proven.files.len() as u64, "file"),
+        count_noun(proven.flavor.pages, "page"),
+        count_noun(proven.files.len() as u64, "file"),
         show_size(proven.content_len())
     )
 }
@@ -149,9 +149,9 @@ fn sheet(proven: &Proven) -> String {
     }
     lines.push(format!(
         "left out  {}, {}, {}",
-        count(flavor.launchers, "launcher"),
-        count(flavor.junk, "junk file"),
-        count(flavor.hidden, "hidden file")
+        count_noun(flavor.launchers, "launcher"),
+        count_noun(flavor.junk, "junk file"),
+        count_noun(flavor.hidden, "hidden file")
     ));
     lines.join("\n") + "\n"
 }

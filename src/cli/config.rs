@@ -12,7 +12,7 @@ use crate::config::checked::DEFAULT_FILE;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::doubts;
-use docwharf_serve::pair::Pair;
+use docwharf_serve::key_pair::KeyPair;
 
 use super::{Context, Failure, print};
 
@@ -74,8 +74,8 @@ fn check(context: &Context) -> Result<(), Failure> {
     }
     if let Some(tls) = &config.tls {
         // The same for the certificate.
-        match Pair::load(&tls.files) {
-            Ok(pair) => warnings.extend(pair.doubt(std::time::SystemTime::now())),
+        match KeyPair::load(&tls.files) {
+            Ok(pair) => warnings.extend(pair.date_problem(std::time::SystemTime::now())),
             Err(error) => warnings.push(Chain(&error).to_string()),
         }
     }

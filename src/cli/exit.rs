@@ -14,7 +14,7 @@ use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_origin::{KeyError, OriginError};
 use docwharf_agent::publish::PublishError;
 use docwharf_site::seal::SealError;
-use docwharf_serve::pair::PairError;
+use docwharf_serve::key_pair::KeyPairError;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 
@@ -118,6 +118,15 @@ impl Failure {
         }
         let general = match self {
             Failure::Help(_) | Failure::Usage(_) => "see docwharf --help, or --help behind the command",
+            Failure::Seal(SealError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                "name a file or folder that is there"
+            }
+            Failure::Store(StoreError::Unknown(_) | StoreError::Ambiguous(_)) => {
+                "docwharf versions lists ids and labels"
+            }
+            Failure::Config(problems) if problems.iter().any(|problem| problem.what.starts_with("cannot read ")) => {
+                "name a file that can be read with --config; docwharf config init writes one"
+            }
             Failure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
             Failure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
             Failure::Unhealthy(_) => "docwharf status tells how the daemon is, docwharf run starts one",
@@ -179,9 +188,9 @@ fn seal_code(error: &SealError) -> u8 {
 
 /// What a configuration points at and cannot be used is a mistake in it; a file that is there and may not be read is this
 /// machine's fault.
-fn pair_code(error: &PairError) -> u8 {
+fn pair_code(error: &KeyPairError) -> u8 {
     match error {
-        PairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
+        KeyPairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
         _ => 2,
     }
 }
@@ -392,7 +401,7 @@ mod tests {
 
     use super::*;
     use docwharf_base::secret::Scrubber;
-    use docwharf_site::bundle::policy::{Fault, Refusal};
+    use docwharf_site::bundle::refusal::{BundleFault, BundleRefusal};
     use crate::config::Place;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
@@ -408,7 +417,7 @@ mod tests {
     }
 
     fn refused() -> SealError {
-        SealError::Refused { path: path(), source: Refusal { entry: None, fault: Fault::Duplicate } }
+        SealError::Refused { path: path(), source: BundleRefusal { entry: None, fault: BundleFault::Duplicate } }
     }
 
     fn read(kind: io::ErrorKind) -> SealError {
@@ -573,7 +582,7 @@ mod tests {
 
     #[test]
     fn what_keeps_a_server_from_starting_is_the_configuration_or_this_machine() {
-        let pair = |kind| DaemonError::Tls(PairError::Read { path: path(), source: io(kind) });
+        let pair = |kind| DaemonError::Tls(KeyPairError::Read { path: path(), source: io(kind) });
         let site = |kind| OriginError::Site {
             domain: docwharf_origin::Domain::parse("docs.example").unwrap(),
             path: path(),
@@ -587,7 +596,7 @@ mod tests {
             (2, DaemonError::NoPair.into()),
             (2, pair(NotFound).into()),
             (8, pair(PermissionDenied).into()),
-            (2, DaemonError::Tls(PairError::NoKey { path: path() }).into()),
+            (2, DaemonError::Tls(KeyPairError::NoKey { path: path() }).into()),
             (3, DaemonError::FirstSync(upstream(Ask::Start, Cause::Status(401))).into()),
             (8, DaemonError::Store(StoreError::Locked { path: path() }).into()),
             (8, bind(8080, AddrInUse).into()),
@@ -634,7 +643,9 @@ mod tests {
     #[test]
     fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
         let text = || "x".to_owned();
-        let cases: [(Failure, &str); 15] = [
+        let unreadable = Problem { place: Place::Missing, what: "cannot read x: no such file".to_owned() };
+        let absent = SealError::Read { path: path(), source: io(NotFound) };
+        let cases: [(Failure, &str); 17] = [
             (upstream(Ask::Preview, Cause::Status(400)).into(), "check the branch and api.projectId"),
             (Failure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
             (Failure::Output(io(PermissionDenied)), "check owner and mode"),
@@ -643,7 +654,9 @@ mod tests {
             (Failure::Config(Vec::new()), "correct the configuration"),
             (Failure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
             (Failure::Unhealthy(text()), "docwharf status"),
-            (StoreError::Unknown(text()).into(), "correct the arguments"),
+            (StoreError::Unknown(text()).into(), "docwharf versions lists"),
+            (Failure::Config(vec![unreadable]), "name a file that can be read"),
+            (absent.into(), "name a file or folder that is there"),
             (Failure::Remote { code: 3, message: text() }, "check the key"),
             (Failure::Unavailable(text()), "try again later"),
             (refused().into(), "have the bundle made again"),

@@ -15,7 +15,7 @@ use docwharf_base::directory::Directory;
 use crate::config::checked::Config;
 use docwharf_agent::fetch::{Coming, Download, Fetched};
 use docwharf_base::model::units::show_size;
-use docwharf_base::model::version::Label;
+use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::retry::{Attempts, Call};
 use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_agent::store::space::free_bytes;
@@ -93,7 +93,7 @@ impl Export {
 
 impl Start {
     fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
-        let version = self.version.as_deref().map(Label::new).transpose();
+        let version = self.version.as_deref().map(VersionLabel::new).transpose();
         let version = version.map_err(|why| Failure::Usage(format!("--version: {why}")))?;
         let version = version.or_else(|| config.intent.pin.clone());
         let id = attended(context, move |means| Jobs::new(&config, means)?.start(version.as_ref()))??;
@@ -134,10 +134,10 @@ impl<'a> Jobs<'a> {
         Caller::new(config, means, "export").map(Jobs)
     }
 
-    fn start(&self, version: Option<&Label>) -> Result<String, Failure> {
+    fn start(&self, version: Option<&VersionLabel>) -> Result<String, Failure> {
         let doing = format!("start the export of {}", self.0.source.domain);
         self.0.persist(Ask::Start, &doing, || {
-            self.0.means.wait_for(self.0.api.start(&self.0.source.domain, version.map(Label::as_str)))
+            self.0.means.wait_for(self.0.api.start(&self.0.source.domain, version.map(VersionLabel::as_str)))
         })
     }
 

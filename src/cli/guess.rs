@@ -13,6 +13,7 @@ const MEANT: &[(&str, &str)] = &[
     ("log", "journalctl -u docwharf, or docwharf history"),
     ("logs", "journalctl -u docwharf, or docwharf history"),
     ("ls", "docwharf versions"),
+    ("prune", "docwharf gc --dry-run"),
     ("reload", "systemctl reload docwharf, or send SIGHUP to the daemon"),
     ("restart", "systemctl restart docwharf"),
     ("start", "systemctl start docwharf, or docwharf run"),
@@ -23,8 +24,8 @@ const MEANT: &[(&str, &str)] = &[
     ("verify", "docwharf bundle verify FILE, or docwharf store verify"),
 ];
 
-/// Commands that change which version is served, or what is kept.
-const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "sync"];
+/// Commands that change which version is served, or what is kept. `run` does, by its first sync.
+const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
 
 /// What to say about a command that does not exist; none if the mistake is another one, or nothing better is known than
 /// what clap says.
@@ -38,13 +39,27 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
         Some(ContextValue::String(name)) => vec![name.as_str()],
         _ => Vec::new(),
     };
-    let meant = MEANT.iter().find(|(name, _)| name == tried).map(|(_, command)| (*command).to_owned());
+    let above = command_above(mistake);
+    let is_top = above == PROGRAM;
+    let meant = MEANT.iter().find(|(name, _)| is_top && name == tried).map(|(_, command)| (*command).to_owned());
     // clap has the most similar one last.
-    let similar =
-        similar.into_iter().rev().find(|name| !CHANGING.contains(name)).map(|name| format!("docwharf {name}"));
-    let next = match meant.or(similar) {
+    let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING.contains(name));
+    let next = match meant.or_else(|| similar.map(|name| format!("{above} {name}"))) {
         Some(command) => format!("did you mean {command}?"),
-        None => "docwharf --help lists the commands".to_owned(),
+        None => format!("{above} --help lists the commands"),
     };
     Some(format!("there is no command '{tried}'; {next}"))
+}
+
+/// The name of the program, as usage lines begin with it.
+const PROGRAM: &str = "docwharf";
+
+/// The command below which an unknown one was looked for: `docwharf origin key` for `docwharf origin key revke`. It is what
+/// the usage line of the error names before its first placeholder.
+fn command_above(mistake: &clap::Error) -> String {
+    let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM.to_owned() };
+    let usage = usage.to_string();
+    let words = usage.split_whitespace().skip_while(|&word| word != PROGRAM);
+    let names: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
+    if names.is_empty() { PROGRAM.to_owned() } else { names.join(" ") }
 }

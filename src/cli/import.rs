@@ -11,7 +11,7 @@ use crate::admin::wire::{self, Told, Verb};
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
 use docwharf_base::regular;
-use docwharf_base::model::version::Label;
+use docwharf_base::model::version::VersionLabel;
 use docwharf_site::seal::pack::pack;
 use docwharf_site::seal::{Effort, SealError};
 use docwharf_agent::sync::act::Means;
@@ -36,7 +36,7 @@ pub(super) struct Import {
 
 impl Import {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let label = self.label.as_deref().map(Label::new).transpose();
+        let label = self.label.as_deref().map(VersionLabel::new).transpose();
         let label = label.map_err(|why| Failure::Usage(format!("--label: {why}")))?;
         let config = context.config()?;
         let intent = sync::unhurried(&config);

@@ -51,7 +51,7 @@ use docwharf_base::chain::OneLine;
 use docwharf_base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::config::unit::ServiceUnit;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_site::seal::Effort;
 use docwharf_site::lookup::Addresses;
 use docwharf_site::mapping::bound_freed;
@@ -358,8 +358,8 @@ impl Context {
     }
 
     /// Its limits.
-    fn limits(&self) -> Result<Limits, Failure> {
-        Ok(self.named_config()?.map_or_else(Limits::default, |config| config.intent.effort.limits))
+    fn limits(&self) -> Result<BundleLimits, Failure> {
+        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.effort.limits))
     }
 
     /// How it says that addresses are understood.
@@ -369,7 +369,7 @@ impl Context {
 
     /// What opening a stored version may cost.
     fn effort(&self) -> Effort {
-        self.config().map_or_else(|_| Effort::new(Limits::default()), |config| config.intent.effort)
+        self.config().map_or_else(|_| Effort::new(BundleLimits::default()), |config| config.intent.effort)
     }
 
     /// A line for people on stderr, unless they want quiet.
@@ -390,7 +390,7 @@ impl Context {
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
             let more = if warnings.len() > 1 {
-                format!(" (and {})", docwharf_base::model::units::count(warnings.len() as u64 - 1, "more warning"))
+                format!(" (and {})", docwharf_base::model::units::count_noun(warnings.len() as u64 - 1, "more warning"))
             } else {
                 String::new()
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::Meter;
 
 use super::Context;
@@ -25,7 +25,7 @@ pub(super) fn with_meter<T>(context: &Context, what: &str, work: impl FnOnce(&Me
                 bar.set_style(style);
             }
             while ended.recv_timeout(Duration::from_millis(80)) == Err(RecvTimeoutError::Timeout) {
-                bar.set_message(format!("{what}: {}, {}", count(meter.files(), "file"), show_size(meter.bytes())));
+                bar.set_message(format!("{what}: {}, {}", count_noun(meter.files(), "file"), show_size(meter.bytes())));
                 bar.tick();
             }
             bar.finish_and_clear();

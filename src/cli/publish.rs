@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 
 use docwharf_base::chain::OneLine;
 use crate::config::checked::Sources;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_agent::publish::{Care, bring_up_to_date};
 use docwharf_site::seal::Effort;
 use docwharf_agent::store::writer::Writer;
@@ -29,7 +29,7 @@ pub(super) fn published(sources: &Sources, writer: &Writer) -> Result<(), Failur
         );
         return Ok(());
     }
-    let effort = sources.load().map_or_else(|_| Effort::new(Limits::default()), |config| config.intent.effort);
+    let effort = sources.load().map_or_else(|_| Effort::new(BundleLimits::default()), |config| config.intent.effort);
     let version = open::open_doubted(writer, active, &effort)?;
     bring_up_to_date(&settings, &version, Care::Look)?;
     Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use docwharf_base::chain::Chain;
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use crate::daemon;
 use docwharf_base::model::version::VersionId;
 
@@ -14,8 +14,8 @@ use super::Failure;
 #[derive(Debug, Args)]
 pub(super) struct Recode {
     /// What to make
-    #[arg(long, value_parser = |text: &str| Dense::named(text).ok_or("br or zstd is needed"))]
-    coding: Dense,
+    #[arg(long, value_parser = |text: &str| ContentCoding::from_token(text).ok_or("br or zstd is needed"))]
+    coding: ContentCoding,
     /// The version
     #[arg(long)]
     id: VersionId,

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_site::seal::Effort;
 use docwharf_site::lookup::{Addresses, Files};
 use docwharf_site::rules::check::{Checked, Finding, Kind, check};
@@ -79,10 +79,10 @@ fn as_text(rules: usize, checked: &Checked) -> String {
         let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {what}", kind.name())));
     }
     if *unchecked > 0 {
-        let rules = count(*unchecked as u64, "rule");
+        let rules = count_noun(*unchecked as u64, "rule");
         let _ = writeln!(text, "the last {rules} not looked at: comparing so many and so long ones takes too long");
     }
-    let _ = writeln!(text, "{}, {}", count(rules as u64, "rule"), count(findings.len() as u64, "finding"));
+    let _ = writeln!(text, "{}, {}", count_noun(rules as u64, "rule"), count_noun(findings.len() as u64, "finding"));
     text
 }
 

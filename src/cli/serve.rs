@@ -7,16 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use docwharf_site::bundle::folder::Folder;
+use docwharf_site::bundle::folder::FolderReader;
 use crate::config::access::exposed;
 use crate::config::checked::DEFAULT_LISTEN;
 use crate::config::protection::{CSP_SIZE, parse_csp, protection};
 use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
 use crate::daemon::{self, protect_alone};
-use docwharf_base::model::limits::Limits;
-use docwharf_base::model::units::{count, show_size, unix_seconds};
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::units::{count_noun, show_size, unix_seconds};
 use docwharf_site::seal::{self, Effort, Meter, Sealing, Space};
-use docwharf_serve::pair::Files;
+use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_serve::{Settings, Site};
 use docwharf_site::index::Index;
 use docwharf_site::mapping;
@@ -71,11 +71,11 @@ impl Serve {
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
         // A short matter that may be wrong, too.
-        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Files { certificate, key });
+        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
         let tls = files.map(|files| daemon::tls(&files)).transpose()?;
         let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
         // Refused: nothing listens. So the bundle comes first, and the sockets after it.
-        let limits = config.as_ref().map_or_else(Limits::default, |config| config.intent.effort.limits);
+        let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.effort.limits);
         let effort = Effort::new(limits);
         let before = Look::at(&self.path);
         let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
@@ -125,9 +125,9 @@ impl Look {
         if !metadata.is_dir() {
             return Look::File(metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         }
-        match Folder::open(path, &Limits::default()) {
+        match FolderReader::open(path, &BundleLimits::default()) {
             Ok(folder) => {
-                let items = folder.items.into_iter();
+                let items = folder.files.into_iter();
                 Look::Folder(items.map(|i| (i.path.as_bytes().to_vec(), i.size, i.modified)).collect())
             }
             Err(_) => Look::Gone,
@@ -180,7 +180,7 @@ pub(super) fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sea
     tracing::debug!(
         "version {}: {}, {}",
         proven.id.short(),
-        count(proven.flavor.pages, "page"),
+        count_noun(proven.flavor.pages, "page"),
         show_size(proven.content_len())
     );
     Ok((Sealed::new(proven.id, image, index), proven.warnings))

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::admin::status;
 use docwharf_base::accounts::readable_name;
 use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::{count, parse_time, show_age, show_size, unix_seconds};
+use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
 use docwharf_agent::store::Store;
 use docwharf_agent::store::history::Event;
 
@@ -159,13 +159,13 @@ fn policy(csp: &status::Csp) -> String {
         let (long, unsure) = (csp.too_long, csp.unsure);
         format!("; {loose} allow inline scripts as they come ({long} would be too long, {unsure} are not certain)")
     };
-    format!("{}: {}, at most {} bytes{loose}", csp.preset, count(csp.pages, "page"), csp.longest)
+    format!("{}: {}, at most {} bytes{loose}", csp.preset, count_noun(csp.pages, "page"), csp.longest)
 }
 
 /// The denser codings, in words.
 fn forms(codings: &status::Codings) -> String {
     let one =
-        |made: &status::Made| format!("{} for {} ({})", made.coding, count(made.files, "file"), show_size(made.bytes));
+        |made: &status::Made| format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes));
     let mut all: Vec<String> = codings.made.iter().map(one).collect();
     match &codings.error {
         Some(error) => all.push(format!("not made: {error}")),

@@ -1,16 +1,15 @@
 //! `docwharf store verify`: every byte of what is stored is read and proved again.
 
 use std::fmt::Write;
-use std::fs::File;
 
 use clap::{Args, Subcommand};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use docwharf_base::chain::{Chain, OneLine};
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{Effort, verify_image};
+use docwharf_site::seal::{Effort, verify_opened_image};
 use docwharf_agent::store::{IMAGE, Store};
 use docwharf_agent::sync::{SyncError, open};
 
@@ -67,7 +66,7 @@ impl Verify {
         match damaged.first() {
             None => Ok(()),
             Some(first) => {
-                let n = count(damaged.len() as u64, "version");
+                let n = count_noun(damaged.len() as u64, "version");
                 Err(Failure::Damage(format!(
                     "{n} damaged, {} first: import its bundle again to mend it",
                     first.short()
@@ -80,11 +79,12 @@ impl Verify {
 /// Proves a version; whether its index matches as well. A lease keeps it from being pruned meanwhile.
 fn verify(store: &Store, id: VersionId, effort: &Effort) -> Result<bool, SyncError> {
     let path = store.version_dir(id).join(IMAGE);
-    let lease = File::open(&path).map_err(|source| SyncError::Open { id, source })?;
+    // By descriptor: another user of the store could have put a link or a named pipe in its place.
+    let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;
     // A file system without locks has no leases.
-    let _ = flock(&lease, FlockOperation::NonBlockingLockShared);
-    let proven =
-        verify_image(&path, effort).map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
+    let _ = flock(&image, FlockOperation::NonBlockingLockShared);
+    let proven = verify_opened_image(image, &path, effort)
+        .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
     if proven.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }

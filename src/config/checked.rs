@@ -8,10 +8,10 @@ use std::time::Duration;
 use docwharf_agent::api::preview::StatusPath;
 use docwharf_base::regular;
 use docwharf_base::secret::{SafeUrl, Secret};
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::limits::Limits;
-use docwharf_base::model::version::Label;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::Network;
 use docwharf_agent::publish;
 use docwharf_site::seal::Effort;
@@ -74,7 +74,7 @@ pub struct Config {
     /// How.
     pub settings: Settings,
     /// The codings that are made of what is active, in this order.
-    pub codings: Vec<Dense>,
+    pub codings: Vec<ContentCoding>,
     /// The operator's redirects, rewrites and fields.
     pub rules: Arc<Rules>,
     /// The file that some of them come from.
@@ -314,7 +314,7 @@ fn check_intent(
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
-    let pin = checker.parsed("staticExport.version", |text| Label::new(text).map_err(str::to_owned));
+    let pin = checker.parsed("staticExport.version", |text| VersionLabel::new(text).map_err(str::to_owned));
     let sha256 = checker.parsed("staticExport.sha256", |text| {
         Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned())
     });
@@ -353,9 +353,9 @@ fn check_intent(
     }
 }
 
-fn check_limits(checker: &mut Checker<'_>) -> Limits {
-    let limits = Limits::default();
-    Limits {
+fn check_limits(checker: &mut Checker<'_>) -> BundleLimits {
+    let limits = BundleLimits::default();
+    BundleLimits {
         entries: checker.number("limits.entries", 1, 10_000_000).unwrap_or(limits.entries),
         unpacked: checker.size("limits.unpacked").unwrap_or(limits.unpacked),
         archive: checker.size("limits.archive").unwrap_or(limits.archive),
@@ -502,11 +502,11 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
 }
 
 /// All of them unless some are named; none for an empty list.
-fn check_codings(checker: &mut Checker<'_>) -> Vec<Dense> {
-    let Some(names) = checker.texts("server.codings") else { return Dense::ALL.to_vec() };
+fn check_codings(checker: &mut Checker<'_>) -> Vec<ContentCoding> {
+    let Some(names) = checker.texts("server.codings") else { return ContentCoding::ALL.to_vec() };
     let mut codings = Vec::new();
     for name in names.iter().filter(|name| !name.is_empty()) {
-        match Dense::named(name) {
+        match ContentCoding::from_token(name) {
             Some(coding) if !codings.contains(&coding) => codings.push(coding),
             _ => {
                 checker.value::<()>("server.codings", |_| Err("\"br\" and \"zstd\" are known, each once".to_owned()));

@@ -13,7 +13,7 @@ use toml::Spanned;
 use url::Url;
 
 use docwharf_base::regular;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{parse_duration, parse_size};
 use docwharf_origin::source::{Crawl, Git, Source, git};
 use docwharf_origin::{
@@ -21,7 +21,7 @@ use docwharf_origin::{
     Settings, State,
 };
 use docwharf_site::seal::Effort;
-use docwharf_serve::pair::Files;
+use docwharf_serve::key_pair::KeyPairFiles;
 
 use super::values::parse_listen;
 use super::{Place, Problem};
@@ -38,7 +38,7 @@ pub struct OriginConfig {
     /// Where.
     pub listen: Vec<SocketAddr>,
     /// Where it does so encrypted, and with what.
-    pub tls: Option<(Vec<SocketAddr>, Files)>,
+    pub tls: Option<(Vec<SocketAddr>, KeyPairFiles)>,
     /// Where health and metrics are told.
     pub admin: Vec<SocketAddr>,
 }
@@ -157,7 +157,7 @@ struct WrittenProject {
 }
 
 /// Reads the file of an origin.
-pub fn read(path: &Path, limits: Limits) -> Result<OriginConfig, Vec<Problem>> {
+pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Problem>> {
     let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
     let bytes = regular::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
     let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
@@ -225,11 +225,11 @@ impl Checker<'_> {
         }
     }
 
-    fn config(&mut self, written: Written, limits: Limits) -> OriginConfig {
+    fn config(&mut self, written: Written, limits: BundleLimits) -> OriginConfig {
         let listen = self.addresses("server.listen", &written.server.listen);
         let admin = self.addresses("admin.listen", &written.admin.listen);
         let tls = written.tls.as_ref().map(|tls| {
-            let files = Files { certificate: self.base.join(&tls.cert_file), key: self.base.join(&tls.key_file) };
+            let files = KeyPairFiles { certificate: self.base.join(&tls.cert_file), key: self.base.join(&tls.key_file) };
             (self.addresses("tls.listen", &tls.listen), files)
         });
         if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && self.problems.is_empty() {

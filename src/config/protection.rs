@@ -2,7 +2,7 @@
 
 use docwharf_base::model::units::parse_size;
 use docwharf_serve::dress::{Frames, Protection, REFERRER};
-use docwharf_site::outside::csp::{Preset, Rules};
+use docwharf_site::outside::csp::{CspPreset, CspRules};
 
 use super::checker::Checker;
 use super::raw::Value;
@@ -45,18 +45,18 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
 }
 
 /// Puts together what was said.
-pub fn protection(preset: Option<Preset>, frames: Option<Frames>, most: usize, referrer: Option<String>) -> Protection {
-    let csp = preset.map(|preset| Rules { preset, ancestors: frames.unwrap_or_default().ancestors(), most });
+pub fn protection(preset: Option<CspPreset>, frames: Option<Frames>, most: usize, referrer: Option<String>) -> Protection {
+    let csp = preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().ancestors(), max_bytes: most });
     Protection { referrer, frames, csp }
 }
 
 /// A preset, or none for `off`.
-pub fn parse_csp(text: &str) -> Result<Option<Preset>, String> {
+pub fn parse_csp(text: &str) -> Result<Option<CspPreset>, String> {
     match text {
         "off" => Ok(None),
-        "report" => Ok(Some(Preset::Report)),
-        "connected" => Ok(Some(Preset::Connected)),
-        "airgap" => Ok(Some(Preset::Airgap)),
+        "report" => Ok(Some(CspPreset::Report)),
+        "connected" => Ok(Some(CspPreset::Connected)),
+        "airgap" => Ok(Some(CspPreset::Airgap)),
         _ => Err("\"off\", \"report\", \"connected\" or \"airgap\" is needed".to_owned()),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use docwharf_serve::pair::Files;
+use docwharf_serve::key_pair::KeyPairFiles;
 
 use super::Problem;
 use super::checker::Checker;
@@ -21,7 +21,7 @@ const NEEDS: &str = "[tls] needs certFile and keyFile, or the systemd credential
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     /// The pair.
-    pub files: Files,
+    pub files: KeyPairFiles,
     /// Where, besides sockets that systemd passes under the name https.
     pub listen: Vec<SocketAddr>,
 }
@@ -49,7 +49,7 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
             checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
             None
         }
-        (Some(_), Some(_)) => Some(TlsSettings { files: Files { certificate: certificate?, key: key? }, listen }),
+        (Some(_), Some(_)) => Some(TlsSettings { files: KeyPairFiles { certificate: certificate?, key: key? }, listen }),
         (None, None) => {
             let found = pair_of(&raw.credentials);
             if let (None, Some(place)) = (&found, said("tls.listen"))
@@ -63,11 +63,11 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
 }
 
 /// The pair that systemd has put beside us, if it has.
-fn pair_of(credentials: &Credentials) -> Option<Files> {
+fn pair_of(credentials: &Credentials) -> Option<KeyPairFiles> {
     let [certificate, key] = CREDENTIALS.map(|name| credentials.find(name).map(|credential| credential.path));
     let (certificate, key) = (certificate?, key?);
     // Either of them: the other may have been forgotten, which is to be told of.
-    (certificate.exists() || key.exists()).then_some(Files { certificate, key })
+    (certificate.exists() || key.exists()).then_some(KeyPairFiles { certificate, key })
 }
 
 /// `tls.hsts`; it needs no certificate of ours, because a trusted proxy may have one.
@@ -89,7 +89,7 @@ mod tests {
             }
             let found = pair_of(&Credentials::Passed(folder.path().to_owned()));
             let [certificate, key] = CREDENTIALS.map(|name| folder.path().join(name));
-            assert_eq!(found, is_asked.then_some(Files { certificate, key }), "{there:?}");
+            assert_eq!(found, is_asked.then_some(KeyPairFiles { certificate, key }), "{there:?}");
         }
         assert_eq!(pair_of(&Credentials::None), None);
     }

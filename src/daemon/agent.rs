@@ -23,7 +23,7 @@ use docwharf_base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
-use docwharf_serve::tls::Tls;
+use docwharf_serve::tls::ServerTls;
 use docwharf_agent::store::writer::Writer;
 use docwharf_agent::sync::agenda::{Agenda, Moment, Rhythm};
 use docwharf_agent::sync::inbox::{Dropped, Inbox};
@@ -93,7 +93,7 @@ pub(super) struct Agent {
     /// How the last sync failed, if it did.
     pub(super) last_error: Option<String>,
     /// The pair under which the site is served encrypted.
-    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) tls: Option<Arc<ServerTls>>,
     /// Why its files as they are now are not in force.
     pub(super) tls_error: Option<String>,
     /// Where the site is served.
@@ -112,7 +112,7 @@ pub(super) struct Ground {
     pub(super) metrics: Arc<Metrics>,
     pub(super) describe: Describe,
     pub(super) notifier: Notifier,
-    pub(super) tls: Option<Arc<Tls>>,
+    pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) reached: Vec<SocketAddr>,
 }
 
@@ -342,9 +342,7 @@ impl Agent {
             Work::Import(one, _) => {
                 self.metrics.count_import(name);
                 // A copy that was made for us, whose maker may have gone.
-                if one.path.parent() == Some(&self.writer.store().root().join("staging")) {
-                    let _ = std::fs::remove_file(&one.path);
-                }
+                self.writer.store().remove_staged_copy(&one.path);
                 reply(waiting, &done.result, self.describe);
                 Ok(())
             }

@@ -13,7 +13,7 @@ impl Agent {
         let error = match tls.reload(&settings.files) {
             Ok(None) => None,
             Ok(Some(pair)) => {
-                tracing::info!("the TLS certificate is a new one, until {}", show_time(pair.end));
+                tracing::info!("the TLS certificate is a new one, until {}", show_time(pair.not_after));
                 None
             }
             Err(error) => {
@@ -46,7 +46,7 @@ impl Agent {
 
     /// What is wrong with the pair, for whoever asks how it stands.
     pub(super) fn tls_trouble(&self) -> Option<String> {
-        let doubt = || self.tls.as_ref()?.pair().doubt(std::time::SystemTime::now());
+        let doubt = || self.tls.as_ref()?.pair().date_problem(std::time::SystemTime::now());
         self.tls_error.clone().or_else(doubt)
     }
 }

@@ -19,8 +19,8 @@ use tokio::time::sleep;
 use crate::admin::live::{self, Live};
 use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
-use docwharf_base::codec::dense::Dense;
-use docwharf_base::model::units::{count, show_size};
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::recode;
 use docwharf_serve::Site;
 use docwharf_serve::coded::{Coded, Codings};
@@ -105,7 +105,7 @@ enum End {
 pub(super) async fn live(
     site: Arc<Site>,
     writer: Arc<Writer>,
-    wanted: Vec<Dense>,
+    wanted: Vec<ContentCoding>,
     told: Arc<Live>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -168,7 +168,7 @@ pub(super) async fn live(
 /// Works on a thread of its own; `None` when the daemon stops, and then it has ended.
 async fn carry_out(
     mut job: Job,
-    wanted: Vec<Dense>,
+    wanted: Vec<ContentCoding>,
     stop: Sender<()>,
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<End> {
@@ -234,7 +234,7 @@ impl Job {
         Job { site, version, writer, desk, told: Arc::clone(told), calls, pace }
     }
 
-    fn see_to(&mut self, wanted: &[Dense]) -> End {
+    fn see_to(&mut self, wanted: &[ContentCoding]) -> End {
         let id = self.version.id;
         let mut codings = Codings::none(id);
         self.tell(&codings, false);
@@ -284,7 +284,7 @@ impl Job {
     }
 
     /// What an earlier process has made, or this one for a version that is shown again.
-    fn stored(&self, coding: Dense) -> Result<Option<Coded>, End> {
+    fn stored(&self, coding: ContentCoding) -> Result<Option<Coded>, End> {
         let id = self.version.id;
         let Some(file) = self.writer.store().derived_file(id, kind(coding)) else { return Ok(None) };
         match self.proved(coding, &file) {
@@ -303,7 +303,7 @@ impl Job {
 
     /// Maps a coding once it has been read to its end. What a disk has lost shows as an error here and not as a signal
     /// later; and bodies are read past the mapping, so that their pages count for nobody before a reader wants them.
-    fn proved(&self, coding: Dense, file: &File) -> io::Result<Coded> {
+    fn proved(&self, coding: ContentCoding, file: &File) -> io::Result<Coded> {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; PIECE];
         read(file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
@@ -323,7 +323,7 @@ impl Job {
         Ok(Coded::new(bytes, yields))
     }
 
-    fn made(&mut self, coding: Dense) -> Result<Coded, End> {
+    fn made(&mut self, coding: ContentCoding) -> Result<Coded, End> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
         let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(Chain(error).to_string());
         let most = recode::most(self.version.index());
@@ -353,7 +353,7 @@ impl Job {
             "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
             id.short(),
             coding.token(),
-            count(files, "file"),
+            count_noun(files, "file"),
             show_size(bytes),
             began.elapsed().as_secs()
         );
@@ -361,7 +361,7 @@ impl Job {
     }
 
     /// Has it made into `out`, at the pace that serving allows.
-    fn make(&mut self, coding: Dense, out: &File) -> io::Result<()> {
+    fn make(&mut self, coding: ContentCoding, out: &File) -> io::Result<()> {
         let store = self.writer.store().clone();
         let dir = store.version_dir(self.version.id);
         let order = Order { coding, id: self.version.id, index: dir.join(INDEX) };
@@ -430,10 +430,10 @@ fn read(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn Fn
     Ok(())
 }
 
-fn kind(coding: Dense) -> &'static str {
+fn kind(coding: ContentCoding) -> &'static str {
     match coding {
-        Dense::Brotli => BROTLI,
-        Dense::Zstd => ZSTD,
+        ContentCoding::Brotli => BROTLI,
+        ContentCoding::Zstd => ZSTD,
     }
 }
 

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_dea
 use rustix::time::{ClockId, clock_gettime};
 
 use docwharf_base::regular;
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::recode::recode;
 use docwharf_site::index::Index;
@@ -38,7 +38,7 @@ const NICE: i32 = 19;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// In which coding.
-    pub coding: Dense,
+    pub coding: ContentCoding,
     /// Of which version.
     pub id: VersionId,
     /// Where its index lies.

@@ -34,10 +34,10 @@ use docwharf_base::chain::Chain;
 use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
 use docwharf_origin::{Ops, Origin};
 use docwharf_serve::answer::Answer;
-use docwharf_serve::listener::{self, Listener, RESERVED_DESCRIPTORS};
+use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
 use docwharf_serve::log::{Log, LogSettings};
-use docwharf_serve::pair::{Files, Pair, PairError};
-use docwharf_serve::tls::Tls;
+use docwharf_serve::key_pair::{KeyPairFiles, KeyPair, KeyPairError};
+use docwharf_serve::tls::ServerTls;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 
@@ -60,7 +60,7 @@ pub enum DaemonError {
     },
     /// The certificate or its key cannot be used.
     #[error(transparent)]
-    Tls(#[from] PairError),
+    Tls(#[from] KeyPairError),
     /// A socket is to be encrypted, and there is nothing to do it with.
     #[error(
         "a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key"
@@ -115,10 +115,10 @@ pub enum DaemonError {
 }
 
 /// What answers on these sockets is encrypted if there is a pair.
-pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<Tls>>) -> Vec<Listener> {
+pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<ServerTls>>) -> Vec<HttpListener> {
     let of = |socket| match tls {
-        Some(tls) => Listener::encrypted(socket, tls),
-        None => Listener::from(socket),
+        Some(tls) => HttpListener::with_tls(socket, tls),
+        None => HttpListener::from(socket),
     };
     sockets.into_iter().map(of).collect()
 }
@@ -133,12 +133,12 @@ pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListe
 
 /// The pair for encrypted listeners. One whose dates are wrong is served under all the same, with a warning: a site that
 /// browsers warn of helps more than one that is down.
-pub fn tls(files: &Files) -> Result<Arc<Tls>, DaemonError> {
-    let pair = Pair::load(files)?;
-    if let Some(doubt) = pair.doubt(std::time::SystemTime::now()) {
+pub fn tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
+    let pair = KeyPair::load(files)?;
+    if let Some(doubt) = pair.date_problem(std::time::SystemTime::now()) {
         tracing::warn!("{doubt}");
     }
-    Ok(Tls::new(pair))
+    Ok(ServerTls::new(pair))
 }
 
 /// Opens the access log, if there is to be one.
@@ -169,7 +169,7 @@ fn announce(addresses: &[String]) {
 }
 
 /// What clients open to reach these.
-fn urls(listeners: &[Listener]) -> Vec<String> {
+fn urls(listeners: &[HttpListener]) -> Vec<String> {
     listeners.iter().filter_map(|listener| listener.url().ok()).collect()
 }
 
@@ -207,7 +207,7 @@ async fn hangup(signal: Option<&mut Signal>) {
 }
 
 /// `serve`: one site, or whatever else answers, until a signal says stop.
-pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<(), DaemonError> {
+pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
     let result = serve_in(&runtime, answerer, listeners, true);
     runtime.shutdown_background();
@@ -217,7 +217,7 @@ pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<Listener>) -> Result<()
 fn serve_in<A: Answer>(
     runtime: &tokio::runtime::Runtime,
     answerer: Arc<A>,
-    listeners: Vec<Listener>,
+    listeners: Vec<HttpListener>,
     hangup: bool,
 ) -> Result<(), DaemonError> {
     runtime.block_on(async {
@@ -256,9 +256,9 @@ const RENEWAL: Duration = Duration::from_mins(1);
 /// `origin`: the management API until a signal says stop; beside it, for few, health and metrics.
 pub fn origin(
     origin: &Arc<Origin>,
-    listeners: Vec<Listener>,
+    listeners: Vec<HttpListener>,
     admin: Vec<std::net::TcpListener>,
-    pair: Option<(Arc<Tls>, Files)>,
+    pair: Option<(Arc<ServerTls>, KeyPairFiles)>,
     hangup: OnHangup,
 ) -> Result<(), DaemonError> {
     for url in urls(&listeners) {
@@ -269,7 +269,7 @@ pub fn origin(
     }
     let runtime = runtime()?;
     let (stop, stopped) = watch::channel(false);
-    let few = listener::serve_few(admin, Arc::new(Ops(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
+    let few = listener::serve_limited(admin, Arc::new(Ops(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
     runtime.spawn(async move {
         if let Err(error) = few.await {
             tracing::error!("health and metrics are not told any more: {error}");
@@ -299,7 +299,7 @@ pub fn origin(
 }
 
 /// Takes over a new certificate when its files have changed, for as long as anybody wants it.
-async fn renew(tls: Arc<Tls>, files: Files) {
+async fn renew(tls: Arc<ServerTls>, files: KeyPairFiles) {
     loop {
         tokio::time::sleep(RENEWAL).await;
         match tls.reload(&files) {

@@ -10,7 +10,7 @@ use crate::admin::routes::Call;
 use crate::admin::verbs::{perform, released};
 use crate::admin::wire::{Order, Reply, Told, Verb};
 use docwharf_base::chain::Chain;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_site::sealed::Sealed;
 use docwharf_agent::store::keeper::Keeper;
 use docwharf_agent::sync::plan::Trigger;
@@ -69,7 +69,7 @@ impl Agent {
                 self.waiting.push(reply);
                 self.agenda.asked(if refresh { Trigger::Refresh } else { Trigger::Asked });
             }
-            Verb::Import(import) => match import.label.as_deref().map(Label::new).transpose() {
+            Verb::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
                 Ok(_) => {
                     // What a person brings does not wait for what the daemon asks for.
                     if self.running.as_ref().is_some_and(|running| running.gives_way) {

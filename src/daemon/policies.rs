@@ -13,10 +13,10 @@ use tokio::time::sleep;
 use crate::admin::live::{Live, Policy};
 use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_serve::Site;
 use docwharf_serve::policy::Ready;
-use docwharf_site::outside::csp::{self, Policies, Rules, Survey};
+use docwharf_site::outside::csp::{self, SitePolicies, CspRules, PolicyStatistics};
 use docwharf_site::sealed::Sealed;
 use docwharf_agent::store::Store;
 use docwharf_agent::store::derived::CSP;
@@ -62,16 +62,16 @@ async fn protect(
     site: &Arc<Site>,
     version: Arc<Sealed>,
     writer: &Arc<Writer>,
-    rules: &Rules,
+    rules: &CspRules,
     threads: usize,
-) -> Option<Survey> {
+) -> Option<PolicyStatistics> {
     let (send, done) = oneshot::channel();
     let (site, writer, rules) = (Arc::clone(site), Arc::clone(writer), rules.clone());
     let work = move || {
         step_back(threads);
         let policies = stored(writer.store(), &version).or_else(|| {
             let policies = computed(&site, &version, &rules, threads)?;
-            if let Err(error) = writer.derive(version.id, CSP, &csp::encode(&policies, version.id)) {
+            if let Err(error) = writer.derive(version.id, CSP, &csp::encode_policies(&policies, version.id)) {
                 tracing::warn!("{}; it is computed again at the next start", Chain(&error));
             }
             Some(policies)
@@ -88,9 +88,9 @@ async fn protect(
 }
 
 /// What an earlier process has computed.
-fn stored(store: &Store, version: &Sealed) -> Option<Policies> {
+fn stored(store: &Store, version: &Sealed) -> Option<SitePolicies> {
     let bytes = store.derived(version.id, CSP, MOST)?;
-    match csp::decode(&bytes, version.id, version.index().len()) {
+    match csp::decode_policies(&bytes, version.id, version.index().len()) {
         Ok(policies) => Some(policies),
         Err(fault) => {
             tracing::warn!("{fault}; they are computed again");
@@ -100,21 +100,21 @@ fn stored(store: &Store, version: &Sealed) -> Option<Policies> {
 }
 
 /// Reads all pages; `None` once another version is shown.
-fn computed(site: &Site, version: &Sealed, rules: &Rules, threads: usize) -> Option<Policies> {
+fn computed(site: &Site, version: &Sealed, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
     let meanwhile = match rules.preset {
-        csp::Preset::Airgap => "until then other origins are refused and inline scripts are not named",
+        csp::CspPreset::Airgap => "until then other origins are refused and inline scripts are not named",
         _ => "until then none is sent",
     };
     let (id, preset) = (version.id.short(), rules.preset.name());
     tracing::info!("reading the pages of version {id} for their content security policies ({preset}); {meanwhile}");
     let began = Instant::now();
-    let policies = csp::compute(version, threads, &|| site.current().is_none_or(|now| now.id != version.id))?;
+    let policies = csp::compute_policies(version, threads, &|| site.current().is_none_or(|now| now.id != version.id))?;
     tracing::info!("the content security policies of version {id} took {} ms", began.elapsed().as_millis());
     Some(policies)
 }
 
 /// Sends the policies along from now on, and says what they are like.
-fn shown(site: &Site, version: &Sealed, policies: Policies, rules: &Rules) -> Survey {
+fn shown(site: &Site, version: &Sealed, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
     let ready = Ready::new(version.id, policies, rules);
     let survey = ready.survey;
     site.protect(ready);
@@ -122,15 +122,15 @@ fn shown(site: &Site, version: &Sealed, policies: Policies, rules: &Rules) -> Su
     survey
 }
 
-fn tell(survey: &Survey, rules: &Rules) {
-    let Survey { pages, unsure, long, longest, .. } = *survey;
-    let pages = count(pages, "page");
+fn tell(survey: &PolicyStatistics, rules: &CspRules) {
+    let PolicyStatistics { pages, unsure, long, longest, .. } = *survey;
+    let pages = count_noun(pages, "page");
     tracing::info!("content security policy {}: {pages}, the longest policy has {longest} bytes", rules.preset.name());
     if long > 0 {
         tracing::warn!(
             "{long} of {pages} have more inline scripts than a policy of {} bytes (server.cspSize) can name: there, \
              inline scripts are allowed as they come; other origins are refused as everywhere",
-            rules.most
+            rules.max_bytes
         );
     }
     if unsure > 0 {

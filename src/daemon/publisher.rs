@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::admin::live::Live;
 use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_base::model::version::VersionId;
 use docwharf_agent::publish::{Care, PublishError, Published, Settings, bring_up_to_date};
 use docwharf_serve::Site;
@@ -102,7 +102,7 @@ async fn publish(
     let died = || io::Error::other("publishing ended unexpectedly; this is a bug");
     let published = done.await.map_err(|_| died())??;
     if published.changed {
-        let (written, linked) = (count(published.written, "file"), published.linked);
+        let (written, linked) = (count_noun(published.written, "file"), published.linked);
         tracing::info!("version {} is published ({written} written, {linked} linked)", id.short());
     }
     Ok(())

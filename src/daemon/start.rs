@@ -20,11 +20,11 @@ use docwharf_base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::access::{Access, Door};
-use docwharf_serve::listener::{self, Listener};
+use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::log::Log;
-use docwharf_serve::pulse::{EVERY, Pulse};
+use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
 use docwharf_serve::retained::Opening;
-use docwharf_serve::tls::Tls;
+use docwharf_serve::tls::ServerTls;
 use docwharf_serve::{Settings, Site};
 use docwharf_site::mapping;
 use docwharf_site::sealed::Sealed;
@@ -82,10 +82,10 @@ pub struct Start {
 /// What is open before anything else is done.
 #[derive(Debug)]
 struct Opened {
-    public: Vec<Listener>,
+    public: Vec<HttpListener>,
     admin: Vec<TcpListener>,
     staged: Vec<TcpListener>,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ServerTls>>,
     log: Option<Arc<Log>>,
 }
 
@@ -184,7 +184,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let (waits, readers) = oneshot::channel();
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
-        async move { listener::serve_beating(listeners, site, stopped, &pulse, Some(waits)).await }
+        async move { listener::serve_watched(listeners, site, stopped, &pulse, Some(waits)).await }
     });
     // What else is to be done would be in the way of the first readers where there is one core.
     let _ = readers.await;
@@ -300,7 +300,7 @@ fn serve_admin(
         for address in &admin.live.admin {
             tracing::info!("health, status and metrics are at {address}");
         }
-        let serving_on = listener::serve_few(listeners, Arc::clone(admin), stopped.clone(), FEW);
+        let serving_on = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), FEW);
         serving.spawn(async move {
             if let Err(error) = serving_on.await {
                 tracing::error!("the admin listener stopped: {error}");
@@ -325,7 +325,7 @@ fn serve_staged(
         tracing::info!("a version that waits to become active is to be seen at {address}");
     }
     let site = Arc::new(StagedSite(Arc::clone(staged)));
-    let serving_on = listener::serve_few(listeners, site, stopped.clone(), STAGED_CONNECTIONS);
+    let serving_on = listener::serve_limited(listeners, site, stopped.clone(), STAGED_CONNECTIONS);
     serving.spawn(async move {
         if let Err(error) = serving_on.await {
             tracing::error!("the listener of the staged version stopped: {error}");
@@ -334,11 +334,11 @@ fn serve_staged(
 }
 
 /// The pulse of the loops that accept: the manager hears it at least three times in the time in which it must.
-fn pulse(notifier: &Notifier) -> Arc<Pulse> {
+fn pulse(notifier: &Notifier) -> Arc<Watchdog> {
     let watchdog = notify::watchdog();
-    let every = watchdog.map_or(EVERY, |period| EVERY.min(period / 3));
+    let every = watchdog.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
     let notifier = notifier.clone();
-    Pulse::new(every, move || {
+    Watchdog::new(every, move || {
         if watchdog.is_some() {
             notifier.beat();
         }

@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use crate::admin::wire::{Import, Reply};
 use docwharf_base::cores;
 use docwharf_base::secret::words_of_panic;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_site::seal::SealError;
 use docwharf_site::sealed::Sealed;
 use docwharf_agent::store::writer::Writer;
@@ -143,7 +143,7 @@ fn act(
             })
         }
         Work::Import(one, who) => {
-            let label = one.label.as_deref().and_then(|label| Label::new(label).ok());
+            let label = one.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
             let (path, source) = (&one.path, &one.source);
             let handed = Handed { path, file: None, source, label: label.as_ref(), who, force: means.force };
             import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)

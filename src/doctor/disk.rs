@@ -44,7 +44,7 @@ fn count_left(files: u64) -> String {
     if files == 0 {
         "no more files".to_owned()
     } else {
-        format!("only {} more", docwharf_base::model::units::count(files, "file"))
+        format!("only {} more", docwharf_base::model::units::count_noun(files, "file"))
     }
 }
 

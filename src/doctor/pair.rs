@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use docwharf_base::chain::Chain;
 use crate::config::checked::Config;
 use docwharf_base::model::units::show_time;
-use docwharf_serve::pair::{Pair, Standing};
+use docwharf_serve::key_pair::{KeyPair, CertificateValidity};
 
 use super::Check;
 use super::network::SOON;
@@ -18,7 +18,7 @@ const NAME: &str = "certificate";
 pub(super) fn check(config: &Config) -> Vec<Check> {
     let Some(tls) = &config.tls else { return vec![Check::ok(NAME, "not needed: nothing is served encrypted")] };
     let files = &tls.files;
-    let pair = match Pair::load(files) {
+    let pair = match KeyPair::load(files) {
         Ok(pair) => pair,
         Err(error) => {
             let advice = "until then docwharf does not start; one that runs goes on with the pair that it has";
@@ -27,20 +27,20 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
     };
     let now = SystemTime::now();
     let path = files.certificate.display();
-    let (begin, end) = (show_time(pair.begin), show_time(pair.end));
-    let mut checks = vec![match pair.standing(now) {
-        Standing::Ended => Check::error(
+    let (begin, end) = (show_time(pair.not_before), show_time(pair.not_after));
+    let mut checks = vec![match pair.validity(now) {
+        CertificateValidity::Expired => Check::error(
             NAME,
             format!("{path} has ended on {end}"),
             "put a renewed one in its place; it is taken over at once",
         ),
-        Standing::NotYet => {
+        CertificateValidity::NotYet => {
             Check::error(NAME, format!("{path} does not count before {begin}"), "check this machine's clock, or wait")
         }
-        Standing::Valid if pair.end.duration_since(now).is_ok_and(|left| left < SOON) => {
+        CertificateValidity::Valid if pair.not_after.duration_since(now).is_ok_and(|left| left < SOON) => {
             Check::warning(NAME, format!("{path} ends soon: {end}"), "have it renewed; it is taken over at once")
         }
-        Standing::Valid => Check::ok(NAME, format!("{path} until {end}, and its key")),
+        CertificateValidity::Valid => Check::ok(NAME, format!("{path} until {end}, and its key")),
     }];
     if is_open(&files.key) {
         let found = format!("the key {} can be read by everybody on this machine", files.key.display());

@@ -31,7 +31,7 @@ pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Conf
     let total = paths.len() as u64;
     let wrong: Vec<Check> = paths.into_iter().filter_map(|(path, wanted)| walk(NAME, &path, wanted, subject)).collect();
     if wrong.is_empty() {
-        let paths = docwharf_base::model::units::count(total, "path");
+        let paths = docwharf_base::model::units::count_noun(total, "path");
         return vec![Check::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
     }
     wrong

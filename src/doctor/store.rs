@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use docwharf_base::chain::Chain;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_agent::store::Store;
 
 use super::{Check, ports};
@@ -46,7 +46,7 @@ pub(super) fn check(root: &Path) -> Vec<Check> {
     if checks.is_empty() {
         let active = record.active.map_or_else(|| "none active".to_owned(), |id| format!("{} active", id.short()));
         let writer = ports::writer_of(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
-        let versions = count(versions.len() as u64, "version");
+        let versions = count_noun(versions.len() as u64, "version");
         checks.push(Check::ok(NAME, format!("{}: {versions}, {active}{writer}", root.display())));
     }
     checks

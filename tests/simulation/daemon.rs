@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::model::version::{Label, VersionId};
+use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::seal::Meter;
 use docwharf::store::keeper::Keeper;
 use docwharf::sync::agenda::{Agenda, Moment, Rhythm};
@@ -23,7 +23,7 @@ use super::world::Act;
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Sync(Trigger, bool),
-    Import(PathBuf, Option<Label>, bool),
+    Import(PathBuf, Option<VersionLabel>, bool),
     Release,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Daemon {
     pub(crate) has_key: bool,
     pub(crate) agenda: Option<Agenda>,
     pub(crate) force: bool,
-    pub(crate) imports: VecDeque<(PathBuf, Option<Label>, bool)>,
+    pub(crate) imports: VecDeque<(PathBuf, Option<VersionLabel>, bool)>,
     pub(crate) releases: u32,
     /// Whether something is being done that gives way to a person, and whether it is a sync.
     pub(crate) running: Option<(bool, bool)>,

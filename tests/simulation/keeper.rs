@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use docwharf::bundle::policy::{Fault, Refusal};
+use docwharf::bundle::refusal::{BundleFault, BundleRefusal};
 use docwharf::model::version::VersionId;
 use docwharf::seal::{Effort, Meter, SealError};
 use docwharf::store::keeper::Keeper;
@@ -249,13 +249,13 @@ impl Workshop for Sim {
         self.operation(|| format!("prove {}", arrival.title));
         self.pass(std::time::Duration::from_millis(1 + self.below(3000)));
         let refused = |fault| {
-            let source = Refusal { entry: None, fault };
+            let source = BundleRefusal { entry: None, fault };
             SyncError::Seal(SealError::Refused { path: arrival.title.into(), source })
         };
         self.with(|s| s.rules.arrivals.prove(None));
-        let content = self.content_at(arrival.path).ok_or_else(|| refused(Fault::WrongCrc))?;
+        let content = self.content_at(arrival.path).ok_or_else(|| refused(BundleFault::WrongCrc))?;
         if content.hostile {
-            return Err(refused(Fault::Overlap));
+            return Err(refused(BundleFault::Overlap));
         }
         if let Some(source) = self.disk_fails(content.bytes) {
             return Err(SyncError::Seal(SealError::Write { path: self.root.clone(), source }));

@@ -23,7 +23,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use docwharf::model::version::Label;
+use docwharf::model::version::VersionLabel;
 use docwharf::sync::{ApiSource, Bundle, Intent};
 
 use daemon::Ended;
@@ -134,7 +134,7 @@ fn calm(sim: &Sim) -> Result<(), String> {
     });
     if config.pin.is_some() {
         let label = format!("pin {}", sim.with(|s| s.operations));
-        config.pin = Some(Label::new(&label).expect("a label"));
+        config.pin = Some(VersionLabel::new(&label).expect("a label"));
     }
     let expected = publish(sim, &config);
     let mut told = false;

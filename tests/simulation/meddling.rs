@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::model::version::{Label, VersionId};
+use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
 use docwharf::store::keeper::Keeper;
 use docwharf::sync::agenda::Rhythm;
@@ -273,7 +273,7 @@ impl Sim {
             let hostile = s.random.happens(0.2);
             let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             s.disk.outside.insert(path.clone(), Outside { content, modified: 0 });
-            let label = s.random.happens(0.3).then(|| Label::new(s.random.pick(&["one", "two", "three"])).unwrap());
+            let label = s.random.happens(0.3).then(|| VersionLabel::new(s.random.pick(&["one", "two", "three"])).unwrap());
             let force = s.random.happens(0.1);
             s.daemon.imports.push_back((path, label, force));
         });

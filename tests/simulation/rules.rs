@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use docwharf::base::backoff;
-use docwharf::model::version::{Label, VersionId};
+use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
 use docwharf::store::record::Record;
 use docwharf::sync::settle::Report;
@@ -268,7 +268,7 @@ impl Sim {
             if before.hold.is_some() {
                 return Some("another version becomes active while held".to_owned());
             }
-            let due = |pin: Option<&Label>| match pin {
+            let due = |pin: Option<&VersionLabel>| match pin {
                 Some(pin) => after.labels.get(pin.as_str()).map(|label| label.version),
                 None => after.newest,
             };

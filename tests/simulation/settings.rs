@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use docwharf::api::preview::StatusPath;
 use docwharf::base::secret::{SafeUrl, Secret};
-use docwharf::model::version::Label;
+use docwharf::model::version::VersionLabel;
 use docwharf::store::space::Allowance;
 use docwharf::sync::gate::Gate;
 use docwharf::sync::key::KeyPlace;
@@ -44,7 +44,7 @@ pub(crate) fn any(random: &mut Random) -> Intent {
     let domain = api.as_ref().map_or_else(String::new, |api| api.domain.clone());
     let each_look = random.happens(0.3);
     let probes = if each_look { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
-    let pin = random.happens(0.35).then(|| Label::new(random.pick(&["one", "two"])).expect("a label"));
+    let pin = random.happens(0.35).then(|| VersionLabel::new(random.pick(&["one", "two"])).expect("a label"));
     Intent {
         enabled: random.happens(0.93),
         bundle,

@@ -8,7 +8,7 @@ use docwharf::api::wire::{Job, Link};
 use docwharf::base::secret::SafeUrl;
 use docwharf::fetch::{Arrived, Fetched, Known};
 use docwharf::model::digest::Digest;
-use docwharf::model::version::{Label, VersionId};
+use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
 use docwharf::seal::Meter;
 use docwharf::store::keeper::Keeper;
@@ -204,7 +204,7 @@ impl World for Act<'_> {
 
     fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>> {
         let trouble = self.call(Host::Docs, || format!("GET {url}"))?;
-        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(Label::as_str));
+        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
         let answer = if let Some(trouble) = trouble {
             Err(trouble)
         } else {
@@ -224,7 +224,7 @@ impl World for Act<'_> {
 
     fn start_job(&mut self) -> Asked<String> {
         let trouble = self.call(Host::Api, || "POST jobs".to_owned())?;
-        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(Label::as_str));
+        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
         self.sim.check_start(&source);
         let sim = self.sim;
         let start = || {

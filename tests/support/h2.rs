@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use docwharf::serve::two::hpack::{Decoder, Fields};
+use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields};
 
 use super::http::Response;
 use super::upstream::Wire;
@@ -185,9 +185,9 @@ impl Client {
     pub fn response(&mut self, stream: u32) -> Response {
         let answer = self.answer(stream);
         let Answer::Response { status, body } = answer else { panic!("no response: {answer:?}") };
-        let mut fields = Fields::default();
+        let mut fields = DecodedFields::default();
         // What comes in one block may rest on those before it; the server keeps no table.
-        Decoder::default().decode(&self.answers[&stream].block, &mut fields).expect("a block of fields");
+        HpackDecoder::default().decode(&self.answers[&stream].block, &mut fields).expect("a block of fields");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let headers = fields.iter().filter(|(name, _)| *name != b":status");
         Response { status, headers: headers.map(|(name, value)| (text(name), text(value))).collect(), body }

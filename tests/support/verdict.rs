@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use docwharf::model::limits::Limits;
+use docwharf::model::limits::BundleLimits;
 use docwharf::seal::{Effort, Meter, verify};
 use serde_json::Value;
 
@@ -145,19 +145,19 @@ pub fn unpacked(what: &str, archive: &[u8], more: &[&str]) -> Tree {
 /// The version id, or the refusal. Through the library, as a process for each of thousands would take minutes.
 #[track_caller]
 pub fn judge(what: &str, file: &Path, archive: &[u8]) -> Result<String, String> {
-    judge_within(what, file, archive, Limits::default())
+    judge_within(what, file, archive, BundleLimits::default())
 }
 
 /// The same with other limits.
 #[track_caller]
-pub fn judge_within(what: &str, file: &Path, archive: &[u8], limits: Limits) -> Result<String, String> {
+pub fn judge_within(what: &str, file: &Path, archive: &[u8], limits: BundleLimits) -> Result<String, String> {
     fs::write(file, archive).expect("files can be written");
     judge_path(what, file, limits)
 }
 
 /// The same for a file or folder that is there.
 #[track_caller]
-pub fn judge_path(what: &str, path: &Path, limits: Limits) -> Result<String, String> {
+pub fn judge_path(what: &str, path: &Path, limits: BundleLimits) -> Result<String, String> {
     let effort = Effort { threads: 1, ..Effort::new(limits) };
     let judged = std::panic::catch_unwind(|| verify(path, &effort, &Meter::default()));
     match judged.unwrap_or_else(|_| panic!("{what}: a panic is no verdict")) {

@@ -1,9 +1,22 @@
-//! The agent's work: versions in a store, and how new ones come there.
+//! The agent: it obtains versions of a documentation site and keeps them in a store.
 //!
-//! - [`store`] keeps versions and the one record that says which is served.
-//! - [`api`] speaks to the management API; [`fetch`] downloads bundles and never holds the key.
-//! - [`sync`] brings the store to what configuration and state ask for.
-//! - [`publish`] writes a version as files for another server. [`analytics`] reports what readers searched for.
+//! - [`store`] keeps versions on disk, and the record that names the active one.
+//! - [`api`] is the client of the management API. [`fetch`] downloads bundles, and never has the API key.
+//! - [`sync`] brings the store to the state that the configuration asks for: it decides what to do, obtains the bundle,
+//!   seals and activates the version.
+//! - [`publish`] writes a version as plain files for another server.
+//! - [`analytics`] reports what readers searched for.
+//!
+//! ```
+//! use docwharf_agent::sync::schedule::Schedule;
+//!
+//! // An agent with `sync.schedule = "0 4 * * 1-5"` that checks on Friday evening checks again on Monday at four.
+//! let schedule = Schedule::parse("0 4 * * 1-5")?;
+//! let friday: jiff::Zoned = "2026-11-20T22:10:30+00:00[UTC]".parse()?;
+//! let wait = schedule.after(&friday).expect("a working day comes");
+//! assert_eq!(wait.as_secs(), (2 * 24 + 5) * 3600 + 49 * 60 + 30);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod analytics;
 pub mod api;

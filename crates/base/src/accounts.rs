@@ -1,5 +1,5 @@
-//! Users and groups by name and number, as `/etc/passwd` and `/etc/group` list them (passwd(5), group(5)). Accounts that only
-//! a directory service or systemd knows are not found; a caller then shows the number.
+//! Users and groups by name and number, from `/etc/passwd` and `/etc/group` (passwd(5), group(5)). Accounts that only a
+//! directory service or systemd knows are not found; callers then show the number.
 
 use std::path::Path;
 
@@ -7,40 +7,40 @@ use super::regular;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
-/// A larger list is not read.
+/// Upper bound of the size of either file in bytes; a larger one is treated as empty.
 const MAX_LIST_BYTES: u64 = 4 << 20;
 
-/// A user's numbers.
+/// The numbers of a user account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UserAccount {
-    /// The user's number.
+    /// The user id.
     pub uid: u32,
-    /// The number of the user's first group.
+    /// The id of the user's primary group.
     pub gid: u32,
 }
 
-/// The name of the user with this number.
+/// Returns the name of the user with this id.
 pub fn user_name(uid: u32) -> Option<String> {
     name_in(&list(PASSWD), uid)
 }
 
-/// The user of this name; a number is one, too.
+/// Finds a user by name or by number. A number needs no entry in `/etc/passwd`.
 pub fn user(name: &str) -> Option<UserAccount> {
     user_in(&list(PASSWD), name)
 }
 
-/// The number of the group with this name; a number is one, too.
+/// Finds the id of a group by name or by number.
 pub fn group(name: &str) -> Option<u32> {
     group_in(&list(GROUP), name)
 }
 
-/// The groups that list this user as a member.
+/// Returns the ids of the groups that list this user as a member.
 pub fn groups_of(name: &str) -> Vec<u32> {
     groups_in(&list(GROUP), name)
 }
 
-/// `uid 0` as `root`, where the number has a name; any other text as it is. Records written without a login name hold
-/// the first form.
+/// Replaces `uid 0` by `root`, if the number has a name; returns any other text unchanged. Records written without a
+/// login name hold the form `uid <number>`.
 pub fn readable_name(name: &str) -> String {
     let uid = name.strip_prefix("uid ").and_then(|number| number.parse().ok());
     uid.and_then(user_name).unwrap_or_else(|| name.to_owned())
@@ -66,7 +66,7 @@ fn user_in(passwd: &str, name: &str) -> Option<UserAccount> {
         let is_it = fields.first() == Some(&name) || number == Some(uid);
         is_it.then_some(UserAccount { uid, gid })
     };
-    // A number needs no line in the list.
+    // A number needs no entry in the list.
     passwd.lines().map(fields).find_map(of).or(number.map(|uid| UserAccount { uid, gid: uid }))
 }
 

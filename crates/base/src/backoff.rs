@@ -1,9 +1,9 @@
-//! How long to wait after a failure, and how to spread what many do at once.
+//! Waits between retries, and random variation that keeps many instances from retrying at the same time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// The wait after this many failures in a row: 5 s, doubling, at most 10 min.
+/// Returns the wait after this many failures in a row: 5 s, doubled each time, at most 10 min.
 pub fn after(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_secs(5);
     const MOST: Duration = Duration::from_mins(10);
@@ -11,18 +11,18 @@ pub fn after(failures: u32) -> Duration {
     (FIRST * 2u32.saturating_pow(doublings)).min(MOST)
 }
 
-/// The pause before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1 as `random` (0 to 1) says.
+/// Returns the pause before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1.0. `random` is between 0 and 1.
 pub fn step(n: u32, random: f64) -> Duration {
     Duration::from_secs(1 << n.saturating_sub(1).min(3)).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
 
-/// From 0 to 1 at random.
+/// Returns a random number from 0 to 1.
 pub fn random() -> f64 {
-    // The standard library seeds its hashers from the system's randomness; that is random enough to spread clocks.
+    // The standard library seeds its hashers from the system's randomness, which is random enough to spread timers.
     (RandomState::new().hash_one(0) % 1001) as f64 / 1000.0
 }
 
-/// `wait`, give or take a tenth as `random` (0 to 1) says.
+/// Varies `wait` by up to a tenth in either direction. `random` is between 0 and 1; 0.5 changes nothing.
 pub fn jitter(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(0.9 + random.clamp(0.0, 1.0) * 0.2)
 }

@@ -1,13 +1,13 @@
-//! Errors on one line, safe to print whatever an archive or a file name holds.
+//! Errors on one line, safe to print whatever an archive entry or a file name contains.
 
 use std::error::Error;
 use std::fmt::{self, Display, Write};
 use std::io;
 
-/// A line is never longer than this, so that a hostile name cannot flood a terminal or a log.
+/// Upper bound of the length of a line in characters, so that a hostile name cannot flood a terminal or a log.
 const LONGEST: usize = 960;
 
-/// An error with all its causes on one line: control characters escaped, under 1,000 characters.
+/// Displays an error with all its causes on one line: control characters escaped, under 1,000 characters.
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a>(pub &'a (dyn Error + 'static));
 
@@ -23,8 +23,8 @@ impl Display for Chain<'_> {
     }
 }
 
-/// What one error says. A disk that is full says "no space" whatever the limit was that it ran into: that is what people,
-/// and what watches logs for them, look for.
+/// Returns the message of one error, without its causes. The message for a full disk always contains "no space",
+/// whether the disk or a quota is full: people and log monitors search for these words.
 pub fn words(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
     match error.downcast_ref::<io::Error>().map(io::Error::kind) {
@@ -34,7 +34,7 @@ pub fn words(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Text on one line, as [`Chain`] prints it.
+/// Displays text on one line, like [`Chain`].
 #[derive(Debug, Clone, Copy)]
 pub struct OneLine<'a>(pub &'a str);
 
@@ -57,18 +57,20 @@ fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if length <= LONGEST {
         return f.write_str(&line);
     }
-    // What is long is a path or a name. What was being done stands before it; why it failed and what helps, behind it.
+    // The long part of a line is a path or a name. The operation is named before it; the reason and the advice follow
+    // it.
     let at = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(at, _)| at);
     write!(f, "{}…{}", &line[..at(LONGEST / 2)], &line[at(length - LONGEST / 2)..])
 }
 
-/// Whether it is not a control character, a line separator or a character that turns the direction of writing around.
+/// Whether a character is harmless in a line: no control character, line separator or mark that reverses the direction
+/// of text.
 pub fn is_plain(c: char) -> bool {
     !(c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
 }
 
-/// A name from an archive in quotes: escaped, and cut in its middle when long.
+/// Displays a name from an archive in quotes: escaped, and shortened in its middle when long.
 #[derive(Debug, Clone, Copy)]
 pub struct Name<'a>(pub &'a [u8]);
 

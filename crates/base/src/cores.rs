@@ -1,10 +1,10 @@
-//! How many processors there are for this process.
+//! The number of processors for this process.
 
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
 
-/// Processors that this process may use, as its affinity and its cgroup had it when that was first asked: each question reads
-/// some files, and threads that step back may use fewer.
+/// Returns how many processors this process may use, by its affinity and its cgroup at the first call. The number is
+/// cached: each query reads files, and a background thread may restrict its own affinity later.
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| available_parallelism().map_or(1, usize::from))

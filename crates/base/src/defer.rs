@@ -1,28 +1,29 @@
-//! Options of TCP sockets that no library here has: connections that are accepted only when there is something to read, so that
-//! whoever asks at once costs one wake-up instead of two; and what a peer has acknowledged. Linux only.
+//! Options of TCP sockets that no dependency offers. Linux only. [`accept`] sets `TCP_DEFER_ACCEPT`: a connection is
+//! accepted only when it has data, so a client that sends its request at once costs one wake-up instead of two.
+//! [`acknowledged`] reads how many bytes a peer has acknowledged.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-/// What is done with an option.
+/// The operation on an option.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Get,
     Set,
 }
 
-/// Has the kernel hold back connections on which nothing has come, for about so long; then they are accepted as well
+/// Makes the kernel hold back connections without data for about `most`; after that they are accepted as well
 /// (`TCP_DEFER_ACCEPT`, tcp(7)).
 pub fn accept(listener: &impl AsFd, most: Duration) -> io::Result<()> {
     let seconds = libc::c_int::try_from(most.as_secs()).unwrap_or(libc::c_int::MAX);
     option(listener, libc::TCP_DEFER_ACCEPT, &mut seconds.to_ne_bytes(), Access::Set).map(drop)
 }
 
-/// Bytes that the peer of a connection has acknowledged since it was opened (`tcpi_bytes_acked` of `TCP_INFO`, tcp(7); in
-/// Linux since 4.1).
+/// Returns how many bytes the peer of a connection has acknowledged since it was opened (`tcpi_bytes_acked` of
+/// `TCP_INFO`, tcp(7); Linux 4.1 or later).
 pub fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
-    /// Where that lies in `struct tcp_info` of linux/tcp.h: behind 8 bytes, 24 numbers of 32 bits and 2 of 64.
+    /// Offset of the field in `struct tcp_info` of linux/tcp.h: after 8 bytes, 24 fields of 32 bits and 2 of 64 bits.
     const AT: usize = 8 + 24 * 4 + 2 * 8;
     let mut info = [0; AT + 8];
     let known = option(socket, libc::TCP_INFO, &mut info, Access::Get)?;
@@ -32,12 +33,13 @@ pub fn acknowledged(socket: &impl AsFd) -> io::Result<u64> {
     }
 }
 
-/// Reads an option of TCP into `value`, or sets it to that; how many bytes of it the kernel has.
+/// Reads a TCP option into `value`, or sets it to `value`. Returns the number of bytes that the kernel has read or
+/// written.
 fn option(socket: &impl AsFd, name: libc::c_int, value: &mut [u8], access: Access) -> io::Result<usize> {
     let (fd, at) = (socket.as_fd().as_raw_fd(), value.as_mut_ptr().cast());
     let mut len = libc::socklen_t::try_from(value.len()).map_err(io::Error::other)?;
-    // SAFETY: the descriptor is open for as long as it is borrowed; the kernel reads or writes as many bytes of `value` as
-    // `len` says, which are there, and keeps no pointer.
+    // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads or writes at most `len` bytes of
+    // `value`, which has that many, and keeps no pointer.
     let done = unsafe {
         match access {
             Access::Set => libc::setsockopt(fd, libc::IPPROTO_TCP, name, at, len),

@@ -1,4 +1,5 @@
-//! Files that survive a crash: temporary name, fsync, rename, fsync of the directory. And the lock of one writer.
+//! Durable replacement of files (temporary name, fsync, rename, fsync of the directory), and the lock that makes a
+//! process the only writer.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions, Permissions};
@@ -12,26 +13,26 @@ use rustix::process::geteuid;
 
 use super::directory::{Access, Demands, Directory};
 
-/// For opening files that are never links, in folders that others may write to.
+/// Open flag (`O_NOFOLLOW`) for files that are never links, in directories to which other users may write.
 pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
-/// Writes `bytes` so that after a crash `dir/name` holds either all of the old or all of the new content.
+/// Replaces `dir/name` by `bytes`. After a crash the file holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     replace_by(dir, name, 0o644, |mut file| file.write_all(bytes))
 }
 
-/// The same for what nobody is to write to any more.
+/// Replaces a file like [`replace`]; the new file is read-only (0440).
 pub fn replace_sealed(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     replace_by(dir, name, 0o440, |mut file| file.write_all(bytes))
 }
 
-/// The same of a file with these permissions into which `fill` writes, as long as that may take. If it fails nothing is
-/// left of it.
+/// Replaces a file like [`replace`]; the new file has the permissions `mode`, and `fill` writes its content. If `fill`
+/// fails, nothing is left of the new file.
 pub fn replace_by(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
     let written = write(&temporary, mode, fill).and_then(|()| std::fs::rename(&temporary, dir.join(name)));
     if let Err(error) = written {
-        // Half a file on a disk that is full takes the room that the next attempt needs.
+        // On a full disk, half a file takes the space that the next attempt needs.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
     }
@@ -39,7 +40,8 @@ pub fn replace_by(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) ->
 }
 
 fn write(path: &Path, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-    // Whoever else may write there must not lead us to another file: what lies under this name goes, nothing is followed.
+    // Another user who may write here must not redirect the write to another file: the entry of this name is removed,
+    // and no link is followed.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -49,13 +51,14 @@ fn write(path: &Path, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> 
     file.sync_all()
 }
 
-/// Makes the names in `dir` durable: without it a rename may not survive a power cut.
+/// Makes the names in `dir` durable; without this call a rename may not survive a power cut.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Who can open a file for reading can lock it: one of ours that is older is closed to all others, unless its group may write
-/// to it, as in a volume that pods of several users share. Not every file system has such modes.
+/// Restricts the mode of a lock file of an earlier release: a user who can open a file can lock it. The group keeps its
+/// access if it may write, as in a volume that pods of several users share. Errors are ignored, because not every file
+/// system has such modes.
 fn shut(file: &File) {
     let Ok(about) = file.metadata() else { return };
     let group = if about.mode() & 0o020 == 0 { 0 } else { 0o070 };
@@ -65,20 +68,21 @@ fn shut(file: &File) {
     }
 }
 
-/// An exclusive `flock`, given up when dropped or when the process ends, however it ends.
+/// An exclusive `flock`. It is released when dropped, and when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Takes the lock on `path`, waiting up to `patience`; `None` if another process still holds it then.
+    /// Takes the lock on `path`, and waits for it up to `patience`. Returns `None` if another process still holds it
+    /// then.
     pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Lock::take_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
     }
 
-    /// The same for a file of a directory. No link is followed, and a named pipe is an error.
+    /// Takes a lock like [`Lock::take`], on a file in `directory`. It follows no link, and a named pipe is an error.
     pub fn take_in(directory: &Directory, name: impl AsRef<OsStr>, patience: Duration) -> io::Result<Option<Lock>> {
         let file = directory.open_file(name.as_ref(), Access::Append(0o600), Demands::default())?;
         shut(&file);
@@ -87,7 +91,7 @@ impl Lock {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(Lock { _file: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                    // flock has no waiting with a limit; a look ten times a second costs nothing.
+                    // flock(2) has no timeout; ten attempts a second cost nothing.
                     std::thread::sleep(Duration::from_millis(100).min(patience));
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -121,7 +125,7 @@ mod tests {
         let dir = dir.path();
         let content = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
         replace(dir, "record", b"old").unwrap();
-        // What a crash has left, and what another user has put there.
+        // One file as a crash leaves it, and one link that another user has created.
         std::fs::write(dir.join(".record.new"), "half of what was to come").unwrap();
         replace(dir, "record", b"new").unwrap();
         symlink(dir.join("record"), dir.join(".other.new")).unwrap();

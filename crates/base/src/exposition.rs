@@ -1,11 +1,11 @@
-//! The text formats that monitoring reads: Prometheus text 0.0.4, and `OpenMetrics` 1.0 for clients that accept it.
+//! Text formats of metrics: Prometheus text 0.0.4, and `OpenMetrics` 1.0 for clients that accept it.
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-/// A format of metrics.
+/// A text format of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricsFormat {
     /// Prometheus text exposition format 0.0.4.
@@ -15,8 +15,8 @@ pub enum MetricsFormat {
 }
 
 impl MetricsFormat {
-    /// The format that a client asks for: `OpenMetrics` only if `Accept` names it, and not with a lower weight than
-    /// `text/plain` (RFC 9110, section 12.5.1). `curl` and browsers, which name neither, can read the other one.
+    /// Chooses the format for a request: `OpenMetrics` only if `Accept` names it with at least the weight of
+    /// `text/plain` (RFC 9110, section 12.5.1). `curl` and browsers, which name neither, get the Prometheus format.
     pub fn accepted(headers: &HeaderMap) -> MetricsFormat {
         let (mut open, mut plain) = (0.0, 0.0);
         for field in headers.get_all(ACCEPT) {
@@ -34,7 +34,7 @@ impl MetricsFormat {
         if open > 0.0 && open >= plain { MetricsFormat::OpenMetrics } else { MetricsFormat::Prometheus }
     }
 
-    /// Its media type.
+    /// The media type of the format.
     pub fn content_type(self) -> &'static str {
         match self {
             MetricsFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -42,7 +42,7 @@ impl MetricsFormat {
         }
     }
 
-    /// `text`, which is `OpenMetrics`, in this format.
+    /// Converts `text`, which is in the `OpenMetrics` format, to this format.
     pub fn render(self, text: String) -> String {
         match self {
             MetricsFormat::Prometheus => to_prometheus(&text),
@@ -51,11 +51,12 @@ impl MetricsFormat {
     }
 }
 
-/// Rewrites `OpenMetrics` as Prometheus text 0.0.4. Samples are the same in both. What differs: a counter is described
-/// under the name of its samples, `info` is a gauge, `unknown` is `untyped`, and there is neither `# UNIT` nor `# EOF`.
+/// Converts `OpenMetrics` to Prometheus text 0.0.4. The samples are equal in both. The differences: a counter is
+/// described under the name of its samples, `info` becomes a gauge, `unknown` becomes `untyped`, and `# UNIT` and `#
+/// EOF` are left out.
 fn to_prometheus(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // `# HELP` stands before `# TYPE`, which tells under which name.
+    // `# HELP` comes before `# TYPE`, and only the type tells the name under which to describe it.
     let mut help = None;
     for line in text.lines() {
         if let Some(described) = line.strip_prefix("# HELP ") {

@@ -1,8 +1,8 @@
-//! How far something has come that is read while it is still being written: a copy, a download.
+//! The length of a file that is read while it is still being written, such as a copy or a download.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// See the module. Whoever writes tells, whoever reads waits.
+/// The number of bytes of a growing file that can be read. The writer updates it; readers wait for it.
 #[derive(Debug)]
 pub struct Growth {
     state: Mutex<State>,
@@ -11,21 +11,21 @@ pub struct Growth {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// So many bytes from the begin are there.
+    /// This many bytes from the beginning can be read.
     Growing(u64),
-    /// These are all.
+    /// The file is complete, with this many bytes.
     Whole(u64),
-    /// The rest will never come, or what is there is no longer what it was.
+    /// The file will not be completed, or the bytes already written are no longer valid.
     GivenUp,
 }
 
 impl Growth {
-    /// So many bytes are there, and more are to come.
+    /// Creates the state of a file of which the first `there` bytes are written and more follow.
     pub fn begun(there: u64) -> Growth {
         Growth { state: Mutex::new(State::Growing(there)), news: Condvar::new() }
     }
 
-    /// Everything is there, however much that is.
+    /// Creates the state of a complete file of any length.
     pub fn done() -> Growth {
         Growth { state: Mutex::new(State::Whole(u64::MAX)), news: Condvar::new() }
     }
@@ -41,27 +41,28 @@ impl Growth {
         self.news.notify_all();
     }
 
-    /// So many bytes from the begin are there now.
+    /// Reports that the first `there` bytes can be read now.
     pub fn reach(&self, there: u64) {
         self.say(|state| if let State::Growing(_) = state { State::Growing(there) } else { state });
     }
 
-    /// What is there is all.
+    /// Reports that the file is complete at its current length.
     pub fn end(&self) {
         self.say(|state| if let State::Growing(there) = state { State::Whole(there) } else { state });
     }
 
-    /// Whoever waits need not wait any longer: there will be no good end.
+    /// Wakes all readers with a failure: the file will not be completed.
     pub fn give_up(&self) {
         self.say(|_| State::GivenUp);
     }
 
-    /// Whether all of it is there.
+    /// Whether the file is complete.
     pub fn is_whole(&self) -> bool {
         matches!(*self.state(), State::Whole(_))
     }
 
-    /// Waits until the first `to` bytes are there, or all that there will be: how many are. None if it was given up.
+    /// Waits until the first `to` bytes can be read or the file is complete, and returns how many bytes can be read.
+    /// Returns `None` if the writer gave up.
     pub fn wait_for(&self, to: u64) -> Option<u64> {
         let is_early = |state: &mut State| matches!(state, State::Growing(there) if *there < to);
         let state = self.news.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);

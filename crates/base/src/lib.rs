@@ -1,13 +1,36 @@
-//! The ground floor: errors on one line, durable files, directories by descriptor, files that others have named or are
-//! still writing, locks, sockets, text formats of metrics, pauses, processors, priorities, runtimes, secrets, users and
-//! groups.
+//! Building blocks without knowledge of sites, bundles or the agent. Every other crate of docwharf depends on this one.
+//!
+//! - Files: [`directory`] (access through an open directory, which no other user can redirect), [`durable`]
+//!   (replacement that survives a crash, and the lock of one writer), [`regular`] (bounded reads of files that a person
+//!   has named), [`growth`] (how many bytes of a file that is still being written are there), [`mapped`] (files that
+//!   this process has mapped into memory).
+//! - Data: [`model`] (paths, digests, version ids, limits, units) and [`codec`] (DEFLATE, gzip, Brotli, Zstandard).
+//!   Neither does I/O.
+//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules) and [`defer`] (options of TCP sockets).
+//! - Process: [`runtime`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
+//! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
+//!   (formats of metrics), [`backoff`] (waits between retries).
+//!
+//! ```
+//! use docwharf_base::durable;
+//! use docwharf_base::secret::SafeUrl;
+//!
+//! // A crash leaves either the old or the new content of the file.
+//! let directory = tempfile::tempdir()?;
+//! durable::replace(directory.path(), "state.json", b"{}")?;
+//!
+//! // A message shows a signed link without its signature.
+//! let link = SafeUrl::parse("https://bucket.example/site.zip?X-Amz-Signature=0123456789abcdef")?;
+//! assert_eq!(link.to_string(), "https://bucket.example/site.zip?***");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod accounts;
 pub mod backoff;
 pub mod chain;
 pub mod codec;
 pub mod cores;
-#[allow(unsafe_code)] // one call; its reason stands there
+#[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod defer;
 pub mod directory;
 pub mod durable;

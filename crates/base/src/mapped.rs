@@ -1,23 +1,23 @@
-//! Which files this process has mapped. A mapping outlives its file's name: the disk has the room of a file that was removed
-//! only when the last mapping has gone.
+//! The files that this process has mapped into memory. A mapping outlives the name of its file: the space of a removed
+//! file is free only after the last mapping is gone.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Device and inode. An inode is not given to another file as long as it is mapped.
+/// Device and inode number. An inode number is not reused as long as the file is mapped.
 type Inode = (u64, u64);
 
 static MAPPED: Mutex<Vec<(Inode, Weak<()>)>> = Mutex::new(Vec::new());
 
-/// Says that a file is mapped, for as long as it is kept.
+/// Registers a file as mapped until it is dropped.
 #[derive(Debug)]
 pub struct Note {
     _alive: Arc<()>,
 }
 
 impl Note {
-    /// The file with this metadata is mapped from now on.
+    /// Registers the file with this metadata as mapped.
     pub fn of(file: &Metadata) -> Note {
         let alive = Arc::new(());
         let mut mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -27,18 +27,18 @@ impl Note {
     }
 }
 
-/// The mappings of one file by this process.
+/// The mappings of one file in this process.
 #[derive(Debug)]
 pub struct Mappings(Vec<Weak<()>>);
 
 impl Mappings {
-    /// Those of the file with this metadata.
+    /// Finds the mappings of the file with this metadata.
     pub fn of(file: &Metadata) -> Mappings {
         let mapped = MAPPED.lock().unwrap_or_else(PoisonError::into_inner);
         Mappings(mapped.iter().filter(|(mapped, _)| *mapped == inode(file)).map(|(_, alive)| alive.clone()).collect())
     }
 
-    /// Whether one of them is still there.
+    /// Whether at least one of the mappings still exists.
     pub fn are_there(&self) -> bool {
         self.0.iter().any(|alive| alive.strong_count() > 0)
     }

@@ -1,13 +1,13 @@
-//! How important a thread is.
+//! The scheduling priority of a thread.
 
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
-/// The least important there is (`setpriority(2)`).
+/// The lowest priority (`setpriority(2)`).
 const LOWEST: i32 = 19;
 
-/// Makes this thread, and whatever threads and processes it starts from now on, the least important there are. That it
-/// cannot be done is no failure: it only costs politeness.
+/// Gives this thread the lowest priority; threads and processes that it starts later inherit it. A failure is ignored:
+/// the work then only competes with other threads for processor time.
 pub fn lower() {
     let _ = setpriority_process(Some(gettid()), LOWEST);
 }

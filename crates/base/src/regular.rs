@@ -1,5 +1,5 @@
-//! Files that somebody has named to us: read whole, up to a bound, and never waited for. A named pipe that nobody writes to
-//! would hold a start up for ever, and an endless device would take all memory.
+//! Bounded reads of regular files that a person or a configuration has named. No read blocks: a named pipe without a
+//! writer would delay a start for ever, and an endless device would use up the memory.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -9,11 +9,11 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// Opens a regular file for reading; a link to one will do. Anything else is an error that says what it is.
+/// Opens a regular file for reading; a link to one is followed. Anything else is an error that names the kind of file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
-        // What `open(2)` says of a socket: no such device or address.
+        // open(2) reports ENXIO (no such device or address) for a socket.
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
             return Err(std::fs::metadata(path).map_or(error, |metadata| kind_error(metadata.file_type())));
         }
@@ -23,7 +23,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     if kind.is_file() { Ok(file) } else { Err(kind_error(kind)) }
 }
 
-/// Says what is there instead of a regular file.
+/// Creates the error for a file of this kind where a regular file is needed.
 pub fn kind_error(kind: FileType) -> io::Error {
     let what = match () {
         () if kind.is_dir() => "a folder",
@@ -45,7 +45,7 @@ pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same for a text in UTF-8.
+/// Reads a regular file of at most `most` bytes as UTF-8 text.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }

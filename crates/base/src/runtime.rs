@@ -1,15 +1,15 @@
-//! What sockets, timers and signals live on.
+//! Construction of Tokio runtimes that fails with an error instead of a panic.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::runtime::{Builder, Runtime};
 
-/// Descriptors that a runtime has at most before anything is done with it.
+/// Upper bound of the number of descriptors that a new runtime needs.
 const NEEDED: usize = 8;
 
-/// Builds a runtime for sockets, timers and signals. Tokio panics where it gets no descriptors for signals, so whether
-/// there are enough is asked first.
+/// Builds a runtime with I/O, timers and signals. Tokio panics if it gets no descriptors for signals, so this function
+/// first checks that there are enough.
 pub fn build(builder: &mut Builder) -> io::Result<Runtime> {
     let enough: io::Result<Vec<OwnedFd>> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     drop(enough?);

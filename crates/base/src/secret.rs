@@ -1,5 +1,6 @@
-//! What must not be seen: keys, and the query of a signed link. Neither type can be printed or written by accident, and
-//! both are wiped from memory when they are dropped. Copies that libraries make of them while sending are not ours to wipe.
+//! Values that must not appear in output: keys, and the query of a signed link. Neither type can be printed or
+//! serialized by accident, and both are wiped from memory when dropped. Copies that libraries make while sending are
+//! not wiped.
 
 use std::any::Any;
 use std::fmt;
@@ -9,20 +10,20 @@ use serde::{Serialize, Serializer};
 use url::Url;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Needles shorter than this are not looked for: they would tear ordinary words apart.
+/// Minimum length in bytes of a text to hide; hiding shorter ones would damage ordinary words.
 const SHORTEST: usize = 6;
 
-/// A text that no message shows.
+/// A text that is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Keeps `text` from being seen.
+    /// Wraps `text` so that it is not displayed.
     pub fn new(text: String) -> Secret {
         Secret(Zeroizing::new(text))
     }
 
-    /// The text itself, for the one place that sends it.
+    /// The text itself, only for sending it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -46,18 +47,18 @@ impl Serialize for Secret {
     }
 }
 
-/// An http or https URL whose user name, password, query and fragment are not shown.
+/// An http or https URL that is displayed without user name, password, query and fragment.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SafeUrl(Url);
 
 impl SafeUrl {
-    /// Reads an absolute http or https URL. The message never repeats the text.
+    /// Parses an absolute http or https URL. The error message never repeats the text.
     pub fn parse(text: &str) -> Result<SafeUrl, String> {
         let url = Url::parse(text.trim()).map_err(|error| format!("it is no URL ({error})"))?;
         SafeUrl::of(url)
     }
 
-    /// Follows `location` as a reference from here (RFC 3986 section 5, RFC 9110 section 10.2.2).
+    /// Resolves `location` as a reference relative to this URL (RFC 3986 section 5, RFC 9110 section 10.2.2).
     pub fn join(&self, location: &str) -> Result<SafeUrl, String> {
         let url = self.0.join(location).map_err(|error| format!("it is no URL ({error})"))?;
         SafeUrl::of(url)
@@ -70,33 +71,33 @@ impl SafeUrl {
         }
     }
 
-    /// The URL itself, for the one place that sends it.
+    /// The URL itself, only for sending it.
     pub fn expose(&self) -> &Url {
         &self.0
     }
 
-    /// Whether two URLs have scheme, host and port in common (RFC 6454 section 4).
+    /// Whether two URLs have the same scheme, host and port (RFC 6454 section 4).
     pub fn same_origin(&self, other: &SafeUrl) -> bool {
         self.0.origin() == other.0.origin()
     }
 
-    /// Host and port, for messages.
+    /// Returns host and port, for messages.
     pub fn host(&self) -> String {
         let host = self.0.host_str().unwrap_or_default();
         self.0.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
     }
 
-    /// Whether it is https.
+    /// Whether the scheme is https.
     pub fn is_encrypted(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// Whether it carries a query, as signed links do.
+    /// Whether the URL has a query, as signed links do.
     pub fn has_query(&self) -> bool {
         self.0.query().is_some()
     }
 
-    /// Whether it leads to this very machine.
+    /// Whether the host is this machine.
     pub fn is_loopback(&self) -> bool {
         match self.0.host() {
             Some(url::Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -106,12 +107,12 @@ impl SafeUrl {
         }
     }
 
-    /// The URL without what is secret: what receipts, labels and messages call it.
+    /// The URL without its secret parts. Receipts, labels and messages use it as the name of the source.
     pub fn name(&self) -> String {
         let mut url = self.0.clone();
         url.set_query(None);
         url.set_fragment(None);
-        // Neither can fail: the URL has a host.
+        // Neither call can fail: the URL has a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         url.into()
@@ -139,7 +140,7 @@ impl Serialize for SafeUrl {
 
 impl Drop for SafeUrl {
     fn drop(&mut self) {
-        // Without a query, user or password there is nothing to wipe.
+        // A URL without query, user name and password has nothing to wipe.
         let is_secret = self.has_query() || !self.0.username().is_empty() || self.0.password().is_some();
         if is_secret && let Ok(nothing) = Url::parse("wiped:") {
             String::from(std::mem::replace(&mut self.0, nothing)).zeroize();
@@ -147,13 +148,13 @@ impl Drop for SafeUrl {
     }
 }
 
-/// What is told of a panic: words that stand in the program's own text. Others were put together from values, any of which
-/// may be a secret; the place says enough.
+/// Returns the message of a panic if it is a literal of the program. A formatted message may contain a secret, so it is
+/// withheld; the location is enough to find the cause.
 pub fn words_of_panic(payload: &(dyn Any + Send)) -> &'static str {
-    payload.downcast_ref::<&'static str>().copied().unwrap_or("its words are withheld, they may hold a secret")
+    payload.downcast_ref::<&'static str>().copied().unwrap_or("its message is withheld: it may contain a secret")
 }
 
-/// From now on a panic is one line on stderr, with the place but without values.
+/// Installs a panic hook that prints one line on stderr: the location and the literal message, without values.
 pub fn guard_panics() {
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
         let words = words_of_panic(info.payload());
@@ -162,19 +163,19 @@ pub fn guard_panics() {
     }));
 }
 
-/// Takes secrets out of texts that others have written: an upstream may quote what it was sent.
+/// Replaces secrets in texts of other programs: an upstream may quote the request that it was sent.
 #[derive(Clone, Default)]
 pub struct Scrubber {
     needles: Vec<Zeroizing<String>>,
 }
 
 impl Scrubber {
-    /// Will hide this secret.
+    /// Adds this secret to the texts to hide.
     pub fn hide(&mut self, secret: &Secret) {
         self.add(secret.expose());
     }
 
-    /// Will hide a URL's query, each of its values, and its password.
+    /// Adds a URL's query, each of its values, its user name and its password to the texts to hide.
     pub fn hide_url(&mut self, url: &SafeUrl) {
         let url = url.expose();
         if let Some(query) = url.query() {
@@ -193,13 +194,13 @@ impl Scrubber {
     fn add(&mut self, needle: &str) {
         if needle.len() >= SHORTEST && !self.needles.iter().any(|known| known.as_str() == needle) {
             self.needles.push(Zeroizing::new(needle.to_owned()));
-            // A long one first: it may contain a short one.
+            // Longer ones are replaced first, because they may contain shorter ones.
             self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
         }
     }
 
-    /// The text with every secret replaced by `***`, and so the query of anything that looks like a link: it may be one
-    /// that we have not been told of.
+    /// Replaces every secret in `text` by `***`. The query of anything that looks like a link is replaced as well,
+    /// because the link may be a signed one that was never added.
     pub fn scrub(&self, text: &str) -> String {
         let known = self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), "***"));
         let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');

@@ -1,4 +1,4 @@
-//! What every answer has in common.
+//! Responses of the API that all modules share: errors, JSON, texts, and the header fields that every response has.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::body::Body;
 use super::types::{Detail, Wrong};
 
-/// Seconds after which a client may ask again when the origin cannot answer just now.
+/// The `Retry-After` of a response for a temporary failure, in seconds.
 const RETRY: u64 = 5;
 
 pub(super) fn nothing_here() -> Response<Body> {
@@ -21,7 +21,7 @@ pub(super) fn no_such_job() -> Response<Body> {
     error(StatusCode::NOT_FOUND, "no such job; it may be too old")
 }
 
-/// 405, with what is allowed.
+/// Creates the 405 response with the allowed methods in `Allow` (RFC 9110, section 15.5.6).
 pub(super) fn not_allowed(methods: &[&str]) -> Response<Body> {
     let list = methods.join(", ");
     let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this address answers {list} only"));
@@ -33,16 +33,17 @@ pub(super) fn try_later(status: StatusCode, why: &str) -> Response<Body> {
     try_after(status, why, Duration::from_secs(RETRY))
 }
 
-/// A refusal that will not last.
+/// Creates an error response with `Retry-After`, for a refusal that is temporary.
 pub(super) fn try_after(status: StatusCode, why: &str, wait: Duration) -> Response<Body> {
     let mut response = error(status, why);
-    // Whole seconds, and never too early.
+    // `Retry-After` has whole seconds; rounding up prevents a retry that is too early.
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     response
 }
 
-/// Something of ours has failed. A stranger is not told what; the log is.
+/// Creates the 503 response for an internal failure. The reason goes to the log only, because a client may belong to
+/// another organization.
 pub(super) fn failed(doing: &str, why: &dyn std::fmt::Display) -> Response<Body> {
     tracing::error!("cannot {doing}: {why}");
     try_later(StatusCode::SERVICE_UNAVAILABLE, "the origin cannot do this just now; its log says why")
@@ -52,13 +53,14 @@ pub(super) fn error(status: StatusCode, why: &str) -> Response<Body> {
     wrong(status, why, Vec::new())
 }
 
-/// A refusal with each single mistake.
+/// Creates an error response that lists each single mistake in `details`.
 pub(super) fn wrong(status: StatusCode, why: &str, details: Vec<String>) -> Response<Body> {
     let details = details.into_iter().map(|message| Detail { message }).collect();
     json(status, &Wrong { error: why.to_owned(), details })
 }
 
-/// An error of analytics has `details` in any case: where there are no single mistakes, the error itself.
+/// Adds `details` to an error of the analytics operations, which always have it: if there are no single mistakes, the
+/// list has the error itself.
 pub(super) fn with_details(mut response: Response<Body>) -> Response<Body> {
     if response.status().as_u16() < 400 {
         return response;
@@ -101,7 +103,8 @@ pub(super) fn bare(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// Sets a field to a text of our own making, which has no character that a field may not have.
+/// Sets a header field to a text that the origin has made; such a text has only characters that are valid in a field
+/// value.
 pub(super) fn set(fields: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         fields.insert(name, value);

@@ -1,4 +1,4 @@
-//! Response bodies: a text that is there, or a part of an open file, read as fast as the client takes it.
+//! Response bodies: a text in memory, or a part of an open file that is read as fast as the client receives it.
 
 use std::fs::File;
 use std::future::Future;
@@ -14,40 +14,40 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use docwharf_serve::body::Chunk;
 
-/// Bytes read at a time: all that a download holds in memory.
+/// The number of bytes read at a time; a download holds no more than this in memory.
 const PIECE: u64 = 256 * 1024;
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
 pub enum Body {
-    /// Bytes that are there.
+    /// Bytes in memory.
     Text(Bytes),
-    /// Bytes that are read when they are wanted.
+    /// Bytes of a file, read when the connection asks for them.
     File(Reading),
 }
 
-/// A part of a file on its way out.
+/// The part of a file that is still to be sent.
 #[derive(Debug)]
 pub struct Reading {
     file: Arc<File>,
     at: u64,
     end: u64,
-    /// The piece that a blocking thread is reading.
+    /// The chunk that a blocking thread is reading.
     piece: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
 impl Body {
-    /// No bytes.
+    /// Creates a body without bytes.
     pub fn empty() -> Body {
         Body::Text(Bytes::new())
     }
 
-    /// The bytes of `file` from `start` up to, not including, `end`.
+    /// Creates a body with the bytes of `file` from `start` up to, but not including, `end`.
     pub fn part(file: Arc<File>, start: u64, end: u64) -> Body {
         Body::File(Reading { file, at: start, end, piece: None })
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes that are still to be sent.
     fn left(&self) -> u64 {
         match self {
             Body::Text(text) => text.len() as u64,
@@ -66,7 +66,8 @@ impl Reading {
             let file = Arc::clone(file);
             spawn_blocking(move || {
                 let mut piece = vec![0; len];
-                // A file that has become short ends the connection, so that the client sees that something is missing.
+                // If the file was truncated, this error ends the connection, so that the client notices the missing
+                // bytes.
                 file.read_exact_at(&mut piece, at)?;
                 Ok(piece.into())
             })

@@ -1,7 +1,8 @@
-//! How much each organization may take in a window of time. In memory; pure, for it is told what time it is.
+//! Rate limits: how much each organization may use within a sliding window of time. The state is in memory, and the
+//! caller passes the current time.
 //!
-//! What one organization has taken is remembered for itself, in bounded memory: however much one of them asks for, nothing
-//! of it is in the way of another but for the bound of all together, where there is one.
+//! The use of each organization is recorded separately and in bounded memory. Requests of one organization do not
+//! affect another one, unless there is a limit for all organizations together.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,44 +10,45 @@ use std::time::{Duration, Instant};
 
 use super::shares::NoShare;
 
-/// Requests of one organization that are remembered one by one, at 40 bytes each.
+/// The number of entries of one organization that are recorded individually, at 40 bytes each.
 const EXACT: usize = 1024;
-/// Beyond those, what is taken within this part of a window is remembered together, and is free again when the last of it
-/// is. So nothing is remembered in more than `EXACT + PARTS` entries, and no window has more than it may.
+/// The fraction of the window that one combined entry covers, once an organization has [`EXACT`] entries. A combined
+/// entry expires when the last use in it expires. So an organization has about `EXACT + PARTS` entries at most, and
+/// never exceeds its limit in any window.
 const PARTS: u32 = 1024;
 
-/// What each organization may take in a window, and all together.
+/// A limit for each organization in a sliding window, and one for all organizations together.
 #[derive(Debug)]
 pub struct Budget {
     organization: u64,
     total: u64,
-    /// What an organization that has taken something leaves to those that have taken nothing.
+    /// The amount that an organization which has used something must leave for organizations that have used nothing.
     reserve: u64,
     window: Duration,
     taken: Mutex<Taken>,
 }
 
-/// A budget is used up.
+/// The error if a rate limit is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverBudget {
-    /// Whose it is.
+    /// The limit that is exceeded: that of the organization, or the total.
     pub why: NoShare,
-    /// After this time there is room for what was asked for.
+    /// The time after which the requested amount is available.
     pub wait: Duration,
 }
 
-/// What was taken within the last window.
+/// The use within the last window.
 #[derive(Debug, Default)]
 struct Taken {
-    /// The latest time that was told.
+    /// The latest time that a caller has passed.
     latest: Option<Instant>,
-    /// When those who have taken nothing any more were forgotten.
+    /// The time at which organizations without recent use were last removed.
     swept: Option<Instant>,
     all: Spent,
     each: HashMap<Arc<str>, Spent>,
 }
 
-/// What was taken under one name, in the order of time.
+/// The use of one organization, or of all of them, in the order of time.
 #[derive(Debug, Default)]
 struct Spent {
     entries: VecDeque<Entry>,
@@ -61,25 +63,27 @@ struct Entry {
 }
 
 impl Budget {
-    /// At most `organization` in any `window` for each of them, and no bound for all together.
+    /// Creates a limit of `organization` in any `window` for each organization, without a total limit.
     pub fn new(organization: u32, window: Duration) -> Budget {
         Budget::shared(u64::from(organization), u64::MAX, 0, window)
     }
 
-    /// The same with `total` for all together, of which those who have taken something leave `reserve` to the others.
+    /// Creates a limit of `organization` for each organization and of `total` for all together. An organization that
+    /// has used something must leave `reserve` of the total for the others.
     pub fn shared(organization: u64, total: u64, reserve: u64, window: Duration) -> Budget {
         Budget { organization, total, reserve, window, taken: Mutex::default() }
     }
 
-    /// Takes one of the budget of `who`; the error is how long it lasts until there is one again. What was taken at one
-    /// moment is free again a whole window later, and no sooner.
+    /// Uses one unit of the limit of `who`. The error is the time until a unit is available. A unit becomes available
+    /// again exactly one window after its use.
     pub fn take(&self, who: &str, now: Instant) -> Result<(), Duration> {
         self.take_many(who, 1, now).map_err(|over| over.wait)
     }
 
-    /// Takes `amount`, all of it or nothing.
+    /// Uses `amount` units of the limit of `who`, all of them or none.
     ///
-    /// Threads that read the clock and then come in another order are taken to come at the time of the latest of them.
+    /// Threads may call this in another order than they read the clock. A `now` that is earlier than a previous one
+    /// counts as the latest time so far.
     pub fn take_many(&self, who: &str, amount: u64, now: Instant) -> Result<(), OverBudget> {
         let taken = &mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let now = taken.latest.map_or(now, |latest| now.max(latest));
@@ -104,14 +108,14 @@ impl Budget {
             return Err(OverBudget { why: NoShare::Total, wait: taken.all.wait(over, now, self.window) });
         }
         taken.each.entry(who).or_default().push(amount, now, self.window);
-        // Without a bound for all nobody asks.
+        // The total is recorded only if there is a limit for it.
         if self.total < u64::MAX {
             taken.all.push(amount, now, self.window);
         }
         Ok(())
     }
 
-    /// What all have taken within the last window.
+    /// Returns the use of all organizations within the last window. It is recorded only if there is a total limit.
     pub fn in_use(&self, now: Instant) -> u64 {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.all.forget(now, self.window);
@@ -120,7 +124,7 @@ impl Budget {
 }
 
 impl Taken {
-    /// Once a window those go who have taken nothing within it.
+    /// Removes organizations without use in the last window. It does so once per window.
     fn sweep(&mut self, now: Instant, window: Duration) {
         let swept = *self.swept.get_or_insert(now);
         if now.saturating_duration_since(swept) >= window {
@@ -134,7 +138,7 @@ impl Taken {
 }
 
 impl Spent {
-    /// Forgets what was taken a window ago.
+    /// Removes the entries that are at least one window old.
     fn forget(&mut self, now: Instant, window: Duration) {
         while let Some(oldest) = self.entries.front()
             && now.saturating_duration_since(oldest.last) >= window
@@ -156,7 +160,7 @@ impl Spent {
         }
     }
 
-    /// How long it lasts until so much is free again: a whole window if that is more than there is.
+    /// Returns the time until `amount` units expire, or the whole window if fewer are recorded.
     fn wait(&self, mut amount: u64, now: Instant, window: Duration) -> Duration {
         for entry in &self.entries {
             if entry.amount >= amount {
@@ -235,7 +239,7 @@ mod tests {
             }
             assert!(budget.take(who, start + seconds(10)).is_err());
         }
-        // Spread over all of the window.
+        // The use is spread over the whole window.
         for n in 0..10_000 {
             budget.take("even", start + seconds(11) + Duration::from_millis(n * 300)).unwrap();
         }

@@ -1,5 +1,5 @@
-//! Handing out archives to whoever has a link, as a presigned link of an object store does: the link is the only proof,
-//! refusals are XML, and downloads can be resumed.
+//! Downloads of bundles by signed links, in the manner of an object store with presigned links: the link is the only
+//! credential, errors are XML, and downloads can be resumed (RFC 9110, section 14).
 
 use http::header::{
     ACCEPT_RANGES, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
@@ -17,7 +17,7 @@ use super::body::Body;
 use super::exports::{Archive, Bundle};
 use super::links::Denied;
 
-/// Answers GET and HEAD of a link: the last two components of its path, and its query.
+/// Answers GET and HEAD of a link. The arguments are the last two components of its path, and its query.
 pub(super) fn answer(
     origin: &Origin,
     (job, name): (&str, &str),
@@ -26,7 +26,8 @@ pub(super) fn answer(
     now: i64,
 ) -> Response<Body> {
     if headers.contains_key(AUTHORIZATION) {
-        // A client that sends its key along would send it to a storage service as well; it must learn that here.
+        // An object store refuses a presigned link that comes with an Authorization field. A client that would also
+        // send its key to such a store must fail here first.
         let message = "Only one auth mechanism allowed: the link is signed, so send no Authorization header";
         return refusal(StatusCode::BAD_REQUEST, "InvalidArgument", message);
     }
@@ -63,7 +64,7 @@ fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
         Part::Whole
     };
     let (status, part) = match part {
-        // Several parts of an archive are nobody's need; the whole is always right.
+        // Several ranges of an archive are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
         Part::Whole | Part::Slices(_) => (StatusCode::OK, whole),
         Part::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
         Part::Nowhere => (StatusCode::RANGE_NOT_SATISFIABLE, part),
@@ -84,7 +85,7 @@ fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// The fields that all answers about an archive share.
+/// Creates a response with the header fields that all responses about an archive share, and without a body.
 fn bare(archive: &Archive, tag: &str, status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
@@ -95,7 +96,7 @@ fn bare(archive: &Archive, tag: &str, status: StatusCode) -> Response<Body> {
         set(fields, LAST_MODIFIED, &httpdate::fmt_http_date(time));
     }
     fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    // The address ends; what a shared cache kept of it would not.
+    // A copy in a shared cache would outlive the link, which expires.
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if status != StatusCode::NOT_MODIFIED {
@@ -113,7 +114,8 @@ fn media_type(kind: &str) -> &'static str {
     }
 }
 
-/// A refusal as an object store words it. `code` and `message` are ours and need no escaping.
+/// Creates an error in the XML format of an object store. `code` and `message` are constants of this module and need no
+/// escaping.
 fn refusal(status: StatusCode, code: &str, message: &str) -> Response<Body> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"

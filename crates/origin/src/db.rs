@@ -1,7 +1,7 @@
-//! What outlives the process: one `SQLite` database, written by one thread.
+//! The persistent state of an origin: one `SQLite` database, written by one thread.
 //!
-//! Whatever was acknowledged is on disk: the log is synced with each commit. Those who write at the same time share a
-//! commit, each in a savepoint of his own, so that one who fails undoes nothing of the others.
+//! Every acknowledged change is on disk: the write-ahead log is synced with each commit. Changes that are requested at
+//! the same time share a commit. Each has a savepoint of its own, so that one that fails does not undo the others.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,59 +13,59 @@ use std::time::{Duration, Instant};
 use rusqlite::{Connection, OpenFlags, Transaction};
 use tokio::sync::oneshot;
 
-/// Writers that may wait; beyond them callers wait to be let in.
+/// The number of changes that may wait in the queue. When it is full, callers block.
 const WAITING: usize = 1024;
-/// How many share a commit.
+/// The largest number of changes that share a commit.
 const TOGETHER: usize = 256;
-/// Connections that read and are kept open.
+/// The number of reading connections that are kept open.
 const READERS: usize = 4;
-/// How long another process (`origin key`, an import) may keep the database locked.
+/// The time for which another process (`origin key`, an import) may hold the lock of the database.
 const BUSY: Duration = Duration::from_secs(20);
-/// Between two attempts where `SQLite` does not wait itself.
+/// The pause between two attempts to set the journal mode, for which `SQLite` itself does not wait.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Why the database did not do what was asked.
+/// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// `SQLite` says no.
-    #[error("the database {} failed; is its disk full, or does it belong to somebody else?", path.display())]
+    /// `SQLite` reported an error.
+    #[error("the database {} failed; is its disk full, or is it owned by another user?", path.display())]
     Sqlite {
-        /// The file.
+        /// The database file.
         path: PathBuf,
-        /// Why.
+        /// The error of `SQLite`.
         #[source]
         source: rusqlite::Error,
     },
-    /// It was made by a later docwharf.
+    /// A later version of docwharf has made the database.
     #[error("the database {} was made by a later docwharf (format {found}, this one knows {known}); use that one", path.display())]
     Later {
-        /// The file.
+        /// The database file.
         path: PathBuf,
-        /// Its format.
+        /// The format of the database.
         found: usize,
-        /// Ours.
+        /// The newest format that this version knows.
         known: usize,
     },
-    /// A bundle that it names cannot be opened just now.
+    /// A bundle that the database names cannot be opened at the moment.
     #[error("cannot open {}", path.display())]
     Bundle {
-        /// The file.
+        /// The bundle file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// It is being closed.
+    /// The database is being closed.
     #[error("the database is closed: the origin is stopping")]
     Closed,
 }
 
-/// Tells whoever waits, once it is known whether the commit has failed.
+/// Sends the result of a change to its caller, once it is known whether the commit has failed.
 type Tell = Box<dyn FnOnce(Option<&rusqlite::Error>) + Send>;
-/// What is to be done in a transaction, or why there is none.
+/// A change to run in a transaction. Its argument is the error if there is no transaction.
 type Work = Box<dyn FnOnce(Result<&Transaction<'_>, &rusqlite::Error>) -> Tell + Send>;
 
-/// The database.
+/// The database of an origin: one writing thread, and a pool of connections for reading.
 #[derive(Debug)]
 pub struct Database {
     path: PathBuf,
@@ -73,15 +73,15 @@ pub struct Database {
     readers: Mutex<Vec<Connection>>,
 }
 
-/// The tables, format by format; a database has run the first `user_version` of them. Never changed once released, only
-/// added to.
+/// The SQL scripts of the formats, in order; a database has run the first `user_version` of them. A released script
+/// never changes; a new format is a new script.
 const FORMATS: &[&str] = &[include_str!("tables.sql"), include_str!("usage.sql")];
 
 impl Database {
-    /// Opens the database at `path`, making it or bringing it up to date.
+    /// Opens the database at `path`. Creates it, or migrates it to the newest format, if necessary.
     pub fn open(path: &Path) -> Result<Database, DatabaseError> {
         let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
-        // For us alone; what SQLite puts beside it gets the same mode.
+        // The database is readable by its owner only. SQLite gives the files beside it the same mode.
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         file.map_err(|error| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
         let mut connection = connect(path, OpenFlags::default()).map_err(failed)?;
@@ -94,7 +94,7 @@ impl Database {
         Ok(Database { path: path.to_owned(), writer, readers: Mutex::default() })
     }
 
-    /// The folder that it lies in.
+    /// Returns the folder that holds the database file.
     pub fn folder(&self) -> &Path {
         self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
@@ -103,7 +103,7 @@ impl Database {
         |source| DatabaseError::Sqlite { path: self.path.clone(), source }
     }
 
-    /// Hands `work` to the writing thread; the receiver has its result once that is on disk.
+    /// Queues `work` for the writing thread. The receiver gets its result once that is on disk.
     fn hand_over<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -116,7 +116,7 @@ impl Database {
                     Some(error) if result.is_ok() => Err(same(error)),
                     _ => result,
                 };
-                // Whoever has gone does not want to know.
+                // The receiver is gone if the caller no longer waits for the result.
                 let _ = tell.send(result);
             })
         });
@@ -124,7 +124,8 @@ impl Database {
         Ok(told)
     }
 
-    /// Changes the database; what comes back is on disk. Waits; not to be called on a thread that serves.
+    /// Runs a change and waits for it; when this returns `Ok`, the change is on disk. It blocks, so threads that serve
+    /// connections must not call it.
     pub fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
@@ -133,14 +134,15 @@ impl Database {
         told.blocking_recv().map_err(|_| DatabaseError::Closed)?.map_err(self.failed())
     }
 
-    /// Reads from the database, as it was after some commit. Waits for the disk; not to be called on a thread that serves.
+    /// Runs queries on the state after some commit. It waits for the disk, so threads that serve connections must not
+    /// call it.
     pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, DatabaseError> {
         let kept = self.readers().pop();
         let connection = match kept {
             Some(connection) => connection,
             None => connect(&self.path, OpenFlags::default()).map_err(self.failed())?,
         };
-        // Several queries of one reader see one state.
+        // In one transaction, several queries of one caller see the same state.
         let result = connection.unchecked_transaction().and_then(|transaction| work(&transaction));
         let mut readers = self.readers();
         if readers.len() < READERS {
@@ -158,14 +160,14 @@ fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY)?;
     write_ahead(&connection)?;
-    // With a write-ahead log NORMAL may lose the newest commits with the power; FULL does not.
+    // With a write-ahead log, `NORMAL` may lose the newest commits at a power failure; `FULL` does not.
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
     Ok(connection)
 }
 
-/// Two that make a database one with a write-ahead log are in each other's way, and `SQLite` tells them so at once,
-/// whatever its timeout, because each might wait for the other (`sqlite3_busy_handler`).
+/// Switches the database to a write-ahead log. If two connections do this at the same time, each might wait for the
+/// other, so `SQLite` reports `SQLITE_BUSY` at once, whatever the timeout is (`sqlite3_busy_handler`). Hence the loop.
 fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
     let deadline = Instant::now() + BUSY;
     loop {
@@ -183,7 +185,7 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<()> {
 
 fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError> {
     let failed = |source| DatabaseError::Sqlite { path: path.to_owned(), source };
-    // Two that open a new one at the same time take turns.
+    // Two processes that open a new database at the same time take turns.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failed)?;
     let found: usize =
         transaction.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)? as usize;
@@ -197,7 +199,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError
     transaction.commit().map_err(failed)
 }
 
-/// The writing thread: until nobody is left who could write.
+/// The writing thread. It runs until the queue is closed.
 fn write(mut connection: Connection, works: &Receiver<Work>) {
     while let Ok(first) = works.recv() {
         let (mut told, works) = (Vec::new(), std::iter::once(first).chain(works.try_iter()).take(TOGETHER));
@@ -219,7 +221,8 @@ fn together(
     match connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate) {
         Ok(transaction) => {
             for work in works {
-                // A full disk undoes all of a transaction, and whatever came after that would be a commit of its own.
+                // A full disk rolls back the whole transaction. Without one, each of the following changes would commit
+                // on its own.
                 let undone = transaction.is_autocommit().then(undone);
                 told.push(work(undone.as_ref().map_or(Ok(&transaction), Err)));
             }
@@ -236,7 +239,7 @@ fn undone() -> rusqlite::Error {
     rusqlite::Error::ToSqlConversionFailure("a write that failed has undone what shared its commit; try again".into())
 }
 
-/// Does `work` in a savepoint: all of it or nothing.
+/// Runs `work` in a savepoint: all of its changes are made, or none.
 fn apart<T>(
     transaction: &Transaction<'_>,
     work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
@@ -244,7 +247,7 @@ fn apart<T>(
     transaction.execute_batch("SAVEPOINT apart")?;
     match work(transaction) {
         Ok(result) => transaction.execute_batch("RELEASE apart").map(|()| result),
-        // With the transaction the savepoint has gone.
+        // The rollback of the transaction has removed the savepoint as well.
         Err(error) if transaction.is_autocommit() => Err(error),
         Err(error) => {
             transaction.execute_batch("ROLLBACK TO apart; RELEASE apart")?;
@@ -253,7 +256,7 @@ fn apart<T>(
     }
 }
 
-/// The same failure for each of those who shared a commit.
+/// Copies an error, which is not `Clone`, for each change that shared a commit.
 fn same(error: &rusqlite::Error) -> rusqlite::Error {
     match error {
         rusqlite::Error::SqliteFailure(code, text) => rusqlite::Error::SqliteFailure(*code, text.clone()),
@@ -287,7 +290,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Keeps the writing thread until the sender says so: what is handed over meanwhile shares the next commit.
+    /// Blocks the writing thread until the sender is used. Changes that are queued meanwhile share the next commit.
     fn hold(db: &Database) -> mpsc::Sender<()> {
         let ((go, gone), (begun, begins)) = (mpsc::channel(), mpsc::channel());
         let work = move |_: &Transaction<'_>| {
@@ -320,7 +323,7 @@ mod tests {
         let (_folder, db) = database();
         let held = hold(&db);
         let before = db.hand_over(|transaction| put(transaction, "before")).unwrap();
-        // As a full disk does it: the failure ends the transaction.
+        // The failure ends the transaction, as it does on a full disk.
         let undo = "INSERT OR ROLLBACK INTO secrets VALUES ('x', NULL)";
         let fails = db.hand_over(|transaction| transaction.execute_batch(undo)).unwrap();
         let after = db.hand_over(|transaction| put(transaction, "after")).unwrap();
@@ -336,7 +339,7 @@ mod tests {
     #[test]
     fn several_may_open_a_new_database_at_once_and_write() {
         let folder = tempfile::tempdir().unwrap();
-        // Many times: they meet in what only the first does.
+        // Many rounds, because the conflict occurs only while a new database is being created.
         for round in 0..20 {
             let (path, together) = (folder.path().join(format!("{round}.db")), Barrier::new(8));
             std::thread::scope(|scope| {
@@ -359,7 +362,7 @@ mod tests {
         for n in 0..50 {
             db.write(move |transaction| put(transaction, &format!("{n:02}"))).unwrap();
         }
-        // What a process leaves that is killed: its files, with nothing tidied up.
+        // A copy of the files, as a killed process leaves them.
         let left = tempfile::tempdir().unwrap();
         for name in ["origin.db", "origin.db-wal"] {
             std::fs::copy(folder.path().join(name), left.path().join(name)).unwrap();

@@ -1,14 +1,14 @@
-//! What a site is called from outside: its domain, and where its links lead. Pure.
+//! Names of sites as clients see them: the domain, and the URL that links begin with. Pure.
 
 use std::fmt;
 
-/// A host name in lower case: labels of letters, digits, `-` and `_`, separated by single dots. It is safe in a URL, in
-/// XML and in a log.
+/// A host name in lower case: labels of letters, digits, `-` and `_`, separated by single dots. It needs no escaping in
+/// a URL, in XML or in a log.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Domain(String);
 
 impl Domain {
-    /// Reads a host name; the error says what a domain may not have.
+    /// Parses a host name. The error says what a domain must not have.
     pub fn parse(text: &str) -> Result<Domain, &'static str> {
         if text.is_empty() {
             return Err("a domain has at least one character");
@@ -32,7 +32,7 @@ impl Domain {
         Ok(Domain(text.to_ascii_lowercase()))
     }
 
-    /// The name.
+    /// Returns the host name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -44,12 +44,12 @@ impl fmt::Display for Domain {
     }
 }
 
-/// What every link begins with: scheme, host and perhaps a path, without a slash at its end.
+/// The beginning of every link: scheme, host and optionally a path, without a slash at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicUrl(String);
 
 impl PublicUrl {
-    /// Reads `https://origin.example` or `https://example.org/exports/`.
+    /// Parses a URL such as `https://origin.example` or `https://example.org/exports/`. The error says what is wrong.
     pub fn parse(text: &str) -> Result<PublicUrl, &'static str> {
         let url: http::Uri = text.parse().map_err(|_| "it is no URL; write it like https://origin.example")?;
         if !matches!(url.scheme_str(), Some("http" | "https")) {
@@ -64,7 +64,7 @@ impl PublicUrl {
         Ok(PublicUrl(text.trim_end_matches('/').to_owned()))
     }
 
-    /// The URL without a slash at its end.
+    /// Returns the URL, without a slash at the end.
     pub fn as_str(&self) -> &str {
         &self.0
     }

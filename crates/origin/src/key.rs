@@ -1,7 +1,7 @@
-//! The admin key: one line in a file, read again when the file changes, so that a key can be exchanged without a
+//! The admin key in a file: one line, read again when the file changes, so that the key can be replaced without a
 //! restart.
 //!
-//! A file that has become unreadable or empty lets nobody in: whoever takes a key away wants it gone.
+//! If the file becomes unreadable or empty, no key is accepted: an operator who removes a key wants it to stop working.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -12,32 +12,32 @@ use std::sync::{Mutex, PoisonError};
 
 use docwharf_base::chain::Chain;
 
-/// No key is longer; a wrong file (an archive, a device without end) is not read to its end.
+/// The largest size of a key file, in bytes. A wrong file (an archive, a device without end) is not read to its end.
 const LONGEST: u64 = 4096;
 
-/// Why there is no admin key. The message never holds what the file does.
+/// The error if a file has no admin key. The message never quotes the content of the file.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file is not there or cannot be read.
+    /// The file does not exist or cannot be read.
     #[error("cannot read the admin key from {}", path.display())]
     Read {
-        /// The file.
+        /// The key file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// What it holds is no key.
+    /// The content of the file is not a key.
     #[error("{} holds no admin key: {why}; write the key into it, on one line", path.display())]
     NoKey {
-        /// The file.
+        /// The key file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
 }
 
-/// The key; its Debug shows nothing of it.
+/// An admin key. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key(Vec<u8>);
 
@@ -53,10 +53,10 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What shows that a file is another one or has been written: device, inode, size, and both times.
+/// The metadata that changes when a file is replaced or written: device, inode, size, mtime and ctime.
 type Stamp = (u64, u64, u64, i64, i64, i64, i64);
 
-/// The file, and the key as it was last read.
+/// A key file, with the key as it was last read.
 #[derive(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
@@ -64,16 +64,16 @@ pub(super) struct KeyFile {
 }
 
 impl KeyFile {
-    /// Reads the key for the first time.
+    /// Opens a key file and reads the key.
     pub(super) fn open(path: PathBuf) -> Result<KeyFile, KeyError> {
-        // The stamp comes first: a change after it is noticed, at the cost of reading once too often.
+        // The stamp is taken before the file is read: a change in between then causes one more read, and is not missed.
         let stamp = stamp(&path);
         let key = read(&path)?;
         Ok(KeyFile { path, last: Mutex::new((stamp, Some(key))) })
     }
 
-    /// The key as the file has it now; none while it cannot be read, which is logged once. One `stat` a request is
-    /// cheaper than a thread for it.
+    /// Returns the current key of the file; `None` while it cannot be read, which is logged once. One `stat` per
+    /// request costs less than a thread that watches the file.
     pub(super) fn current(&self) -> Option<Key> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamp(&self.path);
@@ -81,7 +81,7 @@ impl KeyFile {
             let read = read(&self.path);
             match &read {
                 Ok(_) => tracing::info!("the admin key was read again from {}", self.path.display()),
-                Err(error) => tracing::error!("{}; nobody is let in until it can", Chain(error)),
+                Err(error) => tracing::error!("{}; all requests are refused until it can be read", Chain(error)),
             }
             *last = (now, read.ok());
         }
@@ -89,7 +89,8 @@ impl KeyFile {
     }
 }
 
-/// None for what is not there; a pipe can be read only once, so that it is taken as unchanging.
+/// Returns the stamp of a file, or `None` if there is no such file. A pipe can be read only once, so it has a constant
+/// stamp and counts as unchanged.
 fn stamp(path: &Path) -> Option<Stamp> {
     let m: Metadata = std::fs::metadata(path).ok()?;
     if !m.is_file() {

@@ -1,7 +1,8 @@
-//! Who may ask: keys in the database, each of one organization, and perhaps one in a file.
+//! Keys of the API in the database. Each belongs to one organization and has a scope.
 //!
-//! A key is `dw_<8 digits>_<64 digits>`: the first part names it and may be shown, the second is 256 random bits. Only
-//! their SHA-256 is kept: against guesses a slow hash would help a short secret, and this is none.
+//! A key is `dw_<8 digits>_<64 digits>`, both hexadecimal. The first part identifies it and may be shown; the second is
+//! 256 random bits. Only the SHA-256 digest of the key is stored. A slow hash would protect a short secret against
+//! guessing, which is not necessary for 256 random bits.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,24 +15,24 @@ use super::db::{Database, DatabaseError};
 use super::links::Signer;
 use super::{millis, random};
 
-/// What all keys begin with.
+/// The beginning of every key.
 const BEGIN: &str = "dw_";
-/// Hexadecimal digits that name a key.
+/// The number of hexadecimal digits that identify a key.
 const NAME: usize = 8;
-/// A key has a name of at most so many bytes.
+/// The largest length of a key's name, in bytes.
 const LONGEST_NAME: usize = 100;
 
-/// What a key allows.
+/// The operations that a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// GET and HEAD.
+    /// GET and HEAD only.
     Read,
-    /// Everything.
+    /// All operations.
     Write,
 }
 
 impl Scope {
-    /// Its name.
+    /// Returns the name of the scope.
     pub fn name(self) -> &'static str {
         match self {
             Scope::Read => "read",
@@ -39,69 +40,69 @@ impl Scope {
         }
     }
 
-    /// The scope of this name.
+    /// Returns the scope of this name.
     pub fn named(name: &str) -> Option<Scope> {
         [Scope::Read, Scope::Write].into_iter().find(|scope| scope.name() == name)
     }
 }
 
-/// Who asks.
+/// An authenticated client: its organization and the scope of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Caller {
     pub(super) organization: String,
     pub(super) scope: Scope,
 }
 
-/// A key as it is told of.
+/// A key as lists show it.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// Whose it is.
+    /// The organization that owns it.
     pub organization: String,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The part of it that may be shown.
     pub prefix: String,
-    /// What it allows.
+    /// Its scope.
     pub scope: Scope,
-    /// Times in milliseconds since 1970.
+    /// The time of its creation, in milliseconds since 1970.
     pub created: i64,
-    /// From when on it no longer works.
+    /// The time at which it expires, in milliseconds since 1970.
     pub expires: Option<i64>,
-    /// Since when it does not.
+    /// The time at which it was revoked, in milliseconds since 1970.
     pub revoked: Option<i64>,
 }
 
-/// Why there is no such key.
+/// An error in the administration of keys.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// There is one of this name.
+    /// The organization has a valid key of this name already.
     #[error("{organization} has a key called {name:?} already; revoke it first, or give this one another name")]
     Taken {
-        /// Whose.
+        /// The organization.
         organization: String,
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// There is none.
+    /// The organization has no valid key of this name or prefix.
     #[error("{organization} has no key called {name:?}; `docwharf origin key list` lists them")]
     Unknown {
-        /// Whose.
+        /// The organization.
         organization: String,
-        /// Its name or prefix.
+        /// The name or prefix.
         name: String,
     },
-    /// It cannot be called so.
+    /// The name is not allowed.
     #[error("a key's name has 1 to {LONGEST_NAME} bytes and no control characters")]
     Name,
-    /// There are no random bytes.
+    /// The operating system returned no random bytes.
     #[error("cannot draw a key")]
     Random(#[source] std::io::Error),
 }
 
-/// A new key for `organization`, which is told once and kept nowhere.
+/// Creates a key for `organization` and returns it. It cannot be read again: only its digest is stored.
 pub fn create(
     db: &Database,
     organization: &str,
@@ -122,7 +123,7 @@ pub fn create(
     let row = (organization.to_owned(), name.to_owned(), prefix, scope.name());
     let is_new = db.write(move |transaction| {
         let (organization, name, prefix, scope) = row;
-        // The one of this name may have been revoked: only one that works is in the way.
+        // The unique index covers keys that are not revoked, so a revoked key does not block its name.
         transaction.execute(
             "INSERT OR IGNORE INTO keys (organization, name, prefix, hash, scope, created, expires) \
              VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -135,7 +136,7 @@ pub fn create(
     Ok(key)
 }
 
-/// All keys, also those that no longer work.
+/// Lists all keys, including expired and revoked ones.
 pub fn list(db: &Database) -> Result<Vec<Known>, DatabaseError> {
     db.read(|connection| {
         let mut rows = connection.prepare(
@@ -151,7 +152,7 @@ fn known(row: &Row<'_>) -> rusqlite::Result<Known> {
         organization: row.get("organization")?,
         name: row.get("name")?,
         prefix: row.get("prefix")?,
-        // The table allows no other.
+        // A CHECK constraint of the table allows no other scope.
         scope: Scope::named(&scope).unwrap_or(Scope::Read),
         created: row.get("created")?,
         expires: row.get("expires")?,
@@ -159,7 +160,7 @@ fn known(row: &Row<'_>) -> rusqlite::Result<Known> {
     })
 }
 
-/// From now on the key of this name or prefix is none.
+/// Revokes the key of this name or prefix, with immediate effect.
 pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), KeysError> {
     let now = millis(SystemTime::now());
     let row = (organization.to_owned(), name.to_owned());
@@ -175,8 +176,8 @@ pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), KeysE
     Ok(())
 }
 
-/// Whose key this is; none if it is nobody's, or no longer. Looked up by the part that is no secret, compared in constant
-/// time by the other.
+/// Authenticates a token; `None` if it is unknown, expired or revoked. The row is found by the public prefix, and the
+/// digest is compared in constant time.
 pub(super) fn caller(db: &Database, signer: &Signer, token: &[u8], now: i64) -> Result<Option<Caller>, DatabaseError> {
     let Some(prefix) = prefix(token) else { return Ok(None) };
     let found = db.read(|connection| {

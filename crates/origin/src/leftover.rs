@@ -1,4 +1,4 @@
-//! Folders in which the last process was making something when it ended.
+//! Removal of work folders that a process has left behind when it was killed.
 
 #![deny(clippy::disallowed_methods)]
 
@@ -10,9 +10,9 @@ use docwharf_base::directory::Directory;
 use super::millis;
 use super::source::git;
 
-/// Gives a folder of work another name, and removes it, as well as those that could not be removed before. A build that has
-/// outlived the last process may still write there, which keeps nobody from starting: it is told of, and tried again at the
-/// next start.
+/// Renames the work folder `name` and removes it, together with those that could not be removed before. A build that
+/// outlives the previous process may still write into it. A failure is therefore only logged, does not prevent the
+/// start, and is retried at the next start.
 pub(super) fn set_aside(folder: &Directory, name: &str) {
     git::end_left(&folder.path().join(name));
     let aside = format!("{name}.of-");
@@ -33,7 +33,7 @@ pub(super) fn set_aside(folder: &Directory, name: &str) {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // folders that only this test uses
 mod tests {
     use std::fs;
 

@@ -1,13 +1,48 @@
-//! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks, and
-//! for tests.
+//! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
+//! and for tests.
 //!
-//! An [`Organization`] owns [`Project`]s and keys ([`keys`]). A client with a key asks for an export ([`exports`]) of a
-//! project's [`source`], for a preview of a branch ([`previews`]), or for what readers searched for ([`analytics`]). For a
-//! finished export it gets a link, signed and short-lived ([`links`]), and whoever has the link gets the bytes, without the
-//! key ([`bundles`]). Agents that only want to know whether anything has changed ask for the sitemap, which needs no key
-//! ([`survey`]). What is answered where is one table ([`table`]), from which the `OpenAPI` document is made ([`openapi`]).
+//! An [`Organization`] owns [`Project`]s and keys ([`keys`]). A client with a key can request three things: an export
+//! ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers searched
+//! for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone is enough
+//! to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has changed
+//! request its sitemap, which needs no key ([`survey`]). One table lists all operations with their paths and methods
+//! ([`table`]), and the `OpenAPI` document is generated from it ([`openapi`]).
 //!
-//! What was acknowledged is on disk ([`db`]) and outlives the process, however that ends.
+//! Every acknowledged change is on disk ([`db`]), so it survives a crash of the process.
+//!
+//! # Example
+//!
+//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because [`Settings::state`]
+//! has its default.
+//!
+//! ```no_run
+//! use docwharf_base::model::limits::Limits;
+//! use docwharf_origin::source::Source;
+//! use docwharf_origin::{Domain, Organization, Origin, Project, Settings};
+//! use docwharf_site::seal::Effort;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut settings = Settings::new(Effort::new(Limits::default()));
+//! settings.organizations.push(Organization {
+//!     id: "acme".to_owned(),
+//!     projects: vec![Project {
+//!         id: "docs".to_owned(),
+//!         domain: Domain::parse("docs.example.com")?,
+//!         source: Source::Directory("site".into()),
+//!         exports: true,
+//!         previews: false,
+//!     }],
+//! });
+//! // Clients authenticate with the key in this file.
+//! settings.key_file = Some(("acme".to_owned(), "key".into()));
+//!
+//! let origin = Origin::new(settings)?;
+//! let listener = std::net::TcpListener::bind("127.0.0.1:8090")?;
+//! let (_stop, stopped) = tokio::sync::watch::channel(false);
+//! docwharf_origin::serve(origin, vec![listener], stopped).await?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod analytics;
 mod answers;
@@ -57,7 +92,7 @@ use tokio::sync::{Semaphore, watch};
 use docwharf_base::chain::Chain;
 use docwharf_site::seal::Effort;
 use docwharf_serve::answer::Answer;
-use docwharf_serve::listener::{self, Listener};
+use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
 
 use analytics::Allowance;
@@ -77,71 +112,73 @@ pub use limits::{OriginLimits, Resource, ResourceLimits, Unit};
 pub use ops::Ops;
 pub use settings::{LONGEST_LINK, Organization, PreviewSettings, Project, SHORTEST_LINK, Settings, State};
 
-/// The database's file in the folder of an origin.
+/// The name of the database file in the folder of an origin.
 pub const DATABASE: &str = "origin.db";
-/// Sitemaps made at a time. They need no key, and each one walks a folder.
+/// The number of sitemaps that are made at the same time. A sitemap needs no key, and each one reads a whole folder.
 const SITEMAPS_AT_ONCE: usize = 4;
-/// Previews that an organization may ask for.
+/// The rate limit of preview requests of one organization.
 const PREVIEWS: (u32, Duration) = (5, Duration::from_mins(1));
-/// Questions about searches that an organization may ask.
+/// The rate limit of analytics queries of one organization.
 const QUESTIONS: (u32, Duration) = (100, Duration::from_hours(1));
-/// Batches of searches that an organization may send.
+/// The rate limit of batches of searches of one organization.
 const BATCHES: (u32, Duration) = (10_000, Duration::from_hours(1));
-/// Batches of an organization, and of all, that may wait for the disk, and what one leaves to others. Each holds a thread, of
-/// which whoever looks up a key needs one as well.
+/// The limits (each organization, total, reserve for others) of batches that wait for the disk. Each holds a blocking
+/// thread, and authenticating a client needs such a thread as well.
 const INGESTS: (u64, u64, u64) = (32, 64, 16);
-/// Questions about searches that are answered at a time, likewise. Each reads all of its range.
+/// The limits of analytics queries that run at the same time, in the same form as [`INGESTS`]. Each reads all rows of
+/// its range.
 const QUESTIONS_AT_ONCE: (u64, u64, u64) = (2, 4, 2);
-/// The same for those that are answered or wait for it.
+/// The limits of analytics queries that run or wait, in the same form as [`INGESTS`].
 const QUESTIONS_WAITING: (u64, u64, u64) = (16, 64, 16);
-/// What begins a walk through searches leaves out what is removed within this time, or half of `analytics.keep`.
+/// Searches that expire within this time (or within half of `analytics.keep`, if that is less) are left out of a new
+/// paginated query, so that none of its searches expires while it is under way.
 const WALK: Duration = Duration::from_hours(24);
 /// The window of `limits.*.links` and `limits.*.events`.
 const HOUR: Duration = Duration::from_hours(1);
-/// How often what is too old is removed.
+/// The interval at which expired data is removed.
 const TIDY: Duration = Duration::from_hours(1);
 
-/// A text or a part of a bundle, or what the site of a preview answers.
+/// A response body: a text or a part of a bundle, or the body that the site of a preview returns.
 pub type Said = Either<Body, docwharf_serve::body::Body>;
 
-/// Why the API cannot be served.
+/// An error that prevents the start of an origin.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginError {
-    /// A folder or archive is not there, or cannot be looked at.
+    /// A folder or archive does not exist or cannot be read.
     #[error("cannot read {}, the site of {domain}", path.display())]
     Site {
-        /// Whose site it is.
+        /// The domain of the site.
         domain: Domain,
-        /// Where it should be.
+        /// The configured path.
         path: PathBuf,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// There is no admin key.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// What outlives the process cannot be read or written.
+    /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// Previews cannot be kept.
+    /// The previews cannot be opened.
     #[error(transparent)]
     Previews(#[from] PreviewError),
     /// Another origin uses the folder.
     #[error("{} belongs to another origin that is running; stop it, or give this one a store.path of its own", .0.display())]
     Locked(PathBuf),
-    /// The system gives no folder, no thread or no random bytes.
+    /// The operating system provides no folder, no thread or no random bytes.
     #[error("cannot {doing}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// Why it failed.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
 }
 
-/// The API while it runs.
+/// A running management API.
 pub struct Origin {
     projects: BTreeMap<String, Project>,
     /// The organization and project of each domain.
@@ -155,40 +192,41 @@ pub struct Origin {
     preview_host: Option<Domain>,
     effort: Effort,
     signer: Signer,
-    /// What cursors are signed with.
+    /// The secret that cursors are signed with.
     cursor: [u8; 32],
     exports: Arc<Exports>,
     previews: Arc<Previews>,
     preview_budget: Budget,
     question_budget: Budget,
-    /// What organizations hold of what they share.
+    /// The amount of each shared resource that organizations hold.
     shares: Arc<Shares>,
     link_budget: Budget,
     event_budget: Arc<Budget>,
-    /// What must stay free on the disk.
+    /// The number of bytes that must stay free on the disk.
     min_free: Option<u64>,
-    /// For how long searches are kept.
+    /// The time for which searches are kept.
     searches: Duration,
-    /// Questions that are answered or wait, and those that are answered.
+    /// Analytics queries that run or wait, and those that run.
     asked: Arc<SharedPool>,
     questions: Arc<SharedPool>,
     sitemaps: Arc<Semaphore>,
-    /// Of projects with a folder.
+    /// The sitemaps of projects with a folder.
     surveys: BTreeMap<String, sitemap::FolderSurvey>,
-    /// Of projects with a repository.
+    /// The branch heads of projects with a repository.
     heads: BTreeMap<String, sitemap::Head>,
     ingest_budget: Budget,
-    /// Batches that are written at a time.
+    /// Batches that are being written.
     ingests: Arc<SharedPool>,
     counted: ops::Counted,
-    /// Told when nothing is to be tidied any more.
+    /// Stops the thread that removes expired data.
     closed: std::sync::mpsc::Sender<()>,
-    /// Where everything lies, where that goes with the process; and the lock.
+    /// The temporary folder, if the state is temporary; and the lock of the folder.
     held: Mutex<(Option<TempDir>, Option<docwharf_base::durable::Lock>)>,
 }
 
 impl Origin {
-    /// Looks at key and sites, opens what is in the state's folder, and starts the threads that make bundles and previews.
+    /// Creates an origin: reads the key, checks the sites, opens the persistent state, and starts the threads that make
+    /// bundles and previews. If a site is missing, this fails with a temporary state and logs an error otherwise.
     pub fn new(settings: Settings) -> Result<Arc<Origin>, OriginError> {
         let Settings { organizations, state, effort, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
@@ -196,7 +234,7 @@ impl Origin {
             let Err(source) = look_at(path) else { continue };
             let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
             match state {
-                // One project's missing folder is not everybody's trouble.
+                // The missing folder of one project must not stop the others.
                 State::Folder(_) => tracing::error!("{}; its exports fail until it is there", Chain(&error)),
                 State::Temporary => return Err(error),
             }
@@ -234,7 +272,7 @@ impl Origin {
         let surveys =
             projects.values().filter(is_folder).map(|project| (project.id.clone(), sitemap::FolderSurvey::default()));
         let surveys = surveys.collect();
-        // Whoever keeps nothing keeps no promise to those who come late, either.
+        // With a temporary state, bundles have no minimum lifetime.
         let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
         let keep = Keep::new(settings.keep, &shares, young, settings.min_free);
         let exports = Arc::new(Exports::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
@@ -292,20 +330,21 @@ impl Origin {
         }))
     }
 
-    /// What an organization may put into the database.
+    /// Returns the limits on what an organization may put into the database.
     fn allowance(&self, organization: &str) -> Allowance {
         let events = Some(Arc::clone(&self.event_budget));
         Allowance::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
     }
 
-    /// The time before which nothing counts for a walk through searches that begins now, in milliseconds since 1970: what is
-    /// removed while it goes on lies before it.
+    /// Returns the time, in milliseconds since 1970, from which searches count for a paginated query that starts now.
+    /// Searches that may expire while the query is under way are older.
     fn oldest_searches(&self) -> i64 {
         let counted = self.searches.saturating_sub(WALK.min(self.searches / 2));
         millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
     }
 
-    /// Ends the threads that make bundles and previews. Work under way is abandoned, not waited for.
+    /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
+    /// seconds to end; the packing of a bundle is abandoned.
     pub fn close(&self) {
         self.exports.close();
         self.previews.close();
@@ -324,7 +363,7 @@ impl Drop for Origin {
     }
 }
 
-/// Nothing of key or secret.
+/// Shows neither the key nor a secret.
 impl fmt::Debug for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin").field("domains", &self.domains).finish_non_exhaustive()
@@ -344,16 +383,16 @@ impl Answer for Origin {
     }
 }
 
-/// Serves the API on sockets that are bound already until `stop` turns true, within the runtime of the caller; then
-/// closes it.
+/// Serves the API on bound sockets until `stop` becomes true, then closes it. Connections run on threads of their own,
+/// one per core; the caller's runtime only waits for the end.
 pub async fn serve(origin: Arc<Origin>, listeners: Vec<TcpListener>, stop: watch::Receiver<bool>) -> io::Result<()> {
-    let ended = listener::serve(listeners.into_iter().map(Listener::from).collect(), Arc::clone(&origin), stop).await;
+    let ended = listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin), stop).await;
     origin.close();
     ended
 }
 
-/// Makes the folder if need be. What lies there is not public, but builds that run as another user pass through it. One
-/// origin at a time works in it.
+/// Creates the folder if necessary, and locks it, so that only one origin uses it at a time. Its content is private,
+/// but a build that runs as another user must be able to pass through it; hence mode 0711.
 fn lock(folder: &Path) -> Result<docwharf_base::durable::Lock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
     let system = |doing| move |source| OriginError::System { doing, source };
@@ -364,7 +403,7 @@ fn lock(folder: &Path) -> Result<docwharf_base::durable::Lock, OriginError> {
         .ok_or_else(|| OriginError::Locked(folder.to_owned()))
 }
 
-/// Bytes that this origin has drawn once, for this purpose.
+/// Returns the secret of this name, which is created once and then read from the database.
 fn secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
     let drawn: [u8; N] = random().map_err(|source| OriginError::System { doing: "draw a secret for links", source })?;
     Ok(db.write(move |transaction| {
@@ -373,7 +412,7 @@ fn secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], 
     })?)
 }
 
-/// Where previews lie without a host of their own.
+/// The path below which previews are served if they have no host of their own.
 const BELOW: &str = "/preview/";
 
 fn open_previews(
@@ -413,7 +452,7 @@ fn open_previews(
     Ok(Previews::open(Arc::clone(db), settings)?)
 }
 
-/// Removes events and jobs that are too old, now and then.
+/// Removes expired searches and jobs once an hour, until the origin is closed.
 fn tidy(db: &Database, age: Duration, exports: &Exports, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
@@ -431,7 +470,7 @@ fn tidy(db: &Database, age: Duration, exports: &Exports, over: &std::sync::mpsc:
     }
 }
 
-/// Whether a site is there and can be read at all; what it is worth shows when it is packed.
+/// Checks that a site exists and can be read. Its content is checked when it is packed.
 fn look_at(path: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_dir() {
@@ -439,20 +478,21 @@ fn look_at(path: &Path) -> io::Result<()> {
     } else if metadata.is_file() {
         File::open(path).map(drop)
     } else {
-        // Opening a fifo would wait for whoever writes into it.
+        // Opening a FIFO would block until another process opens it for writing.
         Err(io::Error::other("it is neither a file nor a folder"))
     }
 }
 
-/// Bytes that nobody can guess.
+/// Returns random bytes for a secret.
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let n = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
-    // Up to 256 bytes come whole (getrandom(2)); fewer would be a secret that is partly zeros.
+    // The system call returns up to 256 bytes completely (getrandom(2)). With fewer, a part of the secret would be
+    // zeros.
     if n == N { Ok(bytes) } else { Err(io::Error::other("the system gave too few random bytes")) }
 }
 
-/// Milliseconds since 1970.
+/// Converts a time to milliseconds since 1970.
 fn millis(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),

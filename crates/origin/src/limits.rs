@@ -1,10 +1,12 @@
-//! How much of what they share the organizations of an origin may take: one bound for each of them, one for all together.
+//! Limits on the resources that the organizations of an origin share: one for each organization, and one for all
+//! together.
 //!
-//! `[limits.organization]` and `[limits.total]` have the same keys, one for each [`Resource`]. A bound counts what is held at
-//! the moment, but for [`Resource::Events`] and [`Resource::Links`], which count what was taken within the last hour.
+//! `[limits.organization]` and `[limits.total]` have the same keys, one for each [`Resource`]. A limit applies to the
+//! amount held at the moment. Only [`Resource::Events`] and [`Resource::Links`] count the use within the last hour.
 //!
-//! A bound for each organization alone does not help the others while a few of them can take everything. So an organization
-//! that already holds something of a resource does not get the last free [place](Resource::place) of it.
+//! A limit for each organization alone does not protect the others, because a few organizations could hold everything.
+//! An organization that already holds a part of a resource therefore does not get the last free
+//! [unit of use](Resource::place).
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
@@ -14,43 +16,43 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const MINUTE: u64 = 60_000;
 
-/// What organizations share.
+/// A resource that organizations share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
-    /// Exports that are made at a time.
+    /// Exports that are being made.
     Workers,
-    /// Export jobs that wait for a worker. Previews wait in a queue of their own, with the same bounds.
+    /// Export jobs that wait for a worker. Previews wait in a queue of their own, with the same limits.
     WaitingJobs,
-    /// Time that crawls under way may take, each from its beginning to its end, in milliseconds.
+    /// The time that crawls under way may take, each from its start to its end, in milliseconds.
     CrawlTime,
-    /// Addresses that crawls under way may know, whether or not they are fetched.
+    /// The addresses that crawls under way know, whether or not they are fetched.
     CrawlAddresses,
-    /// Previews that are built at a time.
+    /// Previews that are being built.
     PreviewBuilds,
-    /// Bytes of request bodies that are received or worked on.
+    /// The bytes of request bodies that are being received or processed.
     BodyBytes,
-    /// Searches taken in within an hour.
+    /// Searches that were received within an hour.
     Events,
     /// Rows of searches and of their batches in the database.
     Rows,
-    /// Bytes of the database: for an organization those of its searches, in total everything in it.
+    /// Bytes of the database: for an organization those of its searches, in total the whole database.
     DatabaseBytes,
-    /// Bytes of bundles that are kept.
+    /// Bytes of stored bundles.
     BundleBytes,
-    /// Links to bundles given out within an hour.
+    /// Links to bundles that were created within an hour.
     Links,
-    /// Bytes of memory that builds under way may take.
+    /// Bytes of memory of builds under way.
     BuildMemory,
-    /// Bytes that builds under way may write.
+    /// Bytes on disk of builds under way.
     BuildDisk,
-    /// Processes that builds under way may have.
+    /// Processes of builds under way.
     BuildProcesses,
 }
 
-/// What the value of a resource's key is.
+/// The unit of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// A number.
+    /// A number of things.
     Count,
     /// Bytes, written like `"4GiB"`.
     Bytes,
@@ -58,7 +60,7 @@ pub enum Unit {
     Time,
 }
 
-/// What there is to say of a resource.
+/// The key, the unit and the default limits of a resource.
 struct About {
     key: &'static str,
     unit: Unit,
@@ -68,7 +70,7 @@ struct About {
 }
 
 impl Resource {
-    /// All of them, in the order of their keys in `origin.example.toml`.
+    /// All resources, in the order of their keys in `origin.example.toml`.
     pub const ALL: [Resource; 14] = [
         Resource::Workers,
         Resource::WaitingJobs,
@@ -86,17 +88,17 @@ impl Resource {
         Resource::BuildProcesses,
     ];
 
-    /// Its key in both tables.
+    /// Returns the key in both tables.
     pub fn key(self) -> &'static str {
         self.about().key
     }
 
-    /// What its value is.
+    /// Returns the unit of the value.
     pub fn unit(self) -> Unit {
         self.about().unit
     }
 
-    /// The amount that one use of it takes at most. So much stays free for organizations that hold nothing of it.
+    /// Returns the largest amount that one use takes. This amount stays free for organizations that hold nothing.
     pub fn place(self) -> u64 {
         self.about().place
     }
@@ -104,49 +106,49 @@ impl Resource {
     fn about(self) -> About {
         let of = |key, unit, organization, total, place| About { key, unit, organization, total, place };
         match self {
-            // Two, so that one crawl or one large folder does not hold up everybody. That an organization may take all of
-            // them says nothing as long as there is another one: it does not get the last place.
+            // Two, so that one crawl or one large folder does not delay all other jobs. One organization may hold both
+            // only if it is the only one; otherwise it does not get the last free one.
             Resource::Workers => of("workers", Unit::Count, 2, 2, 1),
             Resource::PreviewBuilds => of("previewBuilds", Unit::Count, 2, 2, 1),
-            // An agent has one job at a time; 64 are a script that has gone wrong.
+            // An agent has one job at a time; 64 come from a faulty script.
             Resource::WaitingJobs => of("waitingJobs", Unit::Count, 64, 1024, 1),
             // 50,000 pages at 20 a second take 40 minutes.
             Resource::CrawlTime => of("crawlTime", Unit::Time, 60 * MINUTE, 120 * MINUTE, MINUTE),
-            // About 1 KiB of memory each. Twice the 50,000 files that a crawl may bring by default.
+            // About 1 KiB of memory each. By default a crawl may have 50,000 files; this is twice as many.
             Resource::CrawlAddresses => of("crawlAddresses", Unit::Count, 100_000, 200_000, 1000),
-            // Three of the largest batches at a time for each; all of it is memory.
+            // Three of the largest batches at the same time for each organization. All of it is memory.
             Resource::BodyBytes => of("bodyBytes", Unit::Bytes, 24 * MIB, 64 * MIB, 8 * MIB),
-            // 280 a second without a pause: more than readers of a documentation do.
+            // 280 a second without a pause, which is more than the readers of a documentation site produce.
             Resource::Events => of("events", Unit::Count, 1_000_000, 4_000_000, 1000),
-            // A question reads each row of its range: ten million take seconds.
+            // A query reads each row of its range, which takes seconds for ten million.
             Resource::Rows => of("rows", Unit::Count, 10_000_000, 40_000_000, 1000),
-            // Ten million searches of everyday length have 1 GiB.
+            // Ten million searches of usual length take 1 GiB.
             Resource::DatabaseBytes => of("databaseBytes", Unit::Bytes, 4 * GIB, 16 * GIB, 16 * MIB),
-            // Twenty bundles of 1 GiB, which is a large site with pictures.
+            // Twenty bundles of 1 GiB, which is a large site with images.
             Resource::BundleBytes => of("bundleBytes", Unit::Bytes, 20 * GIB, 100 * GIB, MIB),
-            // An agent asks for one a bundle, and again when it has ended.
+            // An agent requests one for each bundle, and another one if it has expired.
             Resource::Links => of("links", Unit::Count, 1000, 10_000, 1),
-            // What a large static site generator takes, so that two of them leave room on a machine of 8 GiB.
+            // The need of a large static site generator; two of them fit on a machine of 8 GiB.
             Resource::BuildMemory => of("buildMemory", Unit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
             // The default of buildSize, for two builds.
             Resource::BuildDisk => of("buildDisk", Unit::Bytes, 4 * GIB, 8 * GIB, 256 * MIB),
-            // A compiler for each of many cores, and no fork bomb.
+            // A compiler for each of many cores, but not a fork bomb.
             Resource::BuildProcesses => of("buildProcesses", Unit::Count, 256, 512, 16),
         }
     }
 }
 
-/// A bound for each resource, in its unit.
+/// A limit for each resource, in its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceLimits([u64; Resource::ALL.len()]);
 
 impl ResourceLimits {
-    /// As a time.
+    /// Returns the limit as a time.
     pub fn time(&self, resource: Resource) -> Duration {
         Duration::from_millis(self[resource])
     }
 
-    /// As a number of things that are in memory.
+    /// Returns the limit as a number of objects in memory.
     pub fn count(&self, resource: Resource) -> usize {
         usize::try_from(self[resource]).unwrap_or(usize::MAX)
     }
@@ -166,12 +168,12 @@ impl IndexMut<Resource> for ResourceLimits {
     }
 }
 
-/// The bounds of an origin.
+/// The limits of an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OriginLimits {
-    /// For each organization.
+    /// The limit of each organization.
     pub organization: ResourceLimits,
-    /// For all of them together.
+    /// The limit of all organizations together.
     pub total: ResourceLimits,
 }
 
@@ -185,10 +187,10 @@ impl Default for OriginLimits {
 }
 
 impl OriginLimits {
-    /// The defaults but for what is written. A default gives way to what is written in the other table, so that no
-    /// organization may take more than there is.
+    /// Combines configured limits with defaults. If only one of the two limits of a resource is configured, the default
+    /// of the other is adjusted, so that no organization may hold more than the total.
     ///
-    /// The error is every resource of which both are written and an organization may take more than all together.
+    /// The error lists every resource whose two limits are both configured, with the organization's above the total.
     pub fn of(
         organization: impl Fn(Resource) -> Option<u64>,
         total: impl Fn(Resource) -> Option<u64>,
@@ -204,7 +206,8 @@ impl OriginLimits {
                     (*each, *all) = (own, sum);
                 }
                 (Some(own), None) => (*each, *all) = (own, own.max(*all)),
-                // An organization may take all workers that are written: another one finds a place all the same.
+                // An organization may hold all configured workers: where there are several organizations, it still does
+                // not get the last free one.
                 (None, Some(sum)) if matches!(resource, Resource::Workers | Resource::PreviewBuilds) => {
                     (*each, *all) = (sum, sum);
                 }
@@ -216,7 +219,7 @@ impl OriginLimits {
     }
 }
 
-/// The least that a request body counts as: what its connection takes while it waits.
+/// The smallest amount that a request body counts as, in bytes: the memory of its connection while it waits.
 pub const LEAST_BODY: u64 = 64 * KIB;
 
 #[cfg(test)]

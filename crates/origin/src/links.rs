@@ -1,7 +1,8 @@
-//! Links that expire: signing and checking. Pure.
+//! Links that expire: signing and verification. Pure.
 //!
-//! The secret is drawn once and kept in the origin's database: whoever can read that can sign links. A signature covers the job and the second at which
-//! the link ends, exactly as the link writes it, so that no part of a link can be exchanged for another.
+//! The secret is created once and stored in the origin's database; a reader of the database can sign links. A signature
+//! covers the job and the expiry in seconds, exactly as the link has it, so that no part of one link is valid in
+//! another.
 
 use std::fmt;
 
@@ -10,21 +11,22 @@ use sha2::Sha256;
 
 use docwharf_base::model::digest::{Digest, hex};
 
-/// Bytes of the secret: one block of SHA-256, which HMAC takes as it is.
+/// The size of the secret in bytes: one block of SHA-256, which HMAC uses without hashing it first (RFC 2104, section
+/// 2).
 pub(super) const SECRET: usize = 64;
 
-/// Why a link does not work.
+/// The reason why a link is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// It is not signed at all.
+    /// The link has no query, so it is not signed.
     Unsigned,
-    /// It is not what was given out.
+    /// The link differs from the one that was created.
     Altered,
-    /// It was good once.
+    /// The link was valid and has expired.
     Expired,
 }
 
-/// Signs and checks with one secret.
+/// Signs and verifies links with one secret.
 #[derive(Clone)]
 pub(super) struct Signer(Hmac<Sha256>);
 
@@ -51,31 +53,33 @@ impl Signer {
         self.mac(&[b"link\n", job.as_bytes(), b"\n", expires.as_bytes()])
     }
 
-    /// The query of a link to the bundle of `job` that works before the second `expires`.
+    /// Returns the query of a link to the bundle of `job` that is valid before the second `expires`.
     pub(super) fn query(&self, job: &str, expires: i64) -> String {
         let signature = self.of_link(job, &expires.to_string()).finalize().into_bytes();
         format!("expires={expires}&signature={}", hex(&signature))
     }
 
-    /// Whether `query` is one that [`Signer::query`] gave for `job`, and works at the second `now`.
+    /// Verifies that [`Signer::query`] has created `query` for `job`, and that it is valid at the second `now`.
     pub(super) fn check(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), Denied> {
         let query = query.filter(|query| !query.is_empty()).ok_or(Denied::Unsigned)?;
         let (expires, signature) = read(query).ok_or(Denied::Altered)?;
-        // In constant time, and before the time is looked at: who alters a link learns nothing else about it.
+        // The comparison takes constant time and comes before the expiry check: a client that alters a link learns
+        // nothing else about it.
         self.of_link(job, expires).verify_slice(&signature.0).map_err(|_| Denied::Altered)?;
         let expires: i64 = expires.parse().map_err(|_| Denied::Altered)?;
         if now < expires { Ok(()) } else { Err(Denied::Expired) }
     }
 
-    /// Whether two texts are the same, in a time that tells nothing about where they differ, nor about the length of
-    /// `known`: what is compared are two digests under the secret.
+    /// Compares two byte strings. The time reveals neither where they differ nor the length of `known`, because their
+    /// HMACs under the secret are compared.
     pub(super) fn same(&self, known: &[u8], presented: &[u8]) -> bool {
         let known = self.mac(&[b"key\n", known]).finalize().into_bytes();
         self.mac(&[b"key\n", presented]).verify_slice(&known).is_ok()
     }
 }
 
-/// The two parameters of a link, in either order; with any other, or one of them twice, it is not ours.
+/// Parses the two parameters of a link, in either order. `None` if there is another parameter or one occurs twice,
+/// because no link of this origin has that.
 fn read(query: &str) -> Option<(&str, Digest)> {
     let (mut expires, mut signature) = (None, None);
     for pair in query.split('&') {

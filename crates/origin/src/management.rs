@@ -1,4 +1,4 @@
-//! What a client with a key is answered.
+//! The operations below `/v1`, for clients that are authenticated.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,10 +22,10 @@ use super::table::Operation;
 use super::types::{BundleLink, Deploying};
 use super::{Origin, requests};
 
-/// How long a question waits for others.
+/// The time for which an analytics query waits for others to end.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Questions. Another organization's things are not there.
+/// Answers an operation that uses GET. Data of another organization is answered as if it did not exist.
 pub(super) fn get(origin: &Origin, operation: Operation, value: &str, head: &Parts, caller: &Caller) -> Response<Body> {
     match operation {
         Operation::ExportStatus => match origin.exports.show(value, &caller.organization) {
@@ -39,12 +39,13 @@ pub(super) fn get(origin: &Origin, operation: Operation, value: &str, head: &Par
             Err(why) => failed("look up a deployment", &Chain(&why)),
         },
         Operation::Searches => searches(origin, value, head, caller),
-        // The table has no other that is asked with GET.
+        // The table has no other operation with GET.
         _ => super::answers::nothing_here(),
     }
 }
 
-/// What is refused whatever the body says: budgets, and projects of others.
+/// Refuses a request whatever its body contains: the rate limit is exceeded, or the project belongs to another
+/// organization.
 pub(super) fn before_body(origin: &Origin, operation: Operation, value: &str, caller: &Caller) -> Result<(), Refusal> {
     let (budget, why) = match operation {
         Operation::Ingest => (
@@ -62,7 +63,7 @@ pub(super) fn before_body(origin: &Origin, operation: Operation, value: &str, ca
     project(origin, value, caller).map(drop)
 }
 
-/// Orders.
+/// Runs an operation that uses POST.
 pub(super) fn post(
     origin: &Origin,
     operation: Operation,
@@ -81,11 +82,11 @@ pub(super) fn post(
     answer.unwrap_or_else(|refusal| *refusal)
 }
 
-/// Boxed: refusals are few, and answers are large.
+/// An error response. It is boxed because responses are large and errors are rare.
 type Refusal = Box<Response<Body>>;
 type Answer = Result<Response<Body>, Refusal>;
 
-/// The caller's project of this id.
+/// Returns the project of this id if it belongs to the caller's organization.
 fn project<'a>(origin: &'a Origin, id: &str, caller: &Caller) -> Result<&'a Project, Refusal> {
     let owner = origin.owners.get(id).filter(|owner| **owner == caller.organization);
     owner.and_then(|_| origin.projects.get(id)).ok_or_else(|| refusal(StatusCode::NOT_FOUND, "no such project"))
@@ -121,7 +122,7 @@ fn start_export(origin: &Origin, body: &[u8], caller: &Caller) -> Answer {
     }
 }
 
-/// A link to the bundle of a finished job.
+/// Creates a link to the bundle of a completed job.
 fn link(origin: &Origin, job: &str, head: &Parts, caller: &Caller) -> Answer {
     let archive = match origin.exports.bundle(job, Some(&caller.organization)) {
         Ok(Bundle::There(archive)) => archive,
@@ -199,7 +200,7 @@ fn searches(origin: &Origin, id: &str, head: &Parts, caller: &Caller) -> Respons
         return *refusal;
     }
     let busy = |_| {
-        let why = "too many questions are asked at a time; try again in a moment";
+        let why = "too many analytics queries at a time; try again in a moment";
         try_later(StatusCode::TOO_MANY_REQUESTS, why)
     };
     let asked = origin.asked.take(&caller.organization, 1);

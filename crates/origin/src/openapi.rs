@@ -1,4 +1,4 @@
-//! The `OpenAPI` 3.1 document, from the table of routes and the types that requests and answers are made of.
+//! The `OpenAPI` 3.1 document, generated from the table of routes and the types of requests and responses.
 
 use std::sync::OnceLock;
 
@@ -13,10 +13,10 @@ use super::previews::Deployment;
 use super::table::{Operation, ROUTES, Route};
 use super::types::{AnalyticsWrong, BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};
 
-/// The version of the interface (the seed's "Versioning").
+/// The version of the API in `info.version`.
 const VERSION: &str = "1.0.0";
 
-/// The document, as JSON.
+/// Returns the document as JSON.
 pub(super) fn text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| document().to_string())
@@ -47,7 +47,7 @@ fn document() -> Value {
         "components": {
             "securitySchemes": { "adminKey": {
                 "type": "http", "scheme": "bearer",
-                "description": "An admin key. One of scope `read` may only ask (GET).",
+                "description": "An admin key. One of scope `read` allows GET only.",
             } },
             "schemas": schemas.take_definitions(true),
         },
@@ -93,15 +93,15 @@ fn parameters(route: &Route) -> Vec<Value> {
             parameters.push(json!({ "name": name, "in": "query", "schema": schema, "description": description }));
         };
         let date = json!({ "type": "string", "anyOf": [{ "format": "date" }, { "format": "date-time" }] });
-        query("dateFrom", date.clone(), "The first date that counts: YYYY-MM-DD (midnight UTC) or ISO 8601.");
-        query("dateTo", date, "The first date that no longer counts.");
+        query("dateFrom", date.clone(), "The start of the range, inclusive: YYYY-MM-DD (midnight UTC) or ISO 8601.");
+        query("dateTo", date, "The end of the range, exclusive.");
         query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 100, "default": 50 }), "Terms on a page.");
-        query("cursor", json!({ "type": "string", "minLength": 1 }), "What the page before gave as `nextCursor`.");
+        query("cursor", json!({ "type": "string", "minLength": 1 }), "The `nextCursor` of the page before.");
     }
     parameters
 }
 
-/// The statuses that any operation can have, those of its own, and what comes with them.
+/// Returns the responses of an operation: its own statuses, and those that every operation can have.
 fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     let (status, description, content) = match route.operation {
         Operation::StartPreview => (202, "The preview is queued.", body_of::<Deploying>(schemas)),
@@ -114,7 +114,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     };
     let mut responses = Map::new();
     let mut answer = json!({ "description": description, "content": content });
-    // What comes of it is asked for by its id.
+    // Generated clients follow these links from the id in a response to the operations that need it.
     match route.operation {
         Operation::StartPreview => answer["links"] = links(&["getDeploymentStatus"], "statusId"),
         Operation::StartExport => answer["links"] = links(&["getExport", "createBundleLink"], "jobId"),
@@ -132,10 +132,10 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         refusal(*status, description);
     }
     refusal(401, "The key is missing, unknown, expired or revoked.");
-    refusal(500, "A mistake of the origin's own.");
-    refusal(503, "Something that the origin needs does not work just now; `Retry-After` says when to ask again.");
+    refusal(500, "An internal error of the origin.");
+    refusal(503, "The origin cannot answer at the moment; `Retry-After` says when to try again.");
     if route.method == Method::POST {
-        refusal(408, "The body did not come in time.");
+        refusal(408, "The body was not received in time.");
         refusal(413, "The body is too long.");
         if route.operation == Operation::ExportBundle {
             refusal(429, "Too many links in an hour, or too many bodies at a time.");
@@ -144,7 +144,7 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     Value::Object(responses)
 }
 
-/// That an id in the answer is the value in the path of these.
+/// Creates link objects: the id in the response body is the path parameter of these operations.
 fn links(operations: &[&str], id: &str) -> Value {
     let link = |operation: &&str| {
         let parameters = json!({ (id): format!("$response.body#/{id}") });
@@ -156,13 +156,13 @@ fn links(operations: &[&str], id: &str) -> Value {
 fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
     match route.operation {
         Operation::StartPreview => &[
-            (400, "The branch is missing, or is none."),
+            (400, "The branch is missing or invalid."),
             (403, "Previews are not available for this project, or the key may only read."),
             (404, "No such project."),
             (429, "More than 5 requests in a minute, too many previews wait, or too many bodies come at a time."),
         ],
         Operation::StartExport => &[
-            (400, "The domain or a path is none, or is not served here."),
+            (400, "The domain or a path is invalid, or the domain is not served here."),
             (403, "Exports are not available for this project, or the key may only read."),
             (429, "Too many jobs wait, or too many bodies come at a time."),
         ],
@@ -175,12 +175,12 @@ fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
         Operation::ExportStatus => &[(404, "No such job.")],
         Operation::PreviewStatus => &[(404, "No such deployment.")],
         Operation::Searches => &[
-            (400, "A parameter or the cursor is none; `details` has each mistake."),
+            (400, "A parameter or the cursor is invalid; `details` has each mistake."),
             (404, "No such project."),
             (429, "More than 100 requests in an hour, or too many at a time."),
         ],
         Operation::Ingest => &[
-            (400, "The batch is none; `details` has each mistake."),
+            (400, "The batch is invalid; `details` has each mistake."),
             (403, "The key may only read."),
             (404, "No such project."),
             (

@@ -1,5 +1,5 @@
-//! Health and metrics of an origin, for whoever runs it. They are answered on an address of their own (`admin.listen`);
-//! whether it is alive and ready is also told beside the API.
+//! Health checks and metrics of an origin, for its operator. They are on a listener of their own (`admin.listen`).
+//! `/livez` and `/readyz` are on the public listener as well.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// What is counted. No label holds what a client can make up.
+/// The metrics. No label has a value that a client can choose.
 #[derive(Debug)]
 pub(super) struct Counted {
     registry: Mutex<Registry>,
@@ -69,20 +69,20 @@ impl Counted {
         counted
     }
 
-    /// A request was answered so.
+    /// Counts a request and the class of its status.
     pub(super) fn request(&self, operation: &'static str, status: u16) {
         let labels = [("operation", operation.to_owned()), ("status", format!("{}xx", status / 100))];
         self.requests.get_or_create(&labels).inc();
     }
 
-    /// So many searches were taken in.
+    /// Counts received searches.
     pub(super) fn searches(&self, more: u64) {
         self.searches.inc_by(more);
     }
 }
 
 impl Origin {
-    /// Ready is who can read his database and his folders.
+    /// Answers `/readyz`: the origin is ready if it can read its database and its folders.
     pub(super) fn readiness(&self) -> Response<Body> {
         if let Err(why) = self.exports.look() {
             return failed("read the folders of store.path", &why);
@@ -93,7 +93,7 @@ impl Origin {
         }
     }
 
-    /// Writes down how much of each resource there is, wherever it is counted.
+    /// Updates the metrics of each resource from the places where it is counted.
     fn count_resources(&self, jobs: &[(String, u64)]) -> Result<(), DatabaseError> {
         let used = self.db.read(|connection| DatabaseUse::read(connection, |_| false))?;
         let bundles = self.exports.all_bundle_bytes()?;
@@ -144,7 +144,7 @@ impl Origin {
     }
 }
 
-/// What is answered on `admin.listen`.
+/// The service on `admin.listen`.
 #[derive(Debug)]
 pub struct Ops(pub Arc<Origin>);
 

@@ -1,5 +1,5 @@
-//! What a project shows in production, as far as this origin knows: its newest whole bundle, sealed when a preview is first
-//! compared with it.
+//! The production version of a project, as far as this origin knows: the newest bundle of the whole site. It is sealed
+//! when a preview is first compared with it.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,11 +19,11 @@ use super::previews;
 enum NotSealed {
     #[error(transparent)]
     Seal(#[from] SealError),
-    #[error("cannot open what was sealed")]
+    #[error("cannot open the sealed version")]
     Open(#[from] io::Error),
 }
 
-/// Finds it by the id of a project.
+/// Returns a function that finds the production version by the id of a project.
 pub(super) fn production(exports: Arc<Exports>, space: PathBuf, effort: Effort) -> previews::Production {
     let sealed: Mutex<HashMap<String, (PathBuf, Arc<Sealed>)>> = Mutex::default();
     Arc::new(move |project| {
@@ -39,7 +39,7 @@ pub(super) fn production(exports: Arc<Exports>, space: PathBuf, effort: Effort) 
                 Some(version)
             }
             Err(error) => {
-                // The preview is made all the same, and says nothing of production.
+                // A preview does not fail without a production version; only the comparison is left out.
                 tracing::warn!("cannot compare a preview with {}: {}", bundle.display(), Chain(&error));
                 None
             }
@@ -47,7 +47,7 @@ pub(super) fn production(exports: Arc<Exports>, space: PathBuf, effort: Effort) 
     })
 }
 
-/// Without a name: gone with the last who has it mapped.
+/// Seals a bundle into a file without a name, which the kernel removes when it is no longer mapped.
 fn open(bundle: &Path, space: &Path, effort: &Effort) -> Result<Sealed, NotSealed> {
     let space = Space::Unlinked(space.to_owned());
     let seal::Sealing { proven, image, image_len, .. } = seal::seal(bundle, &space, effort, &Meter::default())?;

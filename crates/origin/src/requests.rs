@@ -1,4 +1,4 @@
-//! What clients send: bodies, and the fields that say who they are.
+//! Parsing of requests: bodies, and the Authorization field.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use serde_json::{Map, Value};
 
 use docwharf_base::chain::Name;
-use docwharf_base::model::version::Label;
+use docwharf_base::model::version::VersionLabel;
 
 use super::Domain;
 use super::answers::{error, set, try_later};
@@ -18,19 +18,19 @@ use super::body::Body;
 use super::limits::LEAST_BODY;
 use super::shares::{NoShare, Share};
 
-/// How much of a body that is too long is read and thrown away: a client that is still sending when the connection closes
-/// would see that, and not the answer.
+/// The number of bytes of a refused body that are read and discarded. A client that is still sending when the
+/// connection closes would see a connection reset and not the response.
 const MOST_DISCARDED: u64 = 1 << 20;
-/// A request body must be whole after this time.
+/// The time within which a request body must be complete.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// For so long a body that is not wanted is read and thrown away.
+/// The time for which a refused body is read and discarded.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pages that an export may be asked for one by one.
+/// The largest number of pages that an export may list.
 const MOST_PATHS: usize = 1000;
-/// The longest path of a page, in bytes.
+/// The largest length of the path of a page, in bytes.
 const LONGEST_PATH: usize = 2048;
 
-/// The token of the one Authorization field (RFC 6750, 2.1).
+/// Returns the token of the only Authorization field (RFC 6750, section 2.1); `None` if there are several.
 pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
@@ -38,43 +38,43 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// Why a body is not read any further.
+/// The reason why the reading of a body has stopped.
 enum NotRead {
-    /// It is too long.
+    /// The body is too long.
     Long,
-    /// There is no room for more of it.
+    /// A `bodyBytes` limit is reached.
     Full(NoShare),
-    /// It ended too early.
+    /// The body is incomplete.
     Cut,
 }
 
-/// The answer when there is no room for a body.
+/// Creates the response if a limit on request bodies is reached.
 pub(super) fn no_room_for_body(why: NoShare) -> Response<Body> {
     let why = match why {
         NoShare::Organization => {
-            "your organization sends as much at a time as it may (limits.organization.bodyBytes); try again in a moment"
+            "your organization already sends as much as limits.organization.bodyBytes allows; try again in a moment"
         }
         NoShare::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
     };
     try_later(StatusCode::TOO_MANY_REQUESTS, why)
 }
 
-/// An answer to a request whose body is not wanted: of what is on its way already a part is read and thrown away, so that a
-/// client that does not look before it has sent everything sees the answer.
+/// Completes a response that is sent without reading the request body. A part of the body is read and discarded, so
+/// that a client that reads no response before it has sent everything gets this one.
 pub(super) async fn without_body(
     mut response: Response<Body>,
     headers: &HeaderMap,
     mut body: Incoming,
 ) -> Response<Body> {
     set(response.headers_mut(), CONNECTION, "close");
-    // Who waits to be asked for the body has not sent any of it.
+    // A client that sends Expect waits for a response before it sends the body (RFC 9110, section 10.1.1).
     if !headers.contains_key(EXPECT) {
         discard(&mut body).await;
     }
     response
 }
 
-/// Reads and throws away some of a body, for some time.
+/// Reads and discards a body, up to a limit of bytes and of time.
 async fn discard(body: &mut Incoming) {
     let discard = async {
         let mut len = 0;
@@ -84,11 +84,12 @@ async fn discard(body: &mut Incoming) {
             len += frame.into_data().map_or(0, |data| data.len() as u64);
         }
     };
-    // What has not come by then is not waited for.
+    // The rest of the body is not awaited.
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
 }
 
-/// What a body is going to take: its length if it is known, and no more than is read of it.
+/// Returns the bytes that a body is expected to take: its declared length, up to `longest`, or the minimum if the
+/// length is unknown.
 pub(super) fn expected(body: &Incoming, longest: u64) -> u64 {
     match body.size_hint().exact() {
         _ if body.is_end_stream() => 0,
@@ -97,11 +98,12 @@ pub(super) fn expected(body: &Incoming, longest: u64) -> u64 {
     }
 }
 
-/// Reads a body that is neither too long nor too slow, within a share that grows with it.
+/// Reads a body within limits of length and time. The share grows with the bytes received. On failure returns the
+/// response.
 pub(super) async fn whole_body(mut body: Incoming, longest: u64, share: &mut Share) -> Result<Vec<u8>, Response<Body>> {
     let refuse = |status, why: &str| {
         let mut response = error(status, why);
-        // What is left of the body is not read.
+        // The rest of the body stays unread, so the connection cannot be reused.
         set(response.headers_mut(), CONNECTION, "close");
         response
     };
@@ -119,12 +121,12 @@ pub(super) async fn whole_body(mut body: Incoming, longest: u64, share: &mut Sha
             set(response.headers_mut(), CONNECTION, "close");
             Err(response)
         }
-        Ok(Err(NotRead::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body did not come whole")),
-        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+        Ok(Err(NotRead::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body is incomplete")),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")),
     }
 }
 
-/// The bytes of a body. No more memory is taken than the share says.
+/// Collects the bytes of a body. It allocates no more memory than the share covers.
 async fn gather(body: &mut Incoming, longest: u64, discarded: u64, share: &mut Share) -> Result<Vec<u8>, NotRead> {
     let known = body.size_hint().exact().filter(|len| *len <= longest).unwrap_or(0);
     let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(known).unwrap_or(0)), 0_u64);
@@ -152,11 +154,11 @@ async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::E
     std::future::poll_fn(|context| std::pin::Pin::new(&mut *body).poll_frame(context)).await
 }
 
-/// What a client asks for.
+/// The content of a request for an export.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) domain: Domain,
-    pub(super) version: Option<Label>,
+    pub(super) version: Option<VersionLabel>,
     pub(super) paths: Option<Vec<String>>,
 }
 
@@ -167,10 +169,10 @@ fn object(bytes: &[u8], example: &str) -> Result<Map<String, Value>, String> {
     }
 }
 
-/// Reads what is to be exported; the error is for the client.
+/// Parses a request for an export. The error is the message for the client.
 pub(super) fn export(bytes: &[u8]) -> Result<Wanted, String> {
     let fields = object(bytes, "{\"domain\": \"docs.example.com\"}")?;
-    // Null is as good as missing; a field that is not known may be one of a later version of the API.
+    // Null counts as absent. Unknown fields are ignored, because a later version of the API may have them.
     let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let domain = match field("domain") {
         Some(Value::String(text)) => {
@@ -180,7 +182,7 @@ pub(super) fn export(bytes: &[u8]) -> Result<Wanted, String> {
         None => return Err("the domain is missing; send {\"domain\": \"docs.example.com\"}".to_owned()),
     };
     let version = match field("version") {
-        Some(Value::String(text)) => Some(Label::new(text).map_err(|why| format!("bad version: {why}"))?),
+        Some(Value::String(text)) => Some(VersionLabel::new(text).map_err(|why| format!("bad version: {why}"))?),
         Some(_) => return Err("bad version: it is no string".to_owned()),
         None => None,
     };
@@ -214,7 +216,7 @@ fn read_paths(value: &Value) -> Result<Vec<String>, String> {
     list.iter().map(path).collect()
 }
 
-/// Reads which branch is to be previewed; the error is for the client.
+/// Parses a request for a preview and returns the branch. The error is the message for the client.
 pub(super) fn branch(bytes: &[u8]) -> Result<String, String> {
     let fields = object(bytes, "{\"branch\": \"main\"}")?;
     match fields.get("branch") {
@@ -240,7 +242,7 @@ mod tests {
             assert_eq!(wanted(text), Ok(Wanted { domain: domain.clone(), version: None, paths: None }), "{text}");
         }
         let labelled = wanted(r#"{"domain":"docs.example","version":"1.4"}"#).unwrap();
-        assert_eq!(labelled.version, Label::new("1.4").ok());
+        assert_eq!(labelled.version, VersionLabel::new("1.4").ok());
         let some = wanted(r#"{"domain":"docs.example","paths":["/", "/guides/start"]}"#).unwrap();
         assert_eq!(some.paths, Some(vec!["/".to_owned(), "/guides/start".to_owned()]));
         for (text, says) in [

@@ -1,4 +1,4 @@
-//! From a request to an answer: who may ask, and for what.
+//! Routing and authentication: from a request to the response of an operation.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -22,14 +22,14 @@ use super::previews::{self, Started};
 use super::table::{Found, Operation, find};
 use super::{Origin, Said, bundles, management, millis, openapi, requests, sitemap};
 
-/// The longest request body, in bytes.
+/// The largest request body, in bytes.
 const LONGEST_BODY: u64 = 64 * 1024;
-/// The same for a batch of searches: a thousand of them, each as long as it may be.
+/// The largest body of a batch of searches, in bytes: 1000 searches of the largest size.
 const LONGEST_BATCH: u64 = 8 << 20;
 
 const GET: [&str; 2] = ["GET", "HEAD"];
 
-/// Answers any request. The answer to HEAD is that to GET without its body.
+/// Answers any request. The response to HEAD is the one to GET without its body.
 pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Said> {
     let is_analytics = request.uri().path().starts_with("/v1/analytics/");
     if !has_good_host(&request) {
@@ -50,7 +50,8 @@ pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> R
     response.map(Either::Left)
 }
 
-/// One host, and nothing else in its field (RFC 9112, 3.2).
+/// Whether a request has exactly one valid host (RFC 9112, section 3.2). Before HTTP/1.1 and in HTTP/2 it may have
+/// none.
 fn has_good_host<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -85,14 +86,14 @@ async fn route(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Body
     }
 }
 
-/// Does what waits for the disk where nobody else waits for it.
+/// Runs work that waits for the disk on a blocking thread, so that it does not delay other connections.
 async fn blocking(
     origin: Arc<Origin>,
     work: impl FnOnce(&Origin) -> Response<Body> + Send + 'static,
 ) -> Response<Body> {
     match tokio::task::spawn_blocking(move || work(&origin)).await {
         Ok(response) => response,
-        // It has panicked, which its hook has told of.
+        // The work has panicked, and the panic hook has logged it.
         Err(_) => try_later(StatusCode::INTERNAL_SERVER_ERROR, "the origin stopped unexpectedly; its log says where"),
     }
 }
@@ -129,7 +130,7 @@ async fn management(origin: Arc<Origin>, request: Request<Incoming>, path: &str)
 
 type Answered = (Option<String>, Response<Body>);
 
-/// Who asks is looked up and answered by one thread.
+/// Authenticates the client and runs `work` on one blocking thread.
 async fn in_one(
     origin: Arc<Origin>,
     head: Parts,
@@ -148,7 +149,7 @@ async fn in_one(
     })
 }
 
-/// Who may not ask is told so before the body is read.
+/// Answers a POST request. A client without permission is refused before the body is read.
 async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: Parts, body: Incoming) -> Answered {
     let asked = Arc::clone(&origin);
     let admitted = tokio::task::spawn_blocking(move || (asked.admit(&head.headers, &head.method), head)).await;
@@ -159,7 +160,7 @@ async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: 
     };
     let longest = if operation == Operation::Ingest { LONGEST_BATCH } else { LONGEST_BODY };
     let whose = Some(caller.organization.clone());
-    // Nothing is read, and no memory taken, for what would be refused whatever the body says.
+    // A request that fails whatever its body contains must not cost memory for the body.
     if let Err(refusal) = management::before_body(&origin, operation, &value, &caller) {
         return (whose, requests::without_body(*refusal, &head.headers, body).await);
     }
@@ -188,8 +189,8 @@ async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: 
 }
 
 impl Origin {
-    /// Who asks, or 401 before anything else is said about `/v1`; 403 for a key that does not allow this; 503 while nobody
-    /// can be told from anybody.
+    /// Authenticates a client. The error is 401 for any path below `/v1`, whether or not it exists; 403 for a key that
+    /// does not allow the method; 503 if keys cannot be checked.
     fn admit(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Box<Response<Body>>> {
         let token = requests::bearer(headers);
         let caller = match self.caller(token.unwrap_or_default()) {
@@ -225,7 +226,7 @@ impl Origin {
             .map_err(|why| Box::new(failed("look up a key", &Chain(&why))))
     }
 
-    /// What links begin with: as configured, or the host under which the client has just reached us.
+    /// Returns the beginning of links: the configured URL, or the scheme and host of this request.
     pub(super) fn own_address(&self, head: &Parts) -> Option<String> {
         if let Some(url) = &self.public_url {
             return Some(url.as_str().to_owned());
@@ -244,7 +245,7 @@ impl Origin {
 fn stranger(why: &str) -> Response<Body> {
     let mut response = error(StatusCode::UNAUTHORIZED, why);
     set(response.headers_mut(), WWW_AUTHENTICATE, "Bearer");
-    // A body that nobody is going to read may still be on its way.
+    // The client may still be sending a body, which is not read.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
@@ -253,16 +254,16 @@ fn stranger(why: &str) -> Response<Body> {
 // Previews
 
 impl Origin {
-    /// What a preview answers, if one is asked: by its host, or below its path.
+    /// Answers a request for a preview, which is addressed by its host or below its path; `None` if it is for the API.
     fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::Body>> {
         let (project, slug) = if let Some(host) = &self.preview_host {
             let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
             let name = asked.rsplit_once(':').map_or(asked, |(name, _)| name).to_ascii_lowercase();
-            // With the dot that ends a full name, too.
+            // A fully qualified name may end with a dot.
             let name = name.strip_suffix('.').unwrap_or(&name);
             let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
-            // Whatever is asked of such a host is no question to the API.
+            // A request for a host below the preview host never reaches the API, whether or not the preview exists.
             self.previews.by_host_label(label).unwrap_or_default()
         } else {
             let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
@@ -274,12 +275,12 @@ impl Origin {
         })
     }
 
-    /// Where a preview is.
+    /// Returns the URL of a preview.
     pub(super) fn preview_url(&self, begin: &str, project: &str, started: &Started) -> String {
         let Some(host) = &self.preview_host else {
             return format!("{begin}{}{project}/{}/", super::BELOW, started.slug);
         };
-        // Scheme and port are those under which we are reached.
+        // A preview has the scheme and port under which the client has reached this origin.
         let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));
         let authority = rest.split('/').next().unwrap_or_default();
         let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
@@ -289,7 +290,7 @@ impl Origin {
 }
 
 fn no_preview() -> Response<docwharf_serve::body::Body> {
-    let text = "404: there is no preview here; its branch is gone, or nothing has come of it yet\n";
+    let text = "404: there is no preview here; its branch was deleted, or it was not built yet\n";
     let mut response = Response::new(docwharf_serve::body::Body::full(text));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let fields = response.headers_mut();

@@ -1,4 +1,4 @@
-//! What is served, and to whom.
+//! The settings of an origin: organizations, projects, state and limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,50 +9,51 @@ use super::limits::OriginLimits;
 use super::source::Source;
 use super::{Domain, PublicUrl};
 
-/// The shortest life of a link: its end is written in whole seconds.
+/// The shortest lifetime of a link: its expiry has whole seconds.
 pub const SHORTEST_LINK: Duration = Duration::from_secs(1);
-/// The longest life of a link. Whoever has one needs no key, so that one found later in a log should be worthless.
+/// The longest lifetime of a link. A link needs no key, so one that is found later in a log should have expired.
 pub const LONGEST_LINK: Duration = Duration::from_hours(7 * 24);
 
-/// Who owns projects and keys. Limits count for each.
+/// An owner of projects and keys. Limits apply to each organization.
 #[derive(Debug, Clone)]
 pub struct Organization {
-    /// Its name in keys, messages and the database.
+    /// Its id in keys, messages and the database.
     pub id: String,
-    /// What it owns.
+    /// The projects that it owns.
     pub projects: Vec<Project>,
 }
 
-/// A site.
+/// A documentation site.
 #[derive(Debug, Clone)]
 pub struct Project {
-    /// Its name in addresses of the API. No other project has it.
+    /// Its id in addresses of the API. It is unique in the origin.
     pub id: String,
-    /// What exports are asked for by. No other project has it.
+    /// The domain by which clients request exports. It is unique in the origin.
     pub domain: Domain,
-    /// Where its pages come from.
+    /// The source of its pages.
     pub source: Source,
-    /// Whether it may be exported.
+    /// Whether clients may request exports.
     pub exports: bool,
-    /// Whether branches may be previewed.
+    /// Whether clients may request previews of branches.
     pub previews: bool,
 }
 
-/// Where everything is kept that outlives the process.
+/// The place of the persistent state.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// In this folder.
+    /// A folder that stays.
     Folder(PathBuf),
-    /// Nowhere: in a temporary folder that goes with the process.
+    /// A temporary folder that is removed when the origin is closed.
     Temporary,
 }
 
-/// How previews are made and reached.
+/// The settings of previews.
 #[derive(Debug, Clone)]
 pub struct PreviewSettings {
-    /// `<branch-slug>.<this>` is the host of a preview; without it previews lie below `/preview/` of this server.
+    /// The domain below which each preview has its host, `<branch-slug>.<host>`. Without it, previews are below the
+    /// path `/preview/` of this server.
     pub host: Option<Domain>,
-    /// How often repositories are asked whether branches are gone.
+    /// The interval at which repositories are checked for deleted branches.
     pub every: Duration,
 }
 
@@ -62,36 +63,38 @@ impl Default for PreviewSettings {
     }
 }
 
-/// What is exported, and to whom.
+/// The settings of an origin.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Who owns what.
+    /// The organizations with their projects.
     pub organizations: Vec<Organization>,
-    /// Where jobs, keys, events and bundles are kept.
+    /// The place of jobs, keys, searches and bundles.
     pub state: State,
-    /// A file with one more key of an organization (its name), which may do everything; read again when it changes.
+    /// An organization (its id) and a file with an additional key of it. The key has scope `write`, and the file is
+    /// read again when it changes.
     pub key_file: Option<(String, PathBuf)>,
-    /// How long a link works, from [`SHORTEST_LINK`] to [`LONGEST_LINK`].
+    /// The lifetime of links, from [`SHORTEST_LINK`] to [`LONGEST_LINK`].
     pub link_lifetime: Duration,
-    /// What links begin with; by default the host that the client asked.
+    /// The beginning of links; by default the host of the request.
     pub public_url: Option<PublicUrl>,
-    /// What packing and proving may cost.
+    /// The cost limits of packing, verifying and sealing.
     pub effort: Effort,
-    /// What organizations may take of what they share.
+    /// The limits on shared resources.
     pub limits: OriginLimits,
-    /// What must stay free on the disk of `state`; by default a twentieth of it, and at most 1 GiB.
+    /// The number of bytes that must stay free on the disk of `state`; by default a twentieth of the disk, and at most
+    /// 1 GiB.
     pub min_free: Option<u64>,
-    /// Bundles kept for each project, the newest, and as many failures; those that have ended, or have a link that works, a
-    /// link's life ago at most stay all the same.
+    /// The number of newest bundles that are kept for each project, and of failed jobs as well. More stay if they ended
+    /// within `link_lifetime`, if a link to them is still valid, or if they are the newest bundle of the whole site.
     pub keep: usize,
-    /// Previews.
+    /// The settings of previews.
     pub previews: PreviewSettings,
-    /// How long events of searches are kept.
+    /// The time for which searches are kept.
     pub searches: Duration,
 }
 
 impl Settings {
-    /// Everything at its default, and nobody who owns anything.
+    /// Creates settings with all defaults and without organizations.
     pub fn new(effort: Effort) -> Settings {
         Settings {
             organizations: Vec::new(),

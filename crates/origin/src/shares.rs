@@ -1,6 +1,6 @@
-//! What each organization holds at the moment of what all of them share, and all together. In memory; pure.
+//! The amounts of shared resources that organizations hold at the moment, and their limits. The state is in memory.
 //!
-//! A [`Share`] is given back when it is dropped, so that no way out of a request or a job keeps one.
+//! A [`Share`] is returned to its pool when it is dropped, so that no exit path of a request or a job leaks it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use super::limits::{OriginLimits, Resource};
 
-/// Why an organization does not get more at the moment.
+/// The limit because of which an organization gets no more at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoShare {
-    /// It would hold more than an organization may.
+    /// The limit of the organization is reached.
     Organization,
-    /// All together would hold more than there is, or this one would take the last place that is free.
+    /// The total limit is reached, or only the reserve for other organizations is left.
     Total,
 }
 
 impl NoShare {
-    /// Which limit all `work` of that kind (`"crawls"`) has reached, in words.
+    /// Describes which limit all work of the kind `work` (such as `"crawls"`) has reached.
     pub fn reached(self, work: &str, resource: Resource) -> String {
         let key = resource.key();
         match self {
@@ -33,52 +33,53 @@ impl NoShare {
     }
 }
 
-/// One resource that organizations share.
+/// A pool of one resource that organizations share.
 #[derive(Debug)]
 pub struct SharedPool {
     organization: u64,
     total: u64,
-    /// What stays free for organizations that hold nothing.
+    /// The amount that stays free for organizations that hold nothing.
     reserve: u64,
     held: Mutex<Held>,
-    /// Told of whatever is given back.
+    /// Wakes the threads in [`SharedPool::take_within`] when a share is returned.
     given_back: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     all: u64,
-    /// Amount held by each organization; those that hold nothing have no entry.
+    /// The amount held by each organization; an organization that holds nothing has no entry.
     each: HashMap<Arc<str>, u64>,
-    /// How often somebody did not get a share.
+    /// The number of requests for a share that were refused.
     refused: u64,
 }
 
 impl SharedPool {
-    /// A pool of `total`, of which each organization may hold `organization`, and of which those that hold something
-    /// leave `reserve` to those that hold nothing.
+    /// Creates a pool of `total`, of which each organization may hold `organization`. An organization that holds
+    /// something leaves `reserve` for those that hold nothing.
     pub fn new(organization: u64, total: u64, reserve: u64) -> Arc<SharedPool> {
         Arc::new(SharedPool { organization, total, reserve, held: Mutex::default(), given_back: Condvar::new() })
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        // Nothing in here panics half-way through a change.
+        // No code panics while it holds this lock, so a poisoned lock has consistent data.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `amount` for an organization.
+    /// Takes `amount` for an organization, or counts a refusal.
     pub fn take(self: &Arc<Self>, organization: &str, amount: u64) -> Result<Share, NoShare> {
         let mut held = self.held();
         self.taken(&mut held, organization, amount).inspect_err(|_| held.refused += 1)
     }
 
-    /// The same for a job that waits for its turn: to find none free is no refusal, and does not count as one.
+    /// Takes one unit for a job that waits in a queue. `None` means that the job keeps waiting, and does not count as a
+    /// refusal.
     pub fn take_turn(self: &Arc<Self>, organization: &str) -> Option<Share> {
         let mut held = self.held();
         self.taken(&mut held, organization, 1).ok()
     }
 
-    /// The same, but waits until `patience` is over for others to give something back.
+    /// Takes `amount` for an organization, and waits up to `patience` for others to return their shares.
     pub fn take_within(
         self: &Arc<Self>,
         organization: &str,
@@ -101,7 +102,7 @@ impl SharedPool {
         }
     }
 
-    /// Takes as much as there is, up to `most`, if that is anything at all.
+    /// Takes as much as is available, up to `most`. Fails if nothing is available.
     pub fn take_up_to(self: &Arc<Self>, organization: &str, most: u64) -> Result<Share, NoShare> {
         let mut held = self.held();
         let amount = most.min(self.free(&held, organization).1);
@@ -112,7 +113,8 @@ impl SharedPool {
         self.taken(&mut held, organization, amount)
     }
 
-    /// What an organization that holds `own` can take while all hold `all`, and why it cannot take more.
+    /// Returns the amount that an organization which holds `own` can take while all together hold `all`, and the limit
+    /// that prevents more.
     fn room(&self, own: u64, all: u64) -> (NoShare, u64) {
         let reserve = if own > 0 { self.reserve } else { 0 };
         let of_all = self.total.saturating_sub(all).saturating_sub(reserve);
@@ -120,12 +122,13 @@ impl SharedPool {
         if of_own <= of_all { (NoShare::Organization, of_own) } else { (NoShare::Total, of_all) }
     }
 
-    /// The same for what is held here.
+    /// Returns the amount that an organization can take from this pool, and the limit that prevents more.
     fn free(&self, held: &Held, organization: &str) -> (NoShare, u64) {
         self.room(held.each.get(organization).copied().unwrap_or(0), held.all)
     }
 
-    /// Whether `amount` more fits, where what is held (`own`, `all`) is counted elsewhere, as in the database.
+    /// Checks whether `amount` more is within the limits, for a resource whose use (`own`, `all`) is counted elsewhere,
+    /// for example in the database. Counts a refusal if it is not.
     pub fn check(&self, own: u64, all: u64, amount: u64) -> Result<(), NoShare> {
         let (why, room) = self.room(own, all);
         if amount <= room {
@@ -135,12 +138,12 @@ impl SharedPool {
         Err(why)
     }
 
-    /// Counts a refusal for which another place has decided.
+    /// Counts a refusal that the caller has decided.
     pub fn refuse(&self) {
         self.held().refused += 1;
     }
 
-    /// What those that hold something leave to those that hold nothing.
+    /// Returns the amount that organizations with a share leave for those without one.
     pub fn reserve(&self) -> u64 {
         self.reserve
     }
@@ -175,18 +178,18 @@ impl SharedPool {
         self.given_back.notify_all();
     }
 
-    /// What all hold at the moment.
+    /// Returns the amount that all organizations hold at the moment.
     pub fn in_use(&self) -> u64 {
         self.held().all
     }
 
-    /// How often somebody did not get a share.
+    /// Returns the number of refusals.
     pub fn refused(&self) -> u64 {
         self.held().refused
     }
 }
 
-/// A part of a pool that an organization holds until this is dropped.
+/// An amount of a pool that an organization holds until this is dropped.
 #[derive(Debug)]
 #[must_use = "it is given back when it is dropped"]
 pub struct Share {
@@ -196,12 +199,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// How much it is.
+    /// Returns the amount.
     pub fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// Makes it this much: takes more of the same, or gives some of it back.
+    /// Changes the amount: takes more from the pool, or returns a part.
     pub fn resize(&mut self, amount: u64) -> Result<(), NoShare> {
         if amount >= self.amount {
             return self.grow(amount - self.amount);
@@ -211,7 +214,7 @@ impl Share {
         Ok(())
     }
 
-    /// Takes more of the same.
+    /// Takes more from the pool.
     pub fn grow(&mut self, more: u64) -> Result<(), NoShare> {
         let mut more = self.pool.take(&self.organization, more)?;
         self.amount += std::mem::take(&mut more.amount);
@@ -225,38 +228,38 @@ impl Drop for Share {
     }
 }
 
-/// A pool for each resource. Those that are counted elsewhere (what the database has, what an hour has seen) stay unused
-/// but for their bounds.
+/// One pool for each resource. For resources that are counted elsewhere (in the database, or by the hour) only the
+/// limits and the count of refusals are used.
 #[derive(Debug)]
 pub struct Shares {
-    /// The bounds.
+    /// The limits of all pools.
     pub limits: OriginLimits,
     pools: [Arc<SharedPool>; Resource::ALL.len()],
 }
 
 impl Shares {
-    /// Pools for so many organizations. One that is alone need not leave anything to others.
+    /// Creates pools for this number of organizations. A single organization leaves no reserve for others.
     pub fn new(limits: OriginLimits, organizations: usize) -> Arc<Shares> {
         let pools = Resource::ALL.map(|resource| {
             let (own, all) = (limits.organization[resource], limits.total[resource]);
-            // Where all together have a single place, nothing would be left to anybody.
+            // With only one unit in total, a reserve would leave nothing for any organization.
             let reserve = if organizations > 1 && all > resource.place() { resource.place() } else { 0 };
             SharedPool::new(own, all, reserve)
         });
         Arc::new(Shares { limits, pools })
     }
 
-    /// The pool of a resource.
+    /// Returns the pool of a resource.
     pub fn pool(&self, resource: Resource) -> &Arc<SharedPool> {
         &self.pools[resource as usize]
     }
 
-    /// See [`SharedPool::take`].
+    /// Takes `amount` of a resource; see [`SharedPool::take`].
     pub fn take(&self, organization: &str, resource: Resource, amount: u64) -> Result<Share, NoShare> {
         self.pool(resource).take(organization, amount)
     }
 
-    /// See [`SharedPool::take_up_to`].
+    /// Takes up to `most` of a resource; see [`SharedPool::take_up_to`].
     pub fn take_up_to(&self, organization: &str, resource: Resource, most: u64) -> Result<Share, NoShare> {
         self.pool(resource).take_up_to(organization, most)
     }

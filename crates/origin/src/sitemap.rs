@@ -1,4 +1,4 @@
-//! Sitemaps, which tell without a key whether a site has changed.
+//! Sitemaps, by which a client without a key can find out whether a site has changed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use super::source::{Git, Source, Watch, git};
 use super::survey::Survey;
 use super::{Domain, Origin};
 
-/// How long somebody without a key may wait for others.
+/// The time for which a request without a key may wait for others.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// For how long an answer of a repository is as good as a new one.
+/// The time for which the last known head of a repository is reused.
 const FRESH: Duration = Duration::from_secs(5);
 
 pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) -> Response<Body> {
@@ -52,24 +52,24 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
     }
 }
 
-/// The sitemap of a folder.
+/// The sitemap of a folder as text, with its entity tag.
 #[derive(Debug)]
 struct FolderSitemap {
     tag: String,
     text: String,
 }
 
-/// The log says why.
+/// The folder cannot be read; the reason is in the log.
 #[derive(Debug, Clone, Copy)]
 struct Unreadable;
 
-/// The sitemap of a project's folder.
+/// The shared computation of the sitemap of a project's folder.
 #[derive(Debug, Default)]
 pub(super) struct FolderSurvey(SharedAnswer<Result<Arc<FolderSitemap>, Unreadable>>);
 
-/// An answer that takes time to make and is made for all who wait for it: one makes it at a time, and whoever came before
-/// that began gets the same. So nobody is told what was so before it asked, and however many ask, each of them waits for two
-/// answers to be made at most.
+/// An expensive result that concurrent requests share. One computation runs at a time, and every request that arrived
+/// before it started gets its result. So no request gets a result whose computation started before the request arrived,
+/// and each request waits for two computations at most, however many there are.
 #[derive(Debug)]
 struct SharedAnswer<T>(Arc<Mutex<Option<(Instant, T)>>>);
 
@@ -80,7 +80,7 @@ impl<T> Default for SharedAnswer<T> {
 }
 
 impl<T: Clone + Send + 'static> SharedAnswer<T> {
-    /// None if that takes too long.
+    /// Returns the shared result, or computes it; `None` if that takes too long or panics.
     async fn get(&self, turns: &Arc<Semaphore>, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let came = Instant::now();
         let mut known = tokio::time::timeout(PATIENCE, Arc::clone(&self.0).lock_owned()).await.ok()?;
@@ -89,7 +89,7 @@ impl<T: Clone + Send + 'static> SharedAnswer<T> {
         }
         let turn = tokio::time::timeout(PATIENCE, Arc::clone(turns).acquire_owned()).await.ok()?.ok()?;
         let making = tokio::task::spawn_blocking(move || {
-            // Given up when the work is done, also if whoever asked has gone.
+            // The permit is released when the work is done, even if the request was cancelled.
             let _turn = turn;
             let began = Instant::now();
             let answer = make();
@@ -97,7 +97,7 @@ impl<T: Clone + Send + 'static> SharedAnswer<T> {
             (began, answer)
         });
         let (began, answer) = making.await.ok()?;
-        // Nobody is left after this time who could still want it, and it may be large.
+        // After this time no waiting request can use the result, which may be large, so it is removed.
         let kept = Arc::clone(&self.0);
         tokio::spawn(async move {
             tokio::time::sleep(PATIENCE).await;
@@ -109,20 +109,22 @@ impl<T: Clone + Send + 'static> SharedAnswer<T> {
 }
 
 fn busy() -> Response<Body> {
-    try_later(StatusCode::SERVICE_UNAVAILABLE, "too many ask for sitemaps just now")
+    try_later(StatusCode::SERVICE_UNAVAILABLE, "too many requests for sitemaps at the moment")
 }
 
-/// When somebody has asked, and what he got.
+/// The time of the last look-up of a branch, and the head that it found.
 type Known = Option<(Instant, Option<String>)>;
 
-/// The head of a project's branch when it was last asked for. One asks at a time; the others get his answer.
+/// The head of a project's branch, as last read from the repository. One look-up runs at a time, and concurrent
+/// requests share its result.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     known: Arc<Mutex<Known>>,
 }
 
 impl Head {
-    /// The head, none if the repository cannot be read or has no such branch; `Err` if that takes too long.
+    /// Returns the head, or `None` if the repository cannot be read or has no such branch. `Err` if the look-up takes
+    /// too long or panics.
     async fn of(&self, git: &Git, domain: &Domain) -> Result<Option<String>, ()> {
         let known = tokio::time::timeout(PATIENCE, Arc::clone(&self.known).lock_owned()).await.map_err(drop)?;
         if let Some((_, head)) = known.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
@@ -145,7 +147,8 @@ impl Head {
     }
 }
 
-/// Whoever asks for the sitemap of a branch learns whether its head is another one.
+/// Answers a request for the sitemap of a project with a repository. Its entity tag is the head of the branch, so that
+/// a client can detect a change.
 async fn of_git(origin: &Origin, domain: &Domain, project: &str, headers: &HeaderMap) -> Response<Body> {
     let (Source::Git(git), Some(head)) = (&origin.projects[project].source, origin.heads.get(project)) else {
         return nothing_here();
@@ -166,7 +169,7 @@ async fn of_git(origin: &Origin, domain: &Domain, project: &str, headers: &Heade
 }
 
 fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &HeaderMap) -> Response<Body> {
-    // There is no one time of change: a deletion leaves none. So only tags count.
+    // There is no single modification time: a deletion leaves none. So only the conditions on entity tags apply.
     let mut conditions = headers.clone();
     conditions.remove(IF_MODIFIED_SINCE);
     conditions.remove(IF_UNMODIFIED_SINCE);
@@ -180,7 +183,8 @@ fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &Header
     response
 }
 
-/// A stranger is not told where sites lie; the log is.
+/// Creates the 503 response for a site that cannot be read. The reason goes to the log only, because clients without a
+/// key must not learn where sites are stored.
 fn unreadable(domain: &Domain, why: &dyn std::fmt::Display) -> Response<Body> {
     tracing::error!("cannot list the site of {domain}: {why}");
     cannot_read()
@@ -222,7 +226,7 @@ mod tests {
         let first = ask(Some(gone), Some(begin));
         begins.await.unwrap();
         let others: Vec<_> = (0..100).map(|_| ask(None, None)).collect();
-        // On the one thread of this test each runs until it waits.
+        // The test has one thread, on which each task runs until it waits.
         while asked.load(Ordering::SeqCst) <= others.len() {
             tokio::task::yield_now().await;
         }

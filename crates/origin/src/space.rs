@@ -1,21 +1,22 @@
-//! Room on the disk that everything of an origin lies on: jobs, keys and searches of all organizations need some of it.
+//! Free space of the disk that holds the state of an origin. Jobs, keys and searches of all organizations need some of
+//! it.
 
 use std::io;
 use std::path::Path;
 
-/// What stays free where nobody says how much: a twentieth of the disk, and at most this.
+/// The largest amount that stays free by default, in bytes; the default is a twentieth of the disk up to this amount.
 const MOST_KEPT_FREE: u64 = 1 << 30;
 
-/// What is free on a disk, and what of it must stay so.
+/// The free space of a disk, and the part of it that must stay free, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FreeSpace {
-    /// None where the file system does not say.
+    /// `None` if the file system does not report it.
     free: Option<u64>,
     floor: u64,
 }
 
 impl FreeSpace {
-    /// Of the disk that `folder` lies on; `floor` of it stays free.
+    /// Reads the free space of the disk that holds `folder`, of which `floor` bytes stay free.
     pub(super) fn of(folder: &Path, floor: Option<u64>) -> io::Result<FreeSpace> {
         let about = rustix::fs::statvfs(folder)?;
         let whole = about.f_blocks.saturating_mul(about.f_frsize);
@@ -25,7 +26,7 @@ impl FreeSpace {
         })
     }
 
-    /// Bytes that may be written; none if nobody knows.
+    /// Returns the number of bytes that may be written; `None` if it is unknown.
     pub(super) fn room(&self) -> Option<u64> {
         Some(self.free?.saturating_sub(self.floor))
     }

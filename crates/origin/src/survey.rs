@@ -1,5 +1,5 @@
-//! What a site looks like from outside, without reading a single page: enough to tell whether anything has changed, how
-//! much there is to do, and what a sitemap lists.
+//! A summary of a site from file metadata, without reading a page: enough to detect a change, to estimate the work, and
+//! to list the pages in a sitemap.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,24 +10,25 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use docwharf_site::bundle::ReadError;
-use docwharf_site::bundle::flavor::Flavor;
-use docwharf_site::bundle::folder::Folder;
-use docwharf_base::model::digest::{Digest, Hasher};
-use docwharf_base::model::limits::Limits;
+use docwharf_site::bundle::BundleReadError;
+use docwharf_site::bundle::site_layout::SiteLayout;
+use docwharf_site::bundle::folder::FolderReader;
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{is_hidden, is_page};
 
 use super::Domain;
 
-/// What a sitemap's addresses are written with: nothing that URL, XML or a comment could take for its own.
+/// The characters that are percent-encoded in addresses of a sitemap: all those with a meaning in a URL, in XML or in
+/// an XML comment.
 const IN_ADDRESS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A page of a folder.
 #[derive(Debug)]
 pub(super) struct Page {
-    /// How many files come before it.
+    /// The number of files before it.
     pub(super) position: usize,
-    /// Its address without extension, `guides/start`; none for what answers for pages that are missing.
+    /// Its address without extension, such as `guides/start`; `None` for the page for missing addresses, `404.html`.
     address: Option<Vec<u8>>,
     modified: SystemTime,
 }
@@ -35,21 +36,21 @@ pub(super) struct Page {
 /// A site as the file system lists it.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// Over path, size and time of every file: another digest, another site.
+    /// The digest of path, size and time of every file. It changes when the site changes.
     pub(super) digest: Digest,
-    /// Content of a folder, or the size of an archive.
+    /// The bytes of all files of a folder, or the size of an archive.
     pub(super) bytes: u64,
-    /// In the order in which a folder is read; an archive's only page is its root, because what else it holds is not
-    /// known before it has been read.
+    /// The pages in the order in which a folder is read. An archive has only its root page, because its other pages are
+    /// unknown until it is read.
     pub(super) pages: Vec<Page>,
 }
 
 impl Survey {
-    /// Looks at the folder or archive at `path`.
-    pub(super) fn of(path: &Path, limits: &Limits) -> Result<Survey, ReadError> {
-        let metadata = std::fs::metadata(path).map_err(ReadError::io(path))?;
+    /// Surveys the folder or archive at `path`.
+    pub(super) fn of(path: &Path, limits: &BundleLimits) -> Result<Survey, BundleReadError> {
+        let metadata = std::fs::metadata(path).map_err(BundleReadError::io(path))?;
         if metadata.is_dir() {
-            Ok(Survey::of_folder(&Folder::open(path, limits)?))
+            Ok(Survey::of_folder(&FolderReader::open(path, limits)?))
         } else {
             Ok(Survey::of_file(&metadata))
         }
@@ -62,19 +63,19 @@ impl Survey {
         Survey { digest, bytes: metadata.len(), pages: vec![root] }
     }
 
-    fn of_folder(folder: &Folder) -> Survey {
-        let mut hasher = Hasher::new();
+    fn of_folder(folder: &FolderReader) -> Survey {
+        let mut hasher = Sha256Hasher::new();
         let mut bytes = 0u64;
-        for item in &folder.items {
+        for item in &folder.files {
             hasher.update(item.path.as_bytes());
-            // No path holds a NUL, so that no two lists of files read the same.
+            // A path has no NUL, so two different lists of files never give the same input.
             hasher.update(format!("\0{} {}\n", item.size, show(item.modified)).as_bytes());
             bytes = bytes.saturating_add(item.size);
         }
         let mut pages = Vec::new();
-        // A folder without a page is refused when it is packed; it has a sitemap all the same.
-        if let Ok(flavor) = Flavor::of(folder.items.iter().map(|item| &item.path)) {
-            for (position, item) in folder.items.iter().enumerate() {
+        // A folder without a page is refused when it is packed, but it has a sitemap.
+        if let Ok(flavor) = SiteLayout::detect(folder.files.iter().map(|item| &item.path)) {
+            for (position, item) in folder.files.iter().enumerate() {
                 let Some(path) = flavor.site_path(&item.path) else { continue };
                 let path = path.as_bytes();
                 if is_page(path) && !is_hidden(path) {
@@ -85,15 +86,15 @@ impl Survey {
         Survey { digest: hasher.take(), bytes, pages }
     }
 
-    /// The strong entity tag of the sitemap.
+    /// Returns the strong entity tag of the sitemap.
     pub(super) fn tag(&self) -> String {
         format!("\"{}\"", &self.digest.hex()[..32])
     }
 
-    /// The sitemap (sitemaps.org, protocol 0.9), with the digest in a comment for whoever reads rather than asks
-    /// conditionally.
+    /// Returns the sitemap (sitemaps.org, protocol 0.9). A comment in it has the digest, for clients that compare the
+    /// body instead of sending conditional requests.
     pub(super) fn sitemap(&self, domain: &Domain) -> String {
-        // Two files of one address are one page, as new as the newer.
+        // Two files with the same address are one page with the newer time.
         let mut pages: BTreeMap<&[u8], SystemTime> = BTreeMap::new();
         for page in &self.pages {
             if let Some(address) = &page.address {
@@ -116,7 +117,7 @@ impl Survey {
     }
 }
 
-/// The address under which readers know a page, in either layout.
+/// Returns the address under which readers find a page, in either layout of files.
 fn address(path: &[u8]) -> Option<Vec<u8>> {
     if path == b"404.html" {
         return None;
@@ -126,7 +127,7 @@ fn address(path: &[u8]) -> Option<Vec<u8>> {
     Some(address.to_vec())
 }
 
-/// RFC 3339 with all the digits that the file system keeps.
+/// Formats a time by RFC 3339, with all digits that the file system has.
 fn show(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }

@@ -1,11 +1,11 @@
-//! What is answered where: one table, which requests are looked up in and which the `OpenAPI` document is made of.
+//! The table of operations. Requests are looked up in it, and the `OpenAPI` document is generated from it.
 
 use std::borrow::Cow;
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-/// What can be asked.
+/// An operation of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     StartPreview,
@@ -17,14 +17,14 @@ pub(super) enum Operation {
     Ingest,
 }
 
-/// An operation and where it is.
+/// An operation with its method, its path and its description.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) operation: Operation,
     pub(super) method: Method,
-    /// With `{names}` for what is part of a question.
+    /// The path, with `{name}` for a parameter.
     pub(super) path: &'static str,
-    /// Its name, for clients that are generated and for metrics.
+    /// The name of the operation, for generated clients and for metrics.
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
 }
@@ -39,7 +39,7 @@ const fn route(
     Route { operation, method, path, id, summary }
 }
 
-/// All of them. Whatever else begins with `/v1` is not there.
+/// All routes. Any other path below `/v1` is answered with 404.
 pub(super) static ROUTES: [Route; 7] = [
     route(
         Operation::StartPreview,
@@ -53,7 +53,7 @@ pub(super) static ROUTES: [Route; 7] = [
         Method::GET,
         "/v1/project/update-status/{statusId}",
         "getDeploymentStatus",
-        "How a deployment stands",
+        "Returns the status of a deployment",
     ),
     route(Operation::StartExport, Method::POST, "/v1/static-export/jobs", "startExport", "Starts an export job"),
     route(
@@ -61,43 +61,43 @@ pub(super) static ROUTES: [Route; 7] = [
         Method::GET,
         "/v1/static-export/jobs/{jobId}",
         "getExport",
-        "How an export job stands",
+        "Returns the status of an export job",
     ),
     route(
         Operation::ExportBundle,
         Method::POST,
         "/v1/static-export/jobs/{jobId}/bundle",
         "createBundleLink",
-        "A fresh link to the bundle of a completed job",
+        "Creates a new link to the bundle of a completed job",
     ),
     route(
         Operation::Searches,
         Method::GET,
         "/v1/analytics/{projectId}/searches",
         "getSearches",
-        "What readers searched for, the most frequent first",
+        "Lists the terms that readers searched for, the most frequent first",
     ),
     route(
         Operation::Ingest,
         Method::POST,
         "/v1/analytics/{projectId}/searches",
         "ingestSearches",
-        "Takes searches that happened elsewhere, once for each batch",
+        "Records a batch of searches; a batch that is sent again counts once",
     ),
 ];
 
-/// What a request is for.
+/// The result of looking up a request.
 #[derive(Debug)]
 pub(super) enum Found<'a> {
-    /// This, with the value in the path, if there is one.
+    /// A route, with the decoded value of the path parameter if it has one.
     Route(&'static Route, Option<Cow<'a, str>>),
-    /// The address is there, for these methods.
+    /// The path exists, with these methods only.
     Allowed(Vec<&'static str>),
-    /// Nothing.
+    /// The path does not exist.
     Nothing,
 }
 
-/// Looks a request up. HEAD is asked as GET is.
+/// Looks up a request. HEAD finds the route of GET.
 pub(super) fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     let mut allowed = Vec::new();
     for route in &ROUTES {
@@ -114,7 +114,7 @@ pub(super) fn find<'a>(method: &Method, path: &'a str) -> Found<'a> {
     if allowed.is_empty() { Found::Nothing } else { Found::Allowed(allowed) }
 }
 
-/// If `path` is one of these its value, empty where there is none to have.
+/// Returns the parameter if `path` matches the template; it is empty if the template has none.
 fn matches<'a>(template: &str, path: &'a str) -> Option<Cow<'a, str>> {
     let (mut names, mut parts, mut value) = (template.split('/'), path.split('/'), Cow::default());
     loop {

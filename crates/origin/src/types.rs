@@ -1,42 +1,43 @@
-//! What requests and answers are made of. The `OpenAPI` document is generated from these types, so that it says what is so.
+//! The types of requests and responses. The `OpenAPI` document is generated from them, so it describes exactly what is
+//! sent. Their comments are its descriptions.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What went wrong, in one line.
+/// An error.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[schemars(rename = "Error")]
 pub(super) struct Wrong {
-    /// What, and what to do about it.
+    /// The error in one line, and how to correct it.
     pub(super) error: String,
-    /// Each single mistake, where there can be several.
+    /// Each single mistake, if there can be several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(super) details: Vec<Detail>,
 }
 
-/// What went wrong with a request for analytics.
+/// An error of an analytics request.
 #[derive(Debug, JsonSchema)]
 #[schemars(rename = "AnalyticsError")]
 #[allow(dead_code, reason = "only described: answers::with_details completes what is written as the other")]
 pub(super) struct AnalyticsWrong {
-    /// What, and what to do about it.
+    /// The error in one line, and how to correct it.
     pub(super) error: String,
-    /// Each single mistake; the error itself where there is only one.
+    /// Each single mistake; the error itself if there is only one.
     #[schemars(length(min = 1))]
     pub(super) details: Vec<Detail>,
 }
 
-/// One mistake.
+/// A single mistake.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(super) struct Detail {
-    /// What is wrong.
+    /// The mistake in one line.
     pub(super) message: String,
 }
 
-/// What is to be exported.
+/// A request for an export.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct StartExport {
-    /// The domain: a host name only, without scheme, port, path or slash.
+    /// The domain of the project: a host name only, without scheme, port, path or slash.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"))]
     #[allow(dead_code, reason = "read field by field, for messages that say which one is wrong")]
     pub(super) domain: String,
@@ -44,7 +45,7 @@ pub(super) struct StartExport {
     #[schemars(length(min = 1))]
     #[allow(dead_code, reason = "as above")]
     pub(super) version: Option<String>,
-    /// Addresses of the pages to export, such as `/guides/start`; all pages without it.
+    /// Addresses of the pages to export, such as `/guides/start`; all pages if it is absent.
     #[schemars(length(min = 1, max = 1000))]
     #[allow(dead_code, reason = "as above")]
     pub(super) paths: Option<Vec<String>>,
@@ -54,29 +55,29 @@ pub(super) struct StartExport {
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Job {
-    /// Its id.
+    /// The id of the job.
     #[serde(rename = "jobId")]
     pub(super) id: String,
-    /// What is exported.
+    /// The domain of the project.
     pub(super) domain: String,
-    /// The label that it was asked for under.
+    /// The label from the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// `queued`, `running`, `completed` or `failed`; nothing leads back.
+    /// `queued`, `running`, `completed` or `failed`. It never changes back.
     #[schemars(extend("enum" = ["queued", "running", "completed", "failed"]))]
     pub(super) status: String,
-    /// In percent.
+    /// Progress in percent.
     #[schemars(range(max = 100))]
     pub(super) progress: u64,
-    /// Pages so far.
+    /// The number of pages so far.
     pub(super) page_count: u64,
-    /// RFC 3339.
+    /// The time of creation (RFC 3339).
     #[schemars(extend("format" = "date-time"))]
     pub(super) created_at: String,
-    /// RFC 3339.
+    /// The time of the last change (RFC 3339).
     #[schemars(extend("format" = "date-time"))]
     pub(super) updated_at: String,
-    /// Why it has failed.
+    /// The reason of a failure.
     pub(super) error: Option<String>,
 }
 
@@ -84,34 +85,34 @@ pub(super) struct Job {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleLink {
-    /// The job.
+    /// The id of the job.
     pub(super) job_id: String,
-    /// The link: whoever has it gets the bundle. Its query is a secret.
+    /// The link. It is a secret: it gives access to the bundle without a key.
     #[schemars(extend("format" = "uri"))]
     pub(super) bundle_url: String,
-    /// How large the bundle is.
+    /// The size of the bundle in bytes.
     pub(super) size_bytes: u64,
-    /// When the link stops working, RFC 3339.
+    /// The time at which the link expires (RFC 3339).
     #[schemars(extend("format" = "date-time"))]
     pub(super) expires_at: String,
 }
 
-/// A branch to be previewed.
+/// A request for a preview.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct StartPreview {
-    /// Its name.
+    /// The name of the branch.
     #[schemars(length(min = 1, max = 244))]
     #[allow(dead_code, reason = "read field by field, for messages that say which one is wrong")]
     pub(super) branch: String,
 }
 
-/// A deployment of a preview.
+/// A preview deployment that was accepted.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Deploying {
-    /// What its status is asked for by.
+    /// The id by which its status is requested.
     pub(super) status_id: String,
-    /// Where the preview is, or will be.
+    /// The URL of the preview, which may not exist yet.
     #[schemars(extend("format" = "uri"))]
     pub(super) preview_url: String,
 }

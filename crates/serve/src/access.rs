@@ -1,4 +1,5 @@
-//! Who may read the site: addresses, and those whom a proxy has signed in. A refusal says nothing about what there is.
+//! Access control: decides by client address, and by the user that a trusted proxy has authenticated, which requests
+//! may read the site. A refusal is the same for paths that exist and paths that do not.
 
 use http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
@@ -8,38 +9,39 @@ use super::cidr::Networks;
 use super::peer::Client;
 use super::{Site, reply};
 
-/// What a request must fulfil; all of it. By default nothing.
+/// The conditions that a request must meet to be answered, all of them. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The client's address lies in one of these.
+    /// The client's address must lie in one of these ranges.
     pub allow: Option<Networks>,
-    /// It comes through a trusted proxy, which names in this field who has signed in.
+    /// The request must come through a trusted proxy that names the authenticated user in this field.
     pub header: Option<HeaderName>,
 }
 
-/// Who comes in, and whose word counts about who stands there: exchangeable under a running server, and asked anew for each
-/// request.
+/// The access conditions and the proxies they rely on. It can be replaced while the server runs, and is read anew for
+/// each request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Door {
-    /// Who may read.
+    /// The conditions for reading the site.
     pub access: Access,
-    /// Proxies whose word is believed about who asks.
+    /// The proxies whose forwarding fields are believed.
     pub proxies: Networks,
 }
 
 impl Access {
-    /// Whether everybody may read.
+    /// Returns whether every client may read the site.
     pub fn is_open(&self) -> bool {
         self.allow.is_none() && self.header.is_none()
     }
 
     fn admits(&self, client: Client, headers: &HeaderMap) -> bool {
-        // Behind a proxy that does not say for whom it speaks, the address says nothing about who asks.
+        // Behind a proxy that does not name its client, the address of the connection is not the client's.
         let may = |allow: &Networks| client.is_known && allow.contains(client.address);
         self.allow.as_ref().is_none_or(may) && (self.header.is_none() || self.user(client, headers).is_some())
     }
 
-    /// Who has signed in, as a trusted proxy says. A field that is there twice was added by the client, too.
+    /// Returns the authenticated user as a trusted proxy names it. If the field occurs twice, one of the two comes from
+    /// the client, so neither counts.
     pub fn user<'a>(&self, client: Client, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let mut values = headers.get_all(self.header.as_ref()?).iter();
         let user = values.next().filter(|_| client.is_by_proxy && values.next().is_none())?;
@@ -47,7 +49,7 @@ impl Access {
     }
 }
 
-/// The refusal of a request that may not be answered: the same for every address and method.
+/// Returns the 403 response if the request may not be answered. It is the same for every path and method.
 pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Body>> {
     let door = site.door();
     if door.access.is_open() || door.access.admits(Client::of(&door.proxies, request), request.headers()) {
@@ -55,13 +57,13 @@ pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Bo
     }
     let mut response = reply::forbidden(request.method() == Method::HEAD);
     if request.headers().contains_key(TRANSFER_ENCODING) {
-        // As for every other resource: what follows such a head cannot be trusted (RFC 9112, section 6.1).
+        // What follows such a head on the connection cannot be trusted (RFC 9112, section 6.1).
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Some(response)
 }
 
-/// Strict-Transport-Security, where it is configured and the client speaks https (RFC 6797, section 7.2).
+/// Adds Strict-Transport-Security if it is configured and the client uses https (RFC 6797, section 7.2).
 pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
     if let Some(hsts) = &site.settings.hsts
         && Client::of(&site.door().proxies, request).is_https
@@ -88,8 +90,8 @@ mod tests {
 
     #[test]
     fn whatever_is_configured_must_hold_and_a_user_is_who_the_proxy_alone_has_named() {
-        // Whether addresses are listed and a field is named; the client's address, whether it is known, whether it comes
-        // through a trusted proxy; the field's values.
+        // Whether there is a list of ranges and a user field; the client's address, whether it is known, whether it
+        // comes through a trusted proxy; the values of the user field; whether the request is admitted.
         for (lists, names, address, is_known, is_by_proxy, users, expected) in [
             (false, false, OTHER, true, false, &[][..], true),
             (false, false, OTHER, false, true, &[], true),

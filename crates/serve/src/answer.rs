@@ -1,4 +1,4 @@
-//! Who answers, and how a site does.
+//! The interface between connections and what answers their requests ([`Answer`]), and its implementation for a site.
 
 use std::error::Error;
 use std::future::{Future, Ready, ready};
@@ -17,23 +17,23 @@ use super::Site;
 use super::body::Body;
 use super::handler::{asset_to_come, handle_on, refuse_on};
 use super::peer::Peer;
-use super::spare;
+use super::header_pool;
 use super::tally::Told;
 
-/// Who answers the requests of all connections.
+/// Answers the requests of all connections of a listener.
 pub trait Answer: Send + Sync + 'static {
-    /// What responses carry.
+    /// The body of the responses.
     type Body: http_body::Body<Data: Buf + Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
-    /// Answers one request. The future is the implementer's own type, so that an answer that is there at once costs no
-    /// allocation; it holds on to what it needs of `self`, because it may outlive the connection's other requests.
+    /// Answers one request. The future is the implementer's own type, so that a response that is ready at once costs no
+    /// allocation. It owns what it needs of `self`, because it may outlive the connection's other requests.
     fn answer(
         self: &Arc<Self>,
         request: Request<Incoming>,
         peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
 
-    /// The site whose requests these are, if they are a site's: then the plain ones need less.
+    /// Returns the site if a site answers the requests: then simple requests are served without hyper.
     fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
         None
     }
@@ -61,7 +61,7 @@ impl Answer for Site {
             }));
         }
         let response = told(self, &request, begun);
-        spare::keep(std::mem::take(request.headers_mut()));
+        header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
         Answered::Now(ready(response))
     }
 
@@ -70,12 +70,13 @@ impl Answer for Site {
     }
 }
 
-/// The answer to a request, counted and written down if somebody looked when it had begun.
+/// Answers a request, counts the response and, if `begun` is given, logs it.
 pub(super) fn told<B>(site: &Arc<Site>, request: &Request<B>, begun: Option<Instant>) -> Response<Told> {
     recorded(site, request, begun, |version| handle_on(site, version, request))
 }
 
-/// The same, for a request that is refused with `refusal` whatever it asks for.
+/// Answers a request with `refusal` whatever it asks for, unless it may not read the site at all; counts and logs it as
+/// [`told`] does.
 pub(super) fn refused<B>(
     site: &Arc<Site>,
     request: &Request<B>,
@@ -101,8 +102,9 @@ fn recorded<B>(
     }
 }
 
-/// An answer of a site: there at once, but for a moment at a start.
-#[allow(clippy::large_enum_variant)] // nearly all of them are large, and a box would be an allocation for each
+/// The future of a site's response. It is ready at once, except while the versions replaced before a start are being
+/// opened.
+#[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
 enum Answered {
     Now(Ready<Response<Told>>),
     Later(Pin<Box<dyn Future<Output = Response<Told>> + Send>>),

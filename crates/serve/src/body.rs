@@ -1,8 +1,10 @@
-//! Response bodies: slices of the image, or a page that is inflated when the client takes it. A small page, and one that is
-//! kept, is there whole at that moment; of others there is never more than a window in memory. What comes before a range is
-//! inflated, too, and dropped.
+//! Response bodies: slices of the image, or a file that is inflated as the client reads it.
 //!
-//! A body that waits for its reader holds no page: it looks for one when its first bytes are taken.
+//! A small file, and one in the cache of inflated files, is available as a whole when its first bytes are taken. Of
+//! other files, no more than one window of the decoder is in memory. What comes before a requested range is inflated as
+//! well, and dropped.
+//!
+//! A body that waits for its client holds no inflated file: it looks for one only when its first bytes are taken.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -14,16 +16,16 @@ use std::time::Instant;
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::codec::gzip;
-use docwharf_base::codec::inflate::Status;
+use docwharf_base::codec::inflate::InflateStatus;
 use docwharf_site::room::Lies;
 
-use super::decoders::DecoderClaim;
-use super::held::{HELD, Hold};
+use super::decoder_pool::DecoderClaim;
+use super::held_bytes::{HELD, HeldBytesGuard};
 use super::negotiate::Form;
 use super::pages::{Page, PageSource, SMALL};
-use super::turn::{end_turn, has_inflated, may_inflate};
+use super::turn::{end_turn, count_inflating, may_inflate};
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
@@ -34,65 +36,67 @@ pub struct Body {
 
 #[derive(Debug)]
 enum Content {
-    /// All of it at once.
+    /// The whole body in one chunk.
     Whole(Chunk),
-    /// Bytes that are there.
+    /// Several slices, all of them available.
     Parts(VecDeque<Bytes>),
-    /// Bytes that are being made.
+    /// Bytes that are inflated as they are sent.
     Inflating(Box<Inflating>),
 }
 
-/// How the same body is had again, as long as the site stays as it is: where it lies, not the bytes, which would hold on to
-/// their version.
+/// Where the body of a cached response is found again while the site does not change. It names the place and not the
+/// bytes, because bytes would keep their version in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Again {
-    /// There is none.
+    /// The body is empty.
     Nothing,
-    /// A text of the program's own.
+    /// The body is a text of the program.
     Text(&'static [u8]),
-    /// A file of the version that is served, in a form that lies in its image.
+    /// The body is a file of the served version, in a form that the image contains.
     File(usize, Form),
-    /// The same in a denser form, whose bytes have this CRC-32: that form may be made anew while its version stays.
-    Dense(usize, Dense, u32),
+    /// The body is a file of the served version in a dense coding. The CRC-32 is that of the coded bytes, because a
+    /// coding may be made anew while its version stays.
+    Dense(usize, ContentCoding, u32),
 }
 
-/// A DEFLATE stream being decoded piece by piece.
+/// A DEFLATE stream that is decoded piece by piece.
 #[derive(Debug)]
 pub struct Inflating {
     coded: Bytes,
     at: usize,
     decoder: DecoderClaim,
-    /// Bytes decoded so far; the last of them are what the decoder shows.
+    /// The number of bytes decoded so far. The last of them are in the decoder's window.
     made: u64,
     is_done: bool,
     wanted: VecDeque<Wanted>,
-    /// Bytes still to be sent.
+    /// The number of bytes still to be sent.
     left: u64,
-    /// What page this is, if it is one of a site.
+    /// The file of a site whose content this is, if it is one.
     source: Option<PageSource>,
-    /// Whether it was looked whether there is a whole page.
+    /// Whether the first step was made, which may inflate the whole file.
     is_begun: bool,
-    /// The whole page.
+    /// The whole inflated file.
     page: Option<Page>,
-    /// What was decoded so far: its CRC-32, and how many bytes.
+    /// The CRC-32 and the number of the bytes decoded so far.
     checked: (crc32fast::Hasher, u64),
 }
 
-/// Longest piece that is made at a time, in bytes, while much more may be held; and while little may, or nothing.
+/// The largest pieces that are copied out of the decoder at a time, in bytes: while more than half of the held bytes
+/// limit is left, while more than a quarter is left, and otherwise.
 const PIECE: u64 = 64 * 1024;
 const SMALL_PIECE: u64 = 16 * 1024;
 const SMALLEST_PIECE: u64 = 4 * 1024;
 
-/// Bytes of a body on their way, counted as held.
+/// The bytes of a piece that is being sent. They count as held until they are dropped.
 struct HeldPiece {
     bytes: Vec<u8>,
-    _hold: Hold,
+    _hold: HeldBytesGuard,
 }
 
 impl HeldPiece {
-    /// As many of these bytes as one piece may have now.
+    /// Copies as many of these bytes as one piece may have now.
     fn first_of(bytes: &[u8]) -> Bytes {
-        let (left, limit) = (HELD.left(), HELD.limit());
+        let (left, limit) = (HELD.remaining(), HELD.limit());
         let most = match left {
             _ if left > limit / 2 => PIECE,
             _ if left > limit / 4 => SMALL_PIECE,
@@ -109,33 +113,35 @@ impl AsRef<[u8]> for HeldPiece {
     }
 }
 
-/// What is to be sent next.
+/// A segment of a body that is inflated as it is sent.
 #[derive(Debug)]
 pub enum Wanted {
     /// These bytes.
     There(Bytes),
-    /// Those of the stream from the first number up to, not including, the second.
+    /// The decoded bytes from the first offset up to, not including, the second.
     Made(u64, u64),
 }
 
-/// How far one step of decoding came.
+/// The result of one step of decoding.
 enum Step {
-    /// Something to be sent.
+    /// Bytes to be sent.
     Data(Chunk),
-    /// Nothing of what was made is wanted: others come first now.
+    /// Nothing to be sent yet: the decoded bytes come before the requested ones, or no decoder is free. Other
+    /// connections get their turn first.
     Skipped,
     End,
 }
 
-/// Bytes to be sent in one go: those of the image as they lie there, and what frames them.
+/// A piece of a body that is sent in one go: bytes of the image without a copy, and the gzip header and trailer around
+/// them.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     front: &'static [u8],
     bytes: Bytes,
-    back: [u8; gzip::TRAILER],
-    /// How much of `back` has been sent, or is not there.
+    back: [u8; gzip::TRAILER_BYTES],
+    /// The offset in `back` of the first byte that is still to be sent; the length of `back` if there is no trailer.
     back_at: usize,
-    /// Where `bytes` lie, if the kernel can send them from there.
+    /// The place of `bytes` in a file from which the kernel can send them.
     lies: Option<Lies>,
 }
 
@@ -146,27 +152,28 @@ impl From<Bytes> for Chunk {
 }
 
 impl Chunk {
-    /// These bytes between these others.
-    pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER]) -> Chunk {
+    /// Creates a chunk of `bytes` between `front` and `back`.
+    pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER_BYTES]) -> Chunk {
         Chunk { front, bytes, back, back_at: 0, lies: None }
     }
 
-    /// These bytes, which lie there.
+    /// Creates a chunk of bytes that may also be in a file from which the kernel can send them.
     pub(super) fn lying(bytes: Bytes, lies: Option<Lies>) -> Chunk {
-        Chunk { front: &[], bytes, back: [0; gzip::TRAILER], back_at: gzip::TRAILER, lies }
+        Chunk { front: &[], bytes, back: [0; gzip::TRAILER_BYTES], back_at: gzip::TRAILER_BYTES, lies }
     }
 
-    /// Where they lie, if the kernel can send them from there.
+    /// Returns the place of the bytes in a file from which the kernel can send them.
     pub(super) fn lies(&self) -> Option<&Lies> {
         self.lies.as_ref()
     }
 
-    /// The kernel cannot, after all.
+    /// Discards the place in a file, because the kernel could not send from it.
     pub(super) fn forget_where(&mut self) {
         self.lies = None;
     }
 
-    /// The first `n` bytes: what is in front, of what lies there so many, and what is behind.
+    /// Returns the first `n` bytes: those of the header, the bytes of the body with the number of them that count, and
+    /// those of the trailer.
     pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
         let front = n.min(self.front.len());
         let bytes = (n - front).min(self.bytes.len());
@@ -174,7 +181,7 @@ impl Chunk {
         (&self.front[..front], (&self.bytes, bytes), &self.back[self.back_at..][..back])
     }
 
-    /// The same one by one, to be cut.
+    /// Returns header, bytes and trailer as three slices that can be cut.
     pub fn parts(&self) -> [Bytes; 3] {
         [Bytes::from_static(self.front), self.bytes.clone(), Bytes::copy_from_slice(&self.back[self.back_at..])]
     }
@@ -231,38 +238,39 @@ impl From<Content> for Body {
 }
 
 impl Body {
-    /// No bytes.
+    /// Creates a body without bytes.
     pub fn empty() -> Body {
         Body::full(Bytes::new())
     }
 
-    /// These bytes.
+    /// Creates a body of these bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
         Chunk::from(bytes.into()).into()
     }
 
-    /// These bytes, one after the other.
+    /// Creates a body of these slices in this order.
     pub fn parts(parts: impl IntoIterator<Item = Bytes>) -> Body {
         Content::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()).into()
     }
 
-    /// The same, which can be had again in this way.
+    /// Marks the body as one that can be found again.
     pub(super) fn lasting(self, again: Again) -> Body {
         Body { again: Some(again), ..self }
     }
 
-    /// How the same body is had again, if the whole answer depends on nothing but site and request.
+    /// Returns where the body is found again; `None` if the response depends on more than the site and the request.
     pub(super) fn again(&self) -> Option<&Again> {
         self.again.as_ref()
     }
 
-    /// Parts of what `coded` expands to, and what goes between them. They are in the order in which they are made: a stream
-    /// is gone through once.
+    /// Creates a body of segments of the stream `coded`. Segments in ascending order need one pass; the stream is
+    /// decoded from its beginning again when a segment begins before the decoder's window.
     pub fn inflating(coded: Bytes, wanted: impl IntoIterator<Item = Wanted>) -> Body {
         Body::made(coded, wanted, None)
     }
 
-    /// The same of a page of a site, which may be there whole when it is sent, and is looked at for damage.
+    /// Creates a body of segments of a file of a site. The file may come from the cache, and its content is checked for
+    /// damage.
     pub(super) fn page(source: PageSource, coded: Bytes, wanted: impl IntoIterator<Item = Wanted>) -> Body {
         Body::made(coded, wanted, Some(source))
     }
@@ -289,12 +297,12 @@ impl Body {
         .into()
     }
 
-    /// The bytes from `start` up to, not including, `end` of a body that is there.
+    /// Creates a body of the bytes from `start` up to, not including, `end` of a body whose parts are all available.
     pub fn slice(parts: &[Bytes], start: u64, end: u64) -> Body {
         Content::Parts(Body::cut(parts, start, end).collect()).into()
     }
 
-    /// The same as pieces, to be put together with others.
+    /// Cuts the bytes from `start` up to, not including, `end` out of these parts.
     pub fn cut(parts: &[Bytes], start: u64, end: u64) -> impl Iterator<Item = Bytes> {
         let mut at = 0u64;
         parts.iter().filter_map(move |part| {
@@ -305,7 +313,7 @@ impl Body {
         })
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to be sent.
     pub fn len(&self) -> u64 {
         match &self.content {
             Content::Whole(chunk) => chunk.remaining() as u64,
@@ -314,12 +322,12 @@ impl Body {
         }
     }
 
-    /// Whether what is to come has to be made.
+    /// Returns whether the bytes still to be sent are inflated as they are sent.
     pub(super) fn is_made(&self) -> bool {
         matches!(self.content, Content::Inflating(_))
     }
 
-    /// Whether nothing is to come.
+    /// Returns whether no bytes are left to be sent.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -335,9 +343,9 @@ impl Wanted {
 }
 
 impl Inflating {
-    /// Goes on, if this thread may inflate now; else the task is woken when it may.
+    /// Makes one step if this thread may inflate now; otherwise the task is woken when it may.
     fn poll_step(&mut self, context: &Context<'_>) -> Poll<Step> {
-        // Also where it has to begin anew.
+        // A body that starts again after it lost its decoder looks for the inflated file as well.
         if self.made == 0 && self.page.is_none() {
             self.page = self.source.as_ref().and_then(PageSource::kept);
         }
@@ -350,15 +358,15 @@ impl Inflating {
         }
         let begun = Instant::now();
         let step = if std::mem::replace(&mut self.is_begun, true) { self.step() } else { self.first_step() };
-        has_inflated(begun.elapsed());
+        count_inflating(begun.elapsed());
         Poll::Ready(step)
     }
 
-    /// Begins: with the whole page if that is small.
+    /// Makes the first step. A small file is inflated as a whole.
     fn first_step(&mut self) -> Step {
         if let Some(source) = &self.source {
             if source.len <= SMALL {
-                // What is damaged goes out as far as it can be decoded, while its version is verified.
+                // A damaged file is sent as far as it can be decoded, while its version is verified.
                 if let Some(page) = source.make(&self.coded) {
                     self.page = Some(page);
                     return self.step_of_page();
@@ -370,13 +378,13 @@ impl Inflating {
         self.step()
     }
 
-    /// Whether it is the whole page that is wanted.
+    /// Returns whether the body is the whole file.
     fn is_whole(&self) -> bool {
         let len = self.source.as_ref().map(|source| source.len);
         matches!(self.wanted.front(), Some(&Wanted::Made(0, end)) if Some(end) == len && self.wanted.len() == 1)
     }
 
-    /// Takes what is wanted next from the whole page.
+    /// Takes the next segment from the whole inflated file.
     fn step_of_page(&mut self) -> Step {
         let is_whole = self.is_whole();
         let chunk = match (&self.page, self.wanted.pop_front()) {
@@ -388,7 +396,7 @@ impl Inflating {
         self.sent(chunk)
     }
 
-    /// Decodes one window at most.
+    /// Takes the next segment from the decoder, and decodes one window at most.
     fn step(&mut self) -> Step {
         let mut may_decode = true;
         loop {
@@ -410,7 +418,7 @@ impl Inflating {
                 }
                 return self.sent(bytes.into());
             }
-            // The stream was proved when it was sealed; if the file has rotted since, the response ends short, which
+            // The stream was verified when it was sealed. If the file was damaged since, the response ends early, which
             // the client notices by its length.
             if self.is_done {
                 return Step::End;
@@ -429,29 +437,30 @@ impl Inflating {
         }
     }
 
-    /// A piece of what the decoder shows, from `start` on and before `end`. None if it has to be decoded first.
+    /// Returns a piece of the decoder's window that begins at `start` and ends before `end`; `None` if it has to be
+    /// decoded first.
     fn made_of(&mut self, start: u64, end: u64) -> Option<Bytes> {
         let made = self.made;
         if made == 0 {
             return None;
         }
-        let piece = self.decoder.with(|decoder, is_new| {
+        let piece = self.decoder.with_decoder(|decoder, is_new| {
             let output = decoder.output();
             let begin = made.checked_sub(output.len() as u64).filter(|&begin| !is_new && begin <= start)?;
             let (from, to) = (start, end.min(made));
             Some((from < to).then(|| HeldPiece::first_of(&output[(from - begin) as usize..(to - begin) as usize])))
         });
         piece.flatten().unwrap_or_else(|| {
-            // Another body has got the decoder, or what is wanted comes before what was decoded: all over again.
+            // Another body has taken the decoder, or the segment comes before the window: decode from the beginning.
             (self.at, self.made, self.is_done) = (0, 0, false);
             None
         })
     }
 
-    /// Decodes a window; whether that went well. None if there is no decoder now.
+    /// Decodes one window and returns whether that succeeded; `None` if no decoder is free now.
     fn decode(&mut self) -> Option<bool> {
         let Inflating { coded, at, made, is_done, checked, source, decoder, .. } = self;
-        decoder.with(|decoder, is_new| {
+        decoder.with_decoder(|decoder, is_new| {
             if is_new || *made == 0 {
                 decoder.reset();
                 (*at, *made) = (0, 0);
@@ -459,17 +468,18 @@ impl Inflating {
             let Ok(step) = decoder.run(&coded[*at..], true) else { return false };
             *at += step.consumed;
             let output = decoder.output();
-            *is_done = step.status == Status::Done;
+            *is_done = step.status == InflateStatus::Done;
             let Some(source) = source else {
                 *made += output.len() as u64;
                 return true;
             };
-            // What was decoded before a decoder was lost is not looked at again.
+            // Bytes that are decoded again after the decoder was lost are not added to the checksum again.
             let known = checked.1.saturating_sub(*made).min(output.len() as u64) as usize;
             *made += output.len() as u64;
             checked.0.update(&output[known..]);
             checked.1 = checked.1.max(*made);
-            // Nobody asks for the end of a stream whose last byte fills the window.
+            // If the last byte fills the window, no further step sees the end of the stream, so the length counts as
+            // well.
             let is_whole = *is_done || *made == source.len;
             if is_whole && (checked.1 != source.len || checked.0.clone().finalize() != source.crc) {
                 source.doubt();
@@ -478,7 +488,7 @@ impl Inflating {
         })
     }
 
-    /// Says that what the disk has is not what was sealed.
+    /// Reports that the stored bytes are not those that were sealed.
     fn doubt(&self) {
         if let Some(source) = &self.source {
             source.doubt();
@@ -488,7 +498,7 @@ impl Inflating {
     fn sent(&mut self, chunk: Chunk) -> Step {
         self.left -= chunk.remaining() as u64;
         if self.left == 0 {
-            self.decoder.give_up();
+            self.decoder.release();
         }
         Step::Data(chunk)
     }
@@ -545,7 +555,7 @@ mod tests {
     fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
         let content: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         let mut coded = Vec::new();
-        Deflater::new(1).all(&content, &mut coded);
+        Deflater::new(1).encode_all(&content, &mut coded);
         let len = content.len() as u64;
         let wanted = [Wanted::There("head".into()), Wanted::Made(7, 9), Wanted::Made(len - 5, len)];
         let mut body = Body::inflating(coded.into(), wanted);
@@ -565,7 +575,7 @@ mod tests {
         assert!(body.is_end_stream());
     }
 
-    /// All that is sent of a body, and whether it came to its end.
+    /// Returns all bytes that a body sends, and whether it reached its end.
     fn all_of(mut body: Body) -> (Vec<u8>, bool) {
         let mut sent = Vec::new();
         loop {
@@ -582,7 +592,7 @@ mod tests {
     fn content(len: u32) -> (Vec<u8>, Bytes) {
         let content: Vec<u8> = (0..len).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         let mut coded = Vec::new();
-        Deflater::new(1).all(&content, &mut coded);
+        Deflater::new(1).encode_all(&content, &mut coded);
         (content, coded.into())
     }
 
@@ -592,7 +602,8 @@ mod tests {
             let (content, coded) = content(len);
             let (len, crc) = (u64::from(len), crc32fast::hash(&content));
             let digest = Digest::of(&content);
-            // What is known of the page, what there is of its bytes, what is asked for, and whether it is told of.
+            // The length and CRC-32 that the index has, the number of coded bytes, the requested range, and whether
+            // damage is reported.
             for (known_len, known_crc, there, wanted, expected) in [
                 (len, crc, coded.len(), (0, len), false),
                 (len, crc ^ 1, coded.len(), (0, len), true),

@@ -1,12 +1,13 @@
-//! Ranges of addresses, as `10.0.0.0/8`, `2001:db8::/32`, or a single address (RFC 4632, section 3.1; RFC 4291, section 2.3).
+//! Ranges of IP addresses in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or a single address (RFC 4632, section 3.1;
+//! RFC 4291, section 2.3).
 
 use std::net::IpAddr;
 
-/// A list of ranges; an empty one contains nothing.
+/// A list of address ranges. An empty list contains no address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Networks(Vec<Network>);
 
-/// One range. The bits behind the prefix are zero.
+/// One address range. The bits of `base` behind the prefix are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Network {
     V4 { base: u32, mask: u32 },
@@ -14,19 +15,19 @@ enum Network {
 }
 
 impl Networks {
-    /// Reads a list; the message names the first that is none, and how it should be written.
+    /// Parses a list. The error message names the first element that is not a range, and how to write it.
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Networks, String> {
         texts.iter().map(|text| Network::parse(text.as_ref().trim())).collect::<Result<_, _>>().map(Networks)
     }
 
-    /// Whether an address lies in one of the ranges. An IPv4 address is the same in its IPv6-mapped form, which a socket
-    /// that serves both hands out.
+    /// Returns whether an address lies in one of the ranges. An IPv4 address and its IPv6-mapped form are the same
+    /// address; a dual-stack socket reports the mapped form.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// Whether there is no range in it.
+    /// Returns whether the list has no range.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -36,7 +37,7 @@ impl Network {
     fn parse(text: &str) -> Result<Network, String> {
         let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
         let (address, length) = match text.split_once('/') {
-            // `+8` and `08` are numbers to Rust and typing errors to people.
+            // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
             Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(wrong()),
             Some((address, length)) => (address, Some(length.parse::<u32>().map_err(|_| wrong())?)),
             None => (text, None),
@@ -47,7 +48,7 @@ impl Network {
         if length > bits {
             return Err(wrong());
         }
-        // A range of IPv4 in its IPv6 form: what is compared with it comes without that form.
+        // An IPv4 range in IPv6-mapped form becomes an IPv4 range, because `contains` compares canonical addresses.
         let (address, length) = match (address.to_canonical(), length.checked_sub(96)) {
             (v4 @ IpAddr::V4(_), Some(length)) if bits == 128 => (v4, length),
             _ => (address, length),

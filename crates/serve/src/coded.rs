@@ -1,67 +1,68 @@
-//! Brotli and Zstandard forms of what is served. They come after their version, like its policies: until they are there,
-//! and where a page has none, gzip goes out.
+//! Precompressed files: the Brotli and Zstandard forms of the files of a version. They are made after the version was
+//! activated. Until then, and for files without such a form, gzip is served.
 
 use bytes::Bytes;
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::codings::{Record, Yield, record};
 
-/// One coding of a version, mapped.
+/// The files of one version in one coding, memory-mapped.
 #[derive(Debug, Clone)]
 pub struct Coded {
     bytes: Bytes,
-    /// How it came out.
+    /// The size of the result and the time it took.
     pub yields: Yield,
 }
 
 impl Coded {
-    /// `bytes` have been checked (`site::codings::check`), every body of theirs, too.
+    /// Wraps the bytes of a coding file. The caller has checked them, every body included
+    /// ([`docwharf_site::codings::check`]).
     pub fn new(bytes: Bytes, yields: Yield) -> Coded {
         Coded { bytes, yields }
     }
 }
 
-/// The codings of one version; either may not be there yet, or not wanted.
+/// The codings of one version. Each may be missing: not made yet, or not configured.
 #[derive(Debug, Clone)]
 pub struct Codings {
-    /// Whose they are.
+    /// The version whose files these are.
     pub id: VersionId,
-    /// `br`
+    /// The files in Brotli (`br`).
     pub brotli: Option<Coded>,
-    /// `zstd`
+    /// The files in Zstandard (`zstd`).
     pub zstd: Option<Coded>,
 }
 
 impl Codings {
-    /// None yet.
+    /// Creates the codings of a version for which none is made yet.
     pub fn none(id: VersionId) -> Codings {
         Codings { id, brotli: None, zstd: None }
     }
 
-    /// Where one of them belongs.
-    pub fn place(&mut self, coding: Dense) -> &mut Option<Coded> {
+    /// Returns the slot of a coding.
+    pub fn place(&mut self, coding: ContentCoding) -> &mut Option<Coded> {
         match coding {
-            Dense::Brotli => &mut self.brotli,
-            Dense::Zstd => &mut self.zstd,
+            ContentCoding::Brotli => &mut self.brotli,
+            ContentCoding::Zstd => &mut self.zstd,
         }
     }
 
-    /// Bytes that a file of the version has in a coding; none if it has it not.
-    pub(super) fn len(&self, coding: Dense, file: usize) -> Option<u64> {
+    /// Returns the length of a file in a coding, in bytes; `None` if the file has no such form.
+    pub(super) fn len(&self, coding: ContentCoding, file: usize) -> Option<u64> {
         self.record(coding, file).map(|(_, record)| record.len)
     }
 
-    /// A file in a coding: its body, without a copy, and the CRC-32 of that.
-    pub(super) fn body(&self, coding: Dense, file: usize) -> Option<(Bytes, u32)> {
+    /// Returns the body of a file in a coding, without copying it, and the CRC-32 of the body.
+    pub(super) fn body(&self, coding: ContentCoding, file: usize) -> Option<(Bytes, u32)> {
         let (bytes, record) = self.record(coding, file)?;
         Some((bytes.slice(record.range()?), record.crc))
     }
 
-    fn record(&self, coding: Dense, file: usize) -> Option<(&Bytes, Record)> {
+    fn record(&self, coding: ContentCoding, file: usize) -> Option<(&Bytes, Record)> {
         let coded = match coding {
-            Dense::Brotli => self.brotli.as_ref(),
-            Dense::Zstd => self.zstd.as_ref(),
+            ContentCoding::Brotli => self.brotli.as_ref(),
+            ContentCoding::Zstd => self.zstd.as_ref(),
         };
         let bytes = &coded?.bytes;
         Some((bytes, record(bytes, file))).filter(|(_, record)| record.len > 0)

@@ -1,55 +1,56 @@
-//! Preconditions in the order of RFC 9110, 13.2.2.
+//! Conditional requests: evaluates preconditions in the order of RFC 9110, 13.2.2.
 
 use http::HeaderMap;
 use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
 use docwharf_base::model::units::unix_seconds;
 
-/// What the preconditions lead to.
+/// The outcome of evaluating the preconditions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Answer as if there were none.
+    /// The request is answered as if it had no preconditions.
     Proceed,
-    /// 304
+    /// The response is 304 (Not Modified).
     NotModified,
-    /// 412
+    /// The response is 412 (Precondition Failed).
     Failed,
 }
 
-/// When what is at an address was changed, as far as that is known; in seconds since 1970.
+/// The dates that are known of the content at a path, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dated {
-    /// What Last-Modified says.
+    /// The date that Last-Modified has.
     pub modified: i64,
-    /// When something else was last there, perhaps younger: after a rollback the date is an earlier one than before.
-    /// None if nothing else ever was.
+    /// When the path last led to other content, which may be newer: after a rollback the date is earlier than before.
+    /// `None` if there never was other content.
     pub replaced: Option<i64>,
-    /// When rules last put another file at the address, which may have the same date: not later than `replaced`.
+    /// When rules last led the path to another file, which may have the same date. Not later than `replaced`.
     pub rerouted: Option<i64>,
 }
 
 impl Dated {
-    /// What has always been what it is now.
+    /// Creates the dates of content that was never replaced.
     pub fn once(modified: i64) -> Dated {
         Dated { modified, replaced: None, rerouted: None }
     }
 
-    /// Whether a copy of this date is still what there is (RFC 9110, 13.1.3). An earlier date than ours is another's, and
-    /// a later one may be what was there before a rollback: it says something only if it lies behind the last exchange.
-    /// Our own date is that of one content of one file, so that it says something unless the file is another one.
+    /// Returns whether a copy with this date is still current (RFC 9110, 13.1.3). An earlier date than `modified`
+    /// belongs to other content. A later date may belong to what was there before a rollback, so it counts only if it
+    /// is later than the last replacement. `modified` itself belongs to one content of one file, so it counts unless
+    /// rules have led the path to another file.
     fn is_unchanged_since(self, since: i64) -> bool {
         let exchanged = if since == self.modified { self.rerouted } else { self.replaced };
         since >= self.modified && exchanged.is_none_or(|second| since > second)
     }
 
-    /// Whether the date names bytes (RFC 9110, 8.8.2.2): nothing else can have been sent under it.
+    /// Returns whether the date is a strong validator (RFC 9110, 8.8.2.2): no other bytes can have been sent under it.
     fn is_strong(self) -> bool {
         self.replaced.is_none_or(|replaced| self.modified > replaced)
     }
 }
 
-/// Judges the preconditions of a GET or HEAD against what would be sent: its strong entity tag, quotes included, and
-/// its date.
+/// Evaluates the preconditions of a GET or HEAD request against the selected representation: its strong entity tag,
+/// quotes included, and its date.
 pub fn judge(headers: &HeaderMap, tag: &str, dated: Dated) -> Verdict {
     if headers.contains_key(IF_MATCH) {
         if !matches_any(headers, &IF_MATCH, tag, false) {
@@ -68,8 +69,9 @@ pub fn judge(headers: &HeaderMap, tag: &str, dated: Dated) -> Verdict {
     Verdict::Proceed
 }
 
-/// Whether a range may be sent (RFC 9110, 13.1.5): without If-Range, or if it names exactly what would be sent. A date is
-/// that of every coding, so that it counts only where there is but one, and where it is a strong validator.
+/// Returns whether the Range field of a request applies (RFC 9110, 13.1.5): the request has no If-Range, or If-Range
+/// names exactly the representation that would be sent. All codings of a file share its date, so `dated` is `None`
+/// where the date does not stand for the coding that would be sent. A date must also be a strong validator.
 pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool {
     let mut fields = headers.get_all(IF_RANGE).iter();
     match (fields.next().map(|field| field.to_str()), fields.next()) {
@@ -84,7 +86,7 @@ pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool
     }
 }
 
-/// One date; several, or one that does not parse, count as none.
+/// Parses a field with one date. Several fields, or a date that does not parse, count as none.
 fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
     let mut fields = headers.get_all(name).iter();
     let first = fields.next()?;
@@ -98,7 +100,8 @@ fn parse_date(value: &str) -> Option<i64> {
     httpdate::parse_http_date(value).ok().map(unix_seconds)
 }
 
-/// Whether a list of entity tags, or `*`, covers `tag`; `weak` compares without regard to `W/`.
+/// Returns whether a list of entity tags, or `*`, matches `tag`. With `weak`, uses the weak comparison, which ignores
+/// `W/` (RFC 9110, 8.8.3.2).
 fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) -> bool {
     headers.get_all(name).iter().filter_map(|field| field.to_str().ok()).any(|field| {
         let mut rest = field.trim();
@@ -111,7 +114,7 @@ fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) ->
                 Some(opaque) => (true, opaque),
                 None => (false, rest),
             };
-            // A tag may hold commas: it ends at its quote.
+            // A tag may contain commas; it ends at its closing quote.
             let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else {
                 return false;
             };
@@ -228,7 +231,7 @@ mod tests {
             (&[(IF_MATCH, "")], Verdict::Failed),
             (&[(IF_NONE_MATCH, "")], Verdict::Proceed),
             (&[(IF_UNMODIFIED_SINCE, same)], Verdict::Proceed),
-            // What is wanted to be the same is judged first, and then whether it is known.
+            // If-Match and If-Unmodified-Since are evaluated before If-None-Match and If-Modified-Since.
             (&[(IF_MATCH, TAG), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
             (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::Failed),
             (&[(IF_UNMODIFIED_SINCE, old), (IF_MODIFIED_SINCE, same)], Verdict::Failed),

@@ -1,7 +1,7 @@
-//! One connection: which protocol is spoken on it, how long it may take to say what it wants, how it ends.
+//! Serves one accepted connection: detects the protocol, applies the deadlines and ends the connection.
 //!
-//! A hand-written future, because it is polled for every request: what it waits for beside its protocol (a stop, a
-//! deadline) is entered once and looked at only when it has happened.
+//! [`Connection`] is a hand-written future because it is polled for every request. It registers for a stop and for a
+//! deadline once, and checks them again only after they have fired.
 
 use std::error::Error;
 use std::future::Future;
@@ -23,75 +23,77 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
 use super::Site;
-use super::alarm::Alarm;
-use super::crew::Load;
+use super::head_timer::HeadTimer;
+use super::workers::WorkerLoad;
 use super::peer::Peer;
-use super::plain::{Plain, Turn};
-use super::stream::SendFile;
-use super::two::Two;
-use super::wire::Wire;
+use super::http1::{Http1Connection, Http1Outcome};
+use super::lazy_stream::SendFile;
+use super::http2::Http2Connection;
+use super::replay_stream::ReplayStream;
 
-/// A request's head must be whole after this time, and a kept connection is closed when idle for as long.
+/// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// A connection that has not brought its first request by now is closed, whatever version of HTTP it began to speak.
-const FIRST_REQUEST: Duration = Duration::from_secs(35);
-/// Whoever connected just before the server stops gets so long to say what it wants: its request may be on its way.
-pub(super) const LAST_REQUEST: Duration = Duration::from_millis(500);
-/// Request line and fields together; more is 431. Above hyper's limit for the target alone (65,534 bytes), so that a
-/// target that is too long gets its own 414.
-const HEAD_BYTES: usize = 128 * 1024;
-/// The same for HTTP/2, where there is no such difference.
-const FIELD_BYTES: u32 = 64 * 1024;
-/// What every HTTP/2 connection begins with (RFC 9113, 3.4).
+/// The time within which a connection must send its first request, whatever version of HTTP it speaks; otherwise it is
+/// closed.
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
+/// The time that a connection without a request gets after a stop was requested: its request may already be on the
+/// network.
+pub(super) const LAST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+/// The largest request line and header section together, in bytes, on HTTP/1; more gets 431. It is above hyper's limit
+/// for the target alone (65,534 bytes), so that a target that is too long gets 414.
+const MAX_HEAD_BYTES: usize = 128 * 1024;
+/// The largest header list in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE`) on the HTTP/2 connections that hyper serves.
+const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
+/// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A first read: most heads are smaller.
-const FIRST_READ: usize = 2048;
+/// The buffer of the first read in bytes; most request heads are smaller.
+const FIRST_READ_BYTES: usize = 2048;
 
-/// What is spoken on a connection, as far as it was agreed on.
+/// The protocol of a connection as far as it is known: selected by TLS ALPN, or fixed by an earlier request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaks {
+pub(super) enum NegotiatedProtocol {
     Http1,
     Http2,
     Either,
 }
 
-/// Where the connections of a listener live, and what they are told.
+/// The open connections of one listener, and the phase of its shutdown: open, closing or closed.
 #[derive(Debug, Default)]
-pub(super) struct House {
+pub(super) struct ConnectionTracker {
     phase: AtomicU8,
-    told: Arc<Notify>,
-    guests: AtomicUsize,
-    left: Notify,
+    phase_changed: Arc<Notify>,
+    open_connections: AtomicUsize,
+    connection_ended: Notify,
 }
 
 const OPEN: u8 = 0;
 const CLOSING: u8 = 1;
 const CLOSED: u8 = 2;
 
-impl House {
+impl ConnectionTracker {
     fn is_open(&self) -> bool {
         self.phase.load(Ordering::Acquire) == OPEN
     }
 
-    /// Connections finish what they are doing, and begin nothing more.
+    /// Signals all connections to finish the requests in progress and to accept no more.
     pub(super) fn close(&self) {
-        self.say(CLOSING);
+        self.set_phase(CLOSING);
     }
 
-    /// Connections end.
-    pub(super) fn cut(&self) {
-        self.say(CLOSED);
+    /// Signals all connections to end at once.
+    pub(super) fn close_now(&self) {
+        self.set_phase(CLOSED);
     }
 
-    fn say(&self, phase: u8) {
+    fn set_phase(&self, phase: u8) {
         self.phase.store(phase, Ordering::Release);
-        self.told.notify_waiters();
+        self.phase_changed.notify_waiters();
     }
 
-    /// Waits until connections are to finish.
-    pub(super) async fn closed(&self) {
+    /// Waits until the connections are signalled to finish.
+    pub(super) async fn wait_closing(&self) {
         loop {
-            let told = self.told.notified();
+            let told = self.phase_changed.notified();
             if !self.is_open() {
                 return;
             }
@@ -99,16 +101,16 @@ impl House {
         }
     }
 
-    /// Connections in it.
-    pub(super) fn guests(&self) -> usize {
-        self.guests.load(Ordering::Acquire)
+    /// Returns the number of open connections.
+    pub(super) fn open_connections(&self) -> usize {
+        self.open_connections.load(Ordering::Acquire)
     }
 
-    /// Waits until there are none.
-    pub(super) async fn emptied(&self) {
+    /// Waits until no connection is open.
+    pub(super) async fn wait_empty(&self) {
         loop {
-            let left = self.left.notified();
-            if self.guests() == 0 {
+            let left = self.connection_ended.notified();
+            if self.open_connections() == 0 {
                 return;
             }
             left.await;
@@ -116,87 +118,91 @@ impl House {
     }
 }
 
-/// A connection's place in a house, for as long as it lives.
+/// The entry of one connection in the count of its listener, and its permit in the connection limit. Dropping it
+/// releases both.
 #[derive(Debug)]
-pub(super) struct Place {
-    house: Arc<House>,
+pub(super) struct ConnectionSlot {
+    tracker: Arc<ConnectionTracker>,
     _room: OwnedSemaphorePermit,
-    _load: Load,
+    _load: WorkerLoad,
 }
 
-impl Place {
-    /// One more in `house`; `room` is of all there is room for in this process.
-    pub(super) fn new(house: &Arc<House>, room: OwnedSemaphorePermit, load: Load) -> Place {
-        house.guests.fetch_add(1, Ordering::AcqRel);
-        Place { house: Arc::clone(house), _room: room, _load: load }
+impl ConnectionSlot {
+    /// Adds a connection to the count of its listener, with its permit in the connection limit of the process.
+    pub(super) fn new(tracker: &Arc<ConnectionTracker>, permit: OwnedSemaphorePermit, load: WorkerLoad) -> ConnectionSlot {
+        tracker.open_connections.fetch_add(1, Ordering::AcqRel);
+        ConnectionSlot { tracker: Arc::clone(tracker), _room: permit, _load: load }
     }
 
-    /// Where it is.
-    pub(super) fn house(&self) -> &House {
-        &self.house
+    /// Returns the group of connections that this one is counted in.
+    pub(super) fn tracker(&self) -> &ConnectionTracker {
+        &self.tracker
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        if self.house.guests.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.house.left.notify_waiters();
+        if self.tracker.open_connections.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.tracker.connection_ended.notify_waiters();
         }
     }
 }
 
-/// A connection being served.
+/// An accepted connection, as a future that ends when the connection does.
 pub(super) struct Connection<S, V: HttpService<Incoming>> {
     protocol: Protocol<S, V>,
-    house: Arc<House>,
-    /// What it knows of the house.
+    tracker: Arc<ConnectionTracker>,
+    /// The shutdown phase that the connection has acted on.
     phase: u8,
-    /// Who is woken by what it waits for beside its protocol; none before it had to wait.
+    /// The waker that is registered for the stop and the timer; `None` before the connection first had to wait.
     waker: Option<Waker>,
-    /// Told by the house.
-    told: Option<Pin<Box<OwnedNotified>>>,
-    /// Whose requests these are, if they are a site's.
-    site: Sited,
-    /// Whether it has brought a request.
+    /// The registration for the next change of the shutdown phase.
+    phase_change: Option<Pin<Box<OwnedNotified>>>,
+    /// The site that the requests are for, and the peer; `None` if a service answers them instead.
+    site: SiteAndPeer,
+    /// Whether the connection has sent a request.
     begun: Arc<AtomicBool>,
-    /// Goes off when the nearest deadline may have come.
+    /// Fires when the nearest deadline may have passed.
     timer: Option<Pin<Box<Sleep>>>,
-    /// When the first request must have come.
-    first: Option<Instant>,
-    _place: Place,
+    /// The deadline for the first request; `None` once it no longer applies.
+    first_request_by: Option<Instant>,
+    _place: ConnectionSlot,
 }
 
-type One<S, V> = http1::Connection<Wire<S>, V>;
-type OtherTwo<S, V> = http2::Connection<Wire<S>, V, TokioExecutor>;
+type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
+type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
 
-/// What a connection waits for while it cannot go on. Every state that waits for bytes of the peer says until when, and cannot
-/// be entered without: a state without a deadline would keep a descriptor for as long as the peer likes.
+/// The event that a connection waits for while it cannot proceed. Each state that waits for bytes of the peer carries a
+/// deadline: without one the peer could keep a file descriptor for as long as it likes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// For bytes of the peer, until then.
+pub(super) enum WaitReason {
+    /// Bytes from the peer, until this deadline.
     Peer(Instant),
-    /// For the peer to take bytes. The stream below ends that (`guard`), whoever writes to it.
-    Reader,
-    /// For an answer, or for another turn; a protocol by hyper that asks for no timer.
-    Itself,
+    /// The peer has to read what was sent. The stream below ends a connection whose peer stopped reading (see
+    /// [`super::guard`]), whichever protocol writes to it.
+    PeerReads,
+    /// A response or another turn of this connection, or a hyper connection without a timer.
+    Internal,
 }
 
 enum Protocol<S, V: HttpService<Incoming>> {
-    /// Only plain requests have come; what follows them is going to be answered by the service.
-    Plain(Option<(S, V)>, Box<Plain>, Speaks),
-    /// The protocol is not known yet: the service that will answer, the bytes read so far, what was agreed on, and the
-    /// deadline by which the protocol must be known.
-    Unknown(Option<(S, V)>, Vec<u8>, Speaks, Instant),
-    /// With the deadlines of its heads.
-    One(Box<One<S, V>>, Alarm),
-    /// HTTP/2 to a site.
-    Two(S, Box<Two>),
-    /// The same to anything else.
-    OtherTwo(Pin<Box<OtherTwo<S, V>>>),
+    /// Only plain HTTP/1.1 requests have come so far; the stream and the service are for hyper, which takes over at the
+    /// first other request.
+    Http1(Option<(S, V)>, Box<Http1Connection>, NegotiatedProtocol),
+    /// The protocol is not known yet: the stream and the service that will answer, the bytes read so far, the protocol
+    /// that ALPN selected, and the deadline by which the protocol must be known.
+    Unknown(Option<(S, V)>, Vec<u8>, NegotiatedProtocol, Instant),
+    /// HTTP/1 served by hyper, with the deadlines of its request heads.
+    HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
+    /// HTTP/2 to a site, served by [`super::two`].
+    Http2(S, Box<Http2Connection>),
+    /// HTTP/2 to a service that is not a site, served by hyper.
+    HyperHttp2(Pin<Box<HyperHttp2<S, V>>>),
 }
 
-/// A site that needs less than a service does, and who asks it.
-pub(super) type Sited = Option<(Arc<Site>, Peer)>;
+/// The site that a connection's requests are for, and the peer that sends them. A site is served without hyper where
+/// possible.
+pub(super) type SiteAndPeer = Option<(Arc<Site>, Peer)>;
 
 impl<S, V> Connection<S, V>
 where
@@ -206,56 +212,56 @@ where
     V::Error: Into<Box<dyn Error + Send + Sync>>,
     V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
 {
-    /// Serves `stream` for a `site` as far as it can be, and else by `service`, which says by `begun` that a request has come.
-    /// `accepted` is when it connected.
+    /// Serves `stream` for a `site` as far as possible, and otherwise by `service`, which sets `begun` when a request
+    /// has come. `accepted` is when the connection was accepted.
     pub(super) fn new(
         stream: S,
-        speaks: Speaks,
+        speaks: NegotiatedProtocol,
         service: V,
-        site: Sited,
+        site: SiteAndPeer,
         begun: Arc<AtomicBool>,
         accepted: Instant,
-        place: Place,
+        place: ConnectionSlot,
     ) -> Self {
         let protocol = match &site {
-            Some((site, peer)) if speaks != Speaks::Http2 => {
-                let plain = Plain::new(Arc::clone(site), *peer, Arc::clone(&begun));
-                Protocol::Plain(Some((stream, service)), Box::new(plain), speaks)
+            Some((site, peer)) if speaks != NegotiatedProtocol::Http2 => {
+                let plain = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&begun));
+                Protocol::Http1(Some((stream, service)), Box::new(plain), speaks)
             }
-            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks, accepted + FIRST_REQUEST),
+            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks, accepted + FIRST_REQUEST_TIMEOUT),
         };
         Connection {
             protocol,
-            house: Arc::clone(&place.house),
+            tracker: Arc::clone(&place.tracker),
             phase: OPEN,
             waker: None,
-            told: None,
+            phase_change: None,
             site,
             begun,
             timer: None,
-            first: Some(accepted + FIRST_REQUEST),
+            first_request_by: Some(accepted + FIRST_REQUEST_TIMEOUT),
             _place: place,
         }
     }
 
-    /// The first turn, before anything has to wait; ready when that was all.
-    pub(super) fn begin(&mut self) -> Poll<()> {
-        // Whoever has to wait is polled again, by a task of its own.
-        self.serve(&mut Context::from_waker(Waker::noop()))
+    /// Runs the first turn, before the connection has a task of its own; ready when the connection has already ended.
+    pub(super) fn poll_first(&mut self) -> Poll<()> {
+        // No waker is needed: a connection that has to wait is polled again by its own task.
+        self.poll_protocol(&mut Context::from_waker(Waker::noop()))
     }
 
     fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Reads until it is known what is spoken; `None` if nothing is to come.
+    /// Reads until the protocol is known; `None` if the peer closed the connection before it sent anything.
     fn recognize(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
         let Protocol::Unknown(place, early, speaks, _) = &mut self.protocol else { return Poll::Ready(Some(())) };
         let Some((stream, _)) = place else { return Poll::Ready(None) };
         let is_two = match speaks {
-            Speaks::Http1 => false,
-            Speaks::Http2 => true,
-            Speaks::Either => match ready!(recognized(stream, early, context)) {
+            NegotiatedProtocol::Http1 => false,
+            NegotiatedProtocol::Http2 => true,
+            NegotiatedProtocol::Either => match ready!(detect_http2(stream, early, context)) {
                 Ok(is_two) => is_two,
                 Err(_) => return Poll::Ready(None),
             },
@@ -263,34 +269,34 @@ where
         let Some((stream, service)) = place.take() else { return Poll::Ready(None) };
         let early = std::mem::take(early);
         if let Some((site, peer)) = self.site.as_ref().filter(|_| is_two) {
-            let mut two = Box::new(Two::new(Arc::clone(site), *peer, Arc::clone(&self.begun)));
+            let mut two = Box::new(Http2Connection::new(Arc::clone(site), *peer, Arc::clone(&self.begun)));
             two.begin(&early);
-            self.protocol = Protocol::Two(stream, two);
+            self.protocol = Protocol::Http2(stream, two);
         } else if is_two {
-            let two = by_two().serve_connection(Wire::new(stream, early), service);
-            self.protocol = Protocol::OtherTwo(Box::pin(two));
+            let two = http2_builder().serve_connection(ReplayStream::new(stream, early), service);
+            self.protocol = Protocol::HyperHttp2(Box::pin(two));
         } else {
-            let alarm = Alarm::new();
-            let one = by_one(&alarm).serve_connection(Wire::new(stream, early), service);
-            self.protocol = Protocol::One(Box::new(one), alarm);
+            let alarm = HeadTimer::new();
+            let one = http1_builder(&alarm).serve_connection(ReplayStream::new(stream, early), service);
+            self.protocol = Protocol::HyperHttp1(Box::new(one), alarm);
         }
         if self.phase != OPEN && self.has_begun() {
-            self.finish();
+            self.finish_requests();
         }
         Poll::Ready(Some(()))
     }
 
-    /// One turn of the protocol; ready when the connection has ended. Errors are the client's: it went away, or spoke
-    /// something else. Nobody is to be told.
-    fn serve(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Protocol::Plain(place, plain, speaks) = &mut self.protocol {
+    /// Runs one turn of the protocol; ready when the connection has ended. Errors are not logged: they mean that the
+    /// client went away or spoke another protocol.
+    fn poll_protocol(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Protocol::Http1(place, plain, speaks) = &mut self.protocol {
             let Some((stream, _)) = place else { return Poll::Ready(()) };
             match ready!(plain.poll(stream, context)) {
-                Turn::Ended => return Poll::Ready(()),
-                Turn::Other(early) => {
-                    // HTTP/2 begins with a connection's first bytes or not at all (RFC 9113, 3.3).
-                    let speaks = if self.begun.load(Ordering::Relaxed) { Speaks::Http1 } else { *speaks };
-                    let by = self.first.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
+                Http1Outcome::Ended => return Poll::Ready(()),
+                Http1Outcome::Hyper(early) => {
+                    // HTTP/2 starts with the first bytes of a connection or not at all (RFC 9113, section 3.3).
+                    let speaks = if self.begun.load(Ordering::Relaxed) { NegotiatedProtocol::Http1 } else { *speaks };
+                    let by = self.first_request_by.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
                     self.protocol = Protocol::Unknown(place.take(), early, speaks, by);
                 }
             }
@@ -299,100 +305,101 @@ where
             return Poll::Ready(());
         }
         match &mut self.protocol {
-            Protocol::Plain(..) | Protocol::Unknown(..) => Poll::Ready(()),
-            Protocol::One(one, _) => Pin::new(&mut **one).poll(context).map(drop),
-            Protocol::Two(stream, two) => two.poll(stream, context),
-            Protocol::OtherTwo(two) => two.as_mut().poll(context).map(drop),
+            Protocol::Http1(..) | Protocol::Unknown(..) => Poll::Ready(()),
+            Protocol::HyperHttp1(one, _) => Pin::new(&mut **one).poll(context).map(drop),
+            Protocol::Http2(stream, two) => two.poll(stream, context),
+            Protocol::HyperHttp2(two) => two.as_mut().poll(context).map(drop),
         }
     }
 
-    /// Answers what has begun, and no more.
-    fn finish(&mut self) {
+    /// Answers the requests that have begun, and accepts no more.
+    fn finish_requests(&mut self) {
         match &mut self.protocol {
-            Protocol::Plain(_, plain, _) => plain.finish(),
+            Protocol::Http1(_, plain, _) => plain.finish(),
             Protocol::Unknown(..) => {}
-            Protocol::One(one, _) => Pin::new(&mut **one).graceful_shutdown(),
-            Protocol::Two(_, two) => two.finish(),
-            Protocol::OtherTwo(two) => two.as_mut().graceful_shutdown(),
+            Protocol::HyperHttp1(one, _) => Pin::new(&mut **one).graceful_shutdown(),
+            Protocol::Http2(_, two) => two.finish(),
+            Protocol::HyperHttp2(two) => two.as_mut().graceful_shutdown(),
         }
     }
 
-    /// Looks whether the house has said something; ready when the connection has to go at once.
-    fn listen(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
+    /// Checks whether the shutdown phase has changed; ready when the connection has to end at once.
+    fn poll_shutdown(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
         if is_new {
-            self.enter(context);
+            self.register_for_shutdown(context);
         }
-        while self.house.phase.load(Ordering::Acquire) != self.phase {
-            // Whoever is told once is told once more: of the end.
-            self.told = None;
-            self.enter(context);
-            if self.obey().is_ready() {
+        while self.tracker.phase.load(Ordering::Acquire) != self.phase {
+            // A notification fires only once: register again for the change from closing to closed.
+            self.phase_change = None;
+            self.register_for_shutdown(context);
+            if self.apply_phase().is_ready() {
                 return Poll::Ready(());
             }
         }
         Poll::Pending
     }
 
-    /// Waits to be told, before it is looked whether there is anything to be told, so that nothing is missed.
-    fn enter(&mut self, context: &mut Context<'_>) {
-        let told = self.told.get_or_insert_with(|| Box::pin(Arc::clone(&self.house.told).notified_owned()));
-        // If that has happened the phase is another one.
+    /// Registers for the notification before the caller reads the phase; a change in between would otherwise be lost.
+    fn register_for_shutdown(&mut self, context: &mut Context<'_>) {
+        let told = self.phase_change.get_or_insert_with(|| Box::pin(Arc::clone(&self.tracker.phase_changed).notified_owned()));
+        // The result does not matter: when the notification has fired, the phase differs.
         let _ = told.as_mut().poll(context);
     }
 
-    /// Takes over what the house has said; ready when that is the end.
-    fn obey(&mut self) -> Poll<()> {
-        self.phase = self.house.phase.load(Ordering::Acquire);
+    /// Acts on the current shutdown phase; ready when the connection has to end.
+    fn apply_phase(&mut self) -> Poll<()> {
+        self.phase = self.tracker.phase.load(Ordering::Acquire);
         if self.phase == CLOSED {
             return Poll::Ready(());
         }
         if self.has_begun() {
-            self.finish();
+            self.finish_requests();
         } else {
-            self.first = Some(Instant::now() + LAST_REQUEST);
+            self.first_request_by = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
         }
         Poll::Pending
     }
 
-    /// What the protocol waits for.
-    fn waits(&self) -> Waits {
+    /// Returns the event that the protocol waits for.
+    fn wait_reason(&self) -> WaitReason {
         match &self.protocol {
-            Protocol::Plain(_, plain, _) => plain.waits(),
-            Protocol::Unknown(.., by) => Waits::Peer(*by),
-            // hyper asks for a timer whenever it waits for a head.
-            Protocol::One(_, alarm) => alarm.deadline().map_or(Waits::Itself, Waits::Peer),
-            Protocol::Two(_, two) => two.deadline().map_or(Waits::Itself, Waits::Peer),
-            // By its own PINGs.
-            Protocol::OtherTwo(_) => Waits::Itself,
+            Protocol::Http1(_, plain, _) => plain.waits(),
+            Protocol::Unknown(.., by) => WaitReason::Peer(*by),
+            // hyper creates a timer whenever it waits for a request head.
+            Protocol::HyperHttp1(_, alarm) => alarm.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
+            Protocol::Http2(_, two) => two.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
+            // hyper detects an absent peer by PINGs of its own.
+            Protocol::HyperHttp2(_) => WaitReason::Internal,
         }
     }
 
-    /// The nearest deadline.
+    /// Returns the nearest deadline, and drops the one for the first request once a request has come.
     fn deadline(&mut self) -> Option<Instant> {
-        if self.first.is_some() && self.phase == OPEN && self.has_begun() {
-            self.first = None;
+        if self.first_request_by.is_some() && self.phase == OPEN && self.has_begun() {
+            self.first_request_by = None;
         }
-        let own = match self.waits() {
-            Waits::Peer(by) => Some(by),
-            Waits::Reader | Waits::Itself => None,
+        let own = match self.wait_reason() {
+            WaitReason::Peer(by) => Some(by),
+            WaitReason::PeerReads | WaitReason::Internal => None,
         };
         debug_assert!(
             own.is_some() || !matches!(self.protocol, Protocol::Unknown(..)),
             "a state that waits for the peer has a deadline"
         );
-        self.first.into_iter().chain(own).min()
+        self.first_request_by.into_iter().chain(own).min()
     }
 
-    /// Looks whether a deadline has come; ready when the connection has to go.
-    fn watch_clock(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
-        // A timer that there is although nothing is due is kept for the next head.
+    /// Checks whether a deadline has passed; ready when the connection has to end.
+    fn poll_deadlines(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
+        // Without a deadline the timer stays as it is, for the next request head.
         while let Some(deadline) = self.deadline() {
             let mut is_asked = is_new;
             let timer = self.timer.get_or_insert_with(|| {
                 is_asked = true;
                 Box::pin(sleep_until(deadline.into()))
             });
-            // When a deadline has moved it goes off too early; never too late.
+            // A timer is moved only to an earlier time. After a deadline has moved to a later one it fires too early,
+            // never too late.
             if timer.deadline().into_std() > deadline {
                 is_asked = true;
                 timer.as_mut().reset(deadline.into());
@@ -402,39 +409,39 @@ where
             }
             ready!(timer.as_mut().poll(context));
             self.timer = None;
-            if self.run_out(context).is_ready() {
+            if self.handle_deadlines(context).is_ready() {
                 return Poll::Ready(());
             }
         }
         Poll::Pending
     }
 
-    /// What follows when the timer has gone off.
-    fn run_out(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.first.is_some_and(|first| Instant::now() >= first) {
-            self.first = None;
+    /// Acts on deadlines that have passed; ready when the connection has to end.
+    fn handle_deadlines(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.first_request_by.is_some_and(|first| Instant::now() >= first) {
+            self.first_request_by = None;
             if !self.has_begun() {
                 return Poll::Ready(());
             }
             if self.phase != OPEN {
-                self.finish();
+                self.finish_requests();
             }
         }
-        if matches!(self.protocol, Protocol::Plain(..) | Protocol::Unknown(..))
-            && matches!(self.waits(), Waits::Peer(by) if Instant::now() >= by)
+        if matches!(self.protocol, Protocol::Http1(..) | Protocol::Unknown(..))
+            && matches!(self.wait_reason(), WaitReason::Peer(by) if Instant::now() >= by)
         {
             return Poll::Ready(());
         }
-        if let Protocol::Two(_, two) = &mut self.protocol {
-            if two.run_out() {
+        if let Protocol::Http2(_, two) = &mut self.protocol {
+            if two.handle_deadlines() {
                 return Poll::Ready(());
             }
-            return self.serve(context);
+            return self.poll_protocol(context);
         }
-        let has_come = matches!(&self.protocol, Protocol::One(_, alarm) if alarm.has_come());
+        let has_come = matches!(&self.protocol, Protocol::HyperHttp1(_, alarm) if alarm.has_expired());
         if self.phase != OPEN || has_come {
-            // hyper acts upon it: it finds its timer expired, or its connection at its end.
-            return self.serve(context);
+            // The poll makes hyper act on it: its timer has expired, or the connection is shutting down.
+            return self.poll_protocol(context);
         }
         Poll::Pending
     }
@@ -452,7 +459,7 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        if this.serve(context).is_ready() {
+        if this.poll_protocol(context).is_ready() {
             return Poll::Ready(());
         }
         let is_new = this.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()));
@@ -460,16 +467,17 @@ where
             this.waker = Some(context.waker().clone());
         }
         let phase = this.phase;
-        if this.listen(context, is_new).is_ready() || this.watch_clock(context, is_new).is_ready() {
+        if this.poll_shutdown(context, is_new).is_ready() || this.poll_deadlines(context, is_new).is_ready() {
             return Poll::Ready(());
         }
-        // What was said to the protocol it has to act upon.
-        if this.phase == phase { Poll::Pending } else { this.serve(context) }
+        // The protocol has to be polled once more to act on the new phase.
+        if this.phase == phase { Poll::Pending } else { this.poll_protocol(context) }
     }
 }
 
-/// Reads what comes first; whether that is HTTP/2. Whoever ends before that is known speaks HTTP/1, if anything.
-fn recognized<S: AsyncRead + Unpin>(
+/// Reads the first bytes and returns whether they are the preface of HTTP/2. A client that stops sending before that is
+/// known counts as HTTP/1.
+fn detect_http2<S: AsyncRead + Unpin>(
     stream: &mut S,
     early: &mut Vec<u8>,
     context: &mut Context<'_>,
@@ -482,7 +490,7 @@ fn recognized<S: AsyncRead + Unpin>(
         if n == PREFACE.len() {
             return Poll::Ready(Ok(true));
         }
-        let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ];
+        let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut room);
         ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
         match buffer.filled() {
@@ -493,23 +501,23 @@ fn recognized<S: AsyncRead + Unpin>(
     }
 }
 
-fn by_one(alarm: &Alarm) -> http1::Builder {
+fn http1_builder(alarm: &HeadTimer) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(alarm.clone())
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES)
-        // A client that has said everything and only listens gets its answer.
+        .max_buf_size(MAX_HEAD_BYTES)
+        // A client that has closed its sending side still gets its response.
         .half_close(true);
     builder
 }
 
-fn by_two() -> http2::Builder<TokioExecutor> {
+fn http2_builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(128)
-        .max_header_list_size(FIELD_BYTES)
+        .max_header_list_size(MAX_HEADER_LIST_BYTES)
         .keep_alive_interval(Some(HEAD_TIMEOUT))
         .keep_alive_timeout(HEAD_TIMEOUT);
     builder

@@ -1,5 +1,5 @@
-//! What was found wrong with a version while it was sent: logged once for each version, and verified at once by whoever waits
-//! for it.
+//! Reports of damage: a file of a version could not be sent as it was sealed. The first report of each version is
+//! logged, and every report wakes the task that verifies the stored version again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use docwharf_base::model::version::VersionId;
 
-/// Doubts about versions that are served.
+/// The versions that are reported as damaged.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     is_raised: Notify,
@@ -19,15 +19,15 @@ pub(crate) struct Doubts {
 
 #[derive(Debug, Default)]
 struct Versions {
-    /// Those that nobody has looked at since they were doubted.
+    /// The versions reported since the last call of [`Doubts::raised`].
     raised: BTreeSet<VersionId>,
-    /// Those that the log has a line for.
+    /// The versions for which the log has a line.
     logged: BTreeSet<VersionId>,
 }
 
 impl Doubts {
-    /// Something of one of these versions is not what was sealed; `what` says how that was noticed. The log has one line for
-    /// the first of them, however many readers meet the damage.
+    /// Reports that a file of one of these versions is not what was sealed; `what` says how that was noticed. The log
+    /// gets one line for the first of the versions, however many requests meet the damage.
     pub(crate) fn doubt(&self, versions: &[VersionId], what: &str) {
         let Some(first) = versions.first() else { return };
         let mut all = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,15 +45,16 @@ impl Doubts {
         self.is_raised.notify_one();
     }
 
-    /// Waits for a doubt; the versions that were doubted since the last call.
+    /// Waits for a report and returns the versions reported since the last call.
     pub(crate) async fn raised(&self) -> BTreeSet<VersionId> {
         self.is_raised.notified().await;
         std::mem::take(&mut self.versions.lock().unwrap_or_else(PoisonError::into_inner).raised)
     }
 }
 
-/// Whether a write to a socket failed because the disk does not give what is to be sent: the kernel answers EFAULT where it
-/// cannot read a page of a mapping (write(2)), and EIO where it cannot read a file (sendfile(2)). The peer causes neither.
+/// Returns whether writing to a socket failed because the disk could not be read: the kernel returns EFAULT if it
+/// cannot read a page of a mapping (write(2)), and EIO if it cannot read a file (sendfile(2)). The peer can cause
+/// neither.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::IO))
 }

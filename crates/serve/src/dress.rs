@@ -1,4 +1,5 @@
-//! What goes along with every answer, whatever it is.
+//! Header fields of every response, whatever it contains: those that protect readers (content security policy, referrer
+//! and frame policy, `nosniff`, Strict-Transport-Security), and those that rules add.
 
 use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
@@ -14,20 +15,20 @@ use super::body::Body;
 use super::fields::{fields, keep_private, may_run};
 use super::policy;
 
-/// Who may show the site in a frame (`server.frames`).
+/// The origins that may show the site in a frame (`server.frames`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Frames {
-    /// The site itself.
+    /// The site's own origin.
     #[default]
     Same,
-    /// Nobody.
+    /// No origin.
     Nobody,
-    /// Everybody.
+    /// Every origin.
     Any,
 }
 
 impl Frames {
-    /// What `frame-ancestors` says; it and `X-Frame-Options` agree.
+    /// Returns the source list of `frame-ancestors`, which agrees with `X-Frame-Options`; `None` for no directive.
     pub fn ancestors(self) -> Option<&'static str> {
         match self {
             Frames::Same => Some("'self'"),
@@ -37,22 +38,22 @@ impl Frames {
     }
 }
 
-/// What an operator says about what goes along with answers.
+/// The operator's settings of the header fields that protect readers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Protection {
-    /// `server.referrerPolicy`, if it is written down; nothing is sent if it is empty.
+    /// `server.referrerPolicy` if it is set. If it is empty, no field is sent.
     pub referrer: Option<String>,
-    /// `server.frames`, if it is written down.
+    /// `server.frames` if it is set.
     pub frames: Option<Frames>,
-    /// `server.csp` and what its policies may take; none is sent without.
-    pub csp: Option<csp::Rules>,
+    /// `server.csp` and the limits of its policies; `None` to send no policy.
+    pub csp: Option<csp::CspRules>,
 }
 
-/// What is sent where nobody says otherwise: it keeps addresses of the inside from other sites, and is what browsers do
-/// by themselves.
+/// The Referrer-Policy that is sent by default. It keeps internal URLs from other sites, and is the default of
+/// browsers.
 pub const REFERRER: &str = "strict-origin-when-cross-origin";
 
-/// The same as fields, made once.
+/// The fields of [`Protection`], rendered once.
 #[derive(Debug)]
 pub(super) struct Dress {
     fields: Vec<(HeaderName, HeaderValue)>,
@@ -72,8 +73,8 @@ impl Dress {
             Frames::Nobody => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),
             Frames::Any => {}
         }
-        if protection.csp.as_ref().is_some_and(|rules| rules.preset == csp::Preset::Airgap) {
-            // Names are looked up for links before anybody follows them, which no policy forbids.
+        if protection.csp.as_ref().is_some_and(|rules| rules.preset == csp::CspPreset::Airgap) {
+            // Browsers resolve the host names of links before a reader follows them, and no policy forbids that.
             fields.push((X_DNS_PREFETCH_CONTROL, HeaderValue::from_static("off")));
         }
         let csp = protection.csp.as_ref().map(|rules| (policy::field(rules.preset), policy::before(rules)));
@@ -81,13 +82,13 @@ impl Dress {
     }
 }
 
-/// Which file an answer shows; among its extensions where there are policies.
+/// The file that a response contains. It is among the response's extensions if content security policies are sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shown {
-    /// Of which version, which need not be the one that is served.
+    /// The version of the file, which need not be the active one.
     version: VersionId,
     file: usize,
-    /// Whether a browser follows the policy of such a file: by what it is sent as, whether or not it was read.
+    /// Whether browsers apply a policy to such a file. The media type decides, whether or not the file was scanned.
     counts: bool,
 }
 
@@ -98,7 +99,8 @@ impl Shown {
     }
 }
 
-/// Adds to an answer what does not depend on how it came about. `version` is what was served when the request began.
+/// Adds the header fields that do not depend on how the response was made. `version` is the version that was served
+/// when the request began.
 pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     if response.status().is_informational() {
         return;
@@ -106,23 +108,23 @@ pub fn dress<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, res
     for (name, value) in &site.dress.fields {
         response.headers_mut().insert(name, value.clone());
     }
-    // A refusal tells those who may not read nothing, neither which hosts the site needs. It has no scripts.
+    // A client without access must not learn which hosts the site needs. The refusal has no scripts.
     if response.status() != StatusCode::FORBIDDEN {
         police(site, version, request, response);
     }
     insist_on_tls(site, request, response.headers_mut());
     keep_private(site, response.headers_mut());
-    // Last, because whoever writes a rule knows what is there.
+    // Rules come last: their author knows the other fields and may override them.
     fields(site, version, request, response);
 }
 
-/// Adds the policy where a browser would follow one: to documents, and to what runs beside them. A policy that is there
-/// already stays: a browser obeys both.
+/// Adds the content security policy to responses whose policy browsers apply: documents, and scripts that run beside
+/// them. A policy that is already there stays, because browsers enforce both.
 fn police<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     let Some((field, before)) = &site.dress.csp else { return };
-    // Pages of our own, redirects and refusals show no file.
+    // Built-in pages, redirects and refusals contain no file.
     let shown = response.extensions().get::<Shown>().copied();
-    // Rules may send a text as a page.
+    // A rule may give a text file the media type of a document.
     let counts = |shown: Shown| shown.counts || version.is_some_and(|version| may_run(site, version, request));
     if shown.is_some_and(|shown| !counts(shown)) {
         return;
@@ -140,15 +142,15 @@ fn police<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, respon
 
 #[cfg(test)]
 mod tests {
-    use csp::{Preset, Rules};
+    use csp::{CspPreset, CspRules};
 
     use super::*;
     use crate::Settings;
     use crate::access::{Access, Door};
     use crate::cidr::Networks;
 
-    fn rules(preset: Preset) -> Rules {
-        Rules { preset, ancestors: Some("'self'"), most: 3072 }
+    fn rules(preset: CspPreset) -> CspRules {
+        CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 }
     }
 
     #[test]
@@ -170,10 +172,10 @@ mod tests {
                 &[NOSNIFF, &usual, "x-frame-options: DENY"],
             ),
             (Protection { frames: Some(Frames::Any), ..Protection::default() }, &[NOSNIFF, &usual]),
-            (Protection { csp: Some(rules(Preset::Connected)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
-            (Protection { csp: Some(rules(Preset::Report)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
+            (Protection { csp: Some(rules(CspPreset::Connected)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
+            (Protection { csp: Some(rules(CspPreset::Report)), ..Protection::default() }, &[NOSNIFF, &usual, SAME]),
             (
-                Protection { csp: Some(rules(Preset::Airgap)), ..Protection::default() },
+                Protection { csp: Some(rules(CspPreset::Airgap)), ..Protection::default() },
                 &[NOSNIFF, &usual, SAME, "x-dns-prefetch-control: off"],
             ),
         ] {
@@ -190,7 +192,7 @@ mod tests {
     #[test]
     fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
         let access = Access { allow: Some(Networks::default()), header: None };
-        for (preset, before) in [(Preset::Airgap, true), (Preset::Connected, false), (Preset::Report, false)] {
+        for (preset, before) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)] {
             for is_closed in [false, true] {
                 let protection = Protection { csp: Some(rules(preset)), ..Protection::default() };
                 let access = if is_closed { access.clone() } else { Access::default() };

@@ -1,4 +1,4 @@
-//! What rules say goes along with the answers of an address: those of the bundle, then those of the operator.
+//! Header fields that rules add to the responses of a path: first the rules of the bundle, then those of the operator.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use percent_encoding::percent_decode;
 
 use docwharf_site::lookup::{Files, Place, place};
-use docwharf_site::outside::csp::Preset;
+use docwharf_site::outside::csp::CspPreset;
 use docwharf_site::rules::ground::Ground;
 use docwharf_site::sealed::Sealed;
 use docwharf_site::types::runs_scripts;
@@ -15,7 +15,8 @@ use docwharf_site::types::runs_scripts;
 use super::Site;
 use super::body::Body;
 
-/// Puts them into an answer about an address of the site. What is refused before the address matters has none.
+/// Adds the fields of the matching rules to a response about a path of the site. A request that is refused before its
+/// path matters gets none.
 pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, response: &mut Response<Body>) {
     let (Some(version), own) = (version, site.rules()) else { return };
     let brought = &version.rules().fields;
@@ -33,7 +34,7 @@ pub fn fields<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>, re
     own.fields.apply(address, None, status, headers);
 }
 
-/// Whether a rule gives an answer about an address of the site a media type that scripts may run by.
+/// Returns whether a rule gives the requested path a media type with which scripts may run.
 pub(super) fn may_run<B>(site: &Site, version: &Sealed, request: &Request<B>) -> bool {
     let (brought, own) = (&version.rules().fields, site.rules());
     if brought.is_empty() && own.fields.is_empty() {
@@ -46,15 +47,15 @@ pub(super) fn may_run<B>(site: &Site, version: &Sealed, request: &Request<B>) ->
     brought.types(address).chain(own.fields.types(address)).any(runs_scripts)
 }
 
-/// Where not everybody may read, nothing is for shared caches (RFC 9111, 5.2.2.7): they would give it to those who may not.
-/// What an operator's rule says comes after this and counts.
+/// Marks the response as `private` if not every client may read the site, because a shared cache would serve it to
+/// clients without access (RFC 9111, 5.2.2.7). The operator's rules are applied later and may override it.
 pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
     if site.door().access.is_open() {
         return;
     }
     let said: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
     let said = said.join(&b", "[..]);
-    // `private="name"` is about one field only.
+    // `private="name"` applies to one field only.
     let mut words = said.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
     if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
         return;
@@ -65,19 +66,20 @@ pub(super) fn keep_private(site: &Site, headers: &mut HeaderMap) {
     }
 }
 
-/// What a bundle leaves alone: the operator's written word counts before the bundle's, and this before our defaults.
+/// Returns what the bundle's rules must not change: the operator's settings take precedence over the bundle, and the
+/// bundle over the defaults.
 fn ground(site: &Site) -> Ground {
     let protection = &site.settings.protection;
     Ground {
         has_referrer: protection.referrer.is_some(),
         has_frames: protection.frames.is_some(),
-        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == Preset::Airgap),
+        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == CspPreset::Airgap),
         is_closed: !site.door().access.is_open(),
     }
 }
 
 fn is_about_address(status: StatusCode) -> bool {
-    // Whoever may not read learns nothing about addresses, not even which rules are theirs.
+    // A client without access must not learn about paths, not even which rules match them.
     const REFUSED: [StatusCode; 4] =
         [StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NO_CONTENT];
     !REFUSED.contains(&status) && !status.is_server_error()

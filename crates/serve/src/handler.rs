@@ -1,4 +1,4 @@
-//! One request, one response. Nothing on the wire causes an error of the server.
+//! Answers one request with one response. Nothing that a client sends causes a server error.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::codec::gzip;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{Coding, Entry};
@@ -28,14 +28,16 @@ use super::dress::{Shown, dress};
 use super::multipart::Multipart;
 use super::negotiate::{self, Accepted, Form};
 use super::pages::{PageSource, SMALL};
-use super::plain::is_plain_host;
+use super::http1::is_plain_host;
 use super::range::{self, Part};
 use super::reply;
-use super::spare;
+use super::header_pool;
 use super::tag::Tag;
 use super::{Site, access};
 
-/// An identity range of a compressed file beyond this is answered with the whole file (rules B8).
+/// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
+/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or dense form in
+/// which several ranges are served.
 const RANGE_WHOLE: u64 = 16 << 20;
 
 /// Answers a request for a resource of the site.
@@ -44,7 +46,7 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     handle_on(site, version.as_deref(), request)
 }
 
-/// The same, for somebody who wants to know which version it was.
+/// Answers a request from `version`; `None` means that no version is served.
 pub(super) fn handle_on<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Response<Body> {
     let refused = access::refuse(site, request);
     let mut response = refused.unwrap_or_else(|| answer(site, version, request));
@@ -64,8 +66,8 @@ pub(super) fn refuse_on<B>(
     response
 }
 
-/// The decoded address within the site that this asks for, if it may be that of an asset of an earlier version which is not
-/// open yet. Only at a start is there any.
+/// Returns the decoded path within the site if it may be that of an asset of a replaced version that is not open yet.
+/// That is possible only shortly after a start.
 pub(super) fn asset_to_come<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Option<Vec<u8>> {
     let decoded: Vec<u8> = percent_decode(request.uri().path().as_bytes()).collect();
     let address = decoded.strip_prefix(site.settings.base_path.as_bytes())?;
@@ -86,7 +88,7 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
         Method::OPTIONS => return reply::options(),
         _ => return reply::method_not_allowed(),
     }
-    // A target without its slash: hyper takes it for the authority of a CONNECT.
+    // hyper parses a target without a leading slash as the authority of a CONNECT request.
     if !request.uri().path().starts_with('/') {
         return reply::bad_request(head, true);
     }
@@ -97,12 +99,13 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let Some(version) = version else {
         return reply::no_version(head);
     };
-    // It goes along with redirects, and a field is ASCII (RFC 9110, 5.5) where a request line may hold any UTF-8.
+    // The query becomes part of Location. A field value is ASCII (RFC 9110, 5.5), but the parser accepts any UTF-8 in a
+    // request line.
     let query: Option<Cow<'_, str>> = request.uri().query().map(|query| utf8_percent_encode(query, CONTROLS).into());
     let query = query.as_deref();
     let base_path = &site.settings.base_path;
     let address = match place(base_path, &decoded) {
-        // With the slash that ends the base path: rules speak of addresses of the site.
+        // Includes the slash that ends the base path, because paths in rules begin with one.
         Place::Inside(_) => &decoded[base_path.len() - 1..],
         Place::Front(payload) if version.is_next => payload,
         Place::Above => return reply::redirect(307, &with_query(base_path.clone(), query), head),
@@ -113,7 +116,7 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     let rules = site.rules();
     let headers = request.headers();
     let found = route(version, &Ask { base_path, slashes, rules: &rules }, address, query);
-    // What pages of an earlier version ask for comes before a rule that is meant for what is not there, such as `/*`.
+    // An asset of a replaced version comes before a rule for missing paths such as `/*`.
     if matches!(found, Route::Instead(..) | Route::Moved(..))
         && version.find(&address[1..]).is_none()
         && let Some((earlier, file)) = site.retained.find(&address[1..])
@@ -134,16 +137,16 @@ fn answer<B>(site: &Site, version: Option<&Sealed>, request: &Request<B>) -> Res
     }
 }
 
-/// Whether it is a client of Next.js that asks: it has no use for a page that says that there is none.
+/// Returns whether the query is that of a Next.js client script, which has no use for a 404 page.
 fn asks_for_payload(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
-/// What is refused before the address matters.
+/// Returns the response if the request is refused before its path matters.
 fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
     let headers = request.headers();
-    // No resource here takes a body. hyper drops Content-Length beside Transfer-Encoding, so the two together cannot be
-    // told from the one; both are refused and the connection closed (RFC 9112, 6.1).
+    // No resource takes a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
+    // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
     if headers.contains_key(TRANSFER_ENCODING) {
         return Some(reply::bad_request(head, true));
     }
@@ -156,7 +159,7 @@ fn refuse<B>(request: &Request<B>, head: bool) -> Option<Response<Body>> {
     (!good).then(|| reply::bad_request(head, true))
 }
 
-/// A host and perhaps a port, nothing else (RFC 9112, 3.2).
+/// Returns whether a Host field is a host and an optional port, and nothing else (RFC 9112, 3.2).
 pub fn is_host(value: &HeaderValue) -> bool {
     is_plain_host(value.as_bytes()) || is_odd_host(value)
 }
@@ -174,12 +177,13 @@ fn is_odd_host(value: &HeaderValue) -> bool {
     !text.contains('@') && good_host && good_port
 }
 
-/// Whether a missing address may have been a page: it has no extension, a page's, or one that is no known type.
+/// Returns whether a missing path may have been a page: it has no extension, one of HTML, or one of no known media
+/// type.
 fn asks_for_page(address: &[u8]) -> bool {
     is_page(address) || media_type(address).is_none()
 }
 
-/// 404: the site's own page where a reader asked for a page, one line where a browser asked for a part of one.
+/// Returns a 404 response: the site's own page for paths that may have been pages, one line of text for other files.
 fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap, head: bool) -> Response<Body> {
     if !asks_for_page(address) {
         return reply::file_not_found(head);
@@ -190,7 +194,7 @@ fn not_found(site: &Site, version: &Sealed, address: &[u8], headers: &HeaderMap,
     }
 }
 
-/// A page that says that there is none.
+/// Returns a 404 response with this page as its body.
 fn missing(page: &Answer<'_>) -> Response<Body> {
     let mut response = page.whole(StatusCode::NOT_FOUND);
     let fields = response.headers_mut();
@@ -201,7 +205,8 @@ fn missing(page: &Answer<'_>) -> Response<Body> {
     response
 }
 
-/// The body of an answer that was given before, unless it would have to be made.
+/// Returns the body of a cached response; `None` if its bytes are neither in the image nor in the cache of inflated
+/// files.
 pub(super) fn again(site: &Site, version: &Sealed, file: usize, form: Form) -> Option<Chunk> {
     let entry = version.entry(file);
     match (form, entry.coding) {
@@ -212,47 +217,48 @@ pub(super) fn again(site: &Site, version: &Sealed, file: usize, form: Form) -> O
     }
 }
 
-/// The sealed DEFLATE bytes of a file in a gzip frame.
+/// Returns the sealed DEFLATE bytes of a file as a gzip file.
 fn framed(version: &Sealed, entry: &Entry) -> Chunk {
-    Chunk::framed(&gzip::HEADER, version.coded(entry), gzip::trailer(entry.crc, entry.len))
+    Chunk::framed(&gzip::GZIP_HEADER, version.coded(entry), gzip::trailer(entry.crc, entry.len))
 }
 
-/// A file on its way out.
+/// The response to a request for a file.
 struct Answer<'a> {
     site: &'a Site,
     version: &'a Sealed,
     file: usize,
     entry: Entry,
     form: Form,
-    /// The body, if it is in a dense form; without bytes otherwise.
+    /// The body if the form is a dense coding; otherwise empty.
     dense: Bytes,
-    /// CRC-32 of that.
+    /// The CRC-32 of `dense`.
     dense_crc: u32,
     tag: Tag,
     headers: &'a HeaderMap,
     head: bool,
-    /// Whether another client may get Markdown or HTML instead.
+    /// Whether the file is negotiated against Markdown or HTML.
     kind: Kind,
 }
 
-/// Where the bytes of a body come from.
+/// The source of the bytes of a body.
 enum Origin {
-    /// They lie there.
+    /// All bytes are available.
     There(Chunk),
-    /// They are made as they are sent, and what comes before them, too: unless the page is small, or kept by then.
+    /// The bytes are inflated as they are sent, those before a range as well, unless the file is small or in the cache
+    /// by then.
     Made,
-    /// The same, where too much would come before a part.
+    /// The bytes are inflated as they are sent, and the file is so large that ranges are not served.
     Far,
 }
 
-/// What a file is to those who can have the same page as Markdown.
+/// The role of a file in content negotiation between HTML and Markdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// The only form that there is.
+    /// The file is not negotiated.
     Only,
-    /// A page beside which there is this Markdown.
+    /// The file is a page, and this other file is its Markdown.
     Page(usize),
-    /// The Markdown that was chosen instead of the page.
+    /// The file is the Markdown that was chosen instead of its page.
     Markdown,
 }
 
@@ -261,22 +267,23 @@ impl<'a> Answer<'a> {
         let entry = version.entry(file);
         let (form, dense, dense_crc) = match entry.coding {
             Coding::Stored => (Form::Identity, Bytes::new(), 0),
-            // An archive for download must arrive as it is, though it lies compressed in the image: some clients would
-            // store what it holds under its name.
+            // An archive is sent without a content coding, although the image stores it compressed: some clients would
+            // save the coded bytes under its name.
             Coding::Deflate if version.is_archive(file) => (Form::Identity, Bytes::new(), 0),
             Coding::Deflate => site.form(version, file, framed_len(&entry), Accepted::of(headers)),
         };
-        // A strong tag names the bytes on the wire: the coded form adds a checksum of its own bytes.
+        // A strong entity tag identifies the bytes that are sent, so that of a coded form includes a checksum of the
+        // coded bytes.
         let tag = match form {
             Form::Identity => Tag::new(&entry.content, None),
             Form::Gzip => Tag::new(&entry.content, Some((b'g', entry.coded_crc))),
-            Form::Dense(Dense::Brotli) => Tag::new(&entry.content, Some((b'b', dense_crc))),
-            Form::Dense(Dense::Zstd) => Tag::new(&entry.content, Some((b'z', dense_crc))),
+            Form::Dense(ContentCoding::Brotli) => Tag::new(&entry.content, Some((b'b', dense_crc))),
+            Form::Dense(ContentCoding::Zstd) => Tag::new(&entry.content, Some((b'z', dense_crc))),
         };
         Answer { site, version, file, entry, form, dense, dense_crc, tag, headers, head, kind: Kind::Only }
     }
 
-    /// The same, or the Markdown beside a page for those who would rather have that.
+    /// Creates the response for a page, or for its Markdown if the client prefers that.
     fn negotiated(site: &'a Site, version: &'a Sealed, file: usize, headers: &'a HeaderMap, head: bool) -> Answer<'a> {
         let (file, kind) = match version.markdown(file) {
             None => (file, Kind::Only),
@@ -294,7 +301,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Length of the whole body in the chosen form.
+    /// Returns the length of the whole body in the chosen form, in bytes.
     fn len(&self) -> u64 {
         match self.form {
             Form::Identity => self.entry.len,
@@ -335,18 +342,18 @@ impl<'a> Answer<'a> {
         response
     }
 
-    /// Several parts in one answer; nothing if the whole is the better one.
+    /// Returns a response with several ranges; `None` if the whole file is sent instead.
     fn slices(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<Body>> {
         let media_type = self.version.content_type(self.file);
         let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
         let origin = self.origin();
         let is_good = match &origin {
-            // What has to be looked through is bounded.
+            // The search for the boundary is limited to bodies of this size.
             Origin::There(chunk) if self.form != Form::Identity => {
                 len <= RANGE_WHOLE && !multipart.occurs_in(&chunk.parts())
             }
-            // However many parts are asked for, they are made in one go. So that the answer does not depend on what happens
-            // to be kept, that goes for a page that is, too.
+            // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
+            // the cache, so that the response does not depend on what is cached.
             Origin::There(_) if self.entry.coding == Coding::Deflate && self.entry.len > SMALL => {
                 multipart.is_ascending()
             }
@@ -377,7 +384,7 @@ impl<'a> Answer<'a> {
             Origin::There(chunk) => self.lasting(chunk.into()),
             Origin::Made | Origin::Far => {
                 let body = self.made([Wanted::Made(0, self.entry.len)]);
-                // The next time it may be there.
+                // The cache may have the file at the next request.
                 if self.site.inflated.takes(self.entry.len) { self.lasting(body) } else { body }
             }
         };
@@ -387,12 +394,12 @@ impl<'a> Answer<'a> {
         response
     }
 
-    /// No body, which is the same the next time.
+    /// Returns an empty body, which a cached response can have.
     fn no_body(&self) -> Body {
         if self.is_lasting() { Body::empty().lasting(Again::Nothing) } else { Body::empty() }
     }
 
-    /// The whole body, and how it is had again.
+    /// Marks the whole body as one that can be found again, if a cached response can have it.
     fn lasting(&self, body: Body) -> Body {
         if !self.is_lasting() {
             return body;
@@ -403,15 +410,16 @@ impl<'a> Answer<'a> {
         })
     }
 
-    /// Whether the answer is the same until the site changes: a file of another version goes when its time is over, and
-    /// what is dated in the future is sent with the date of now.
+    /// Returns whether the response stays the same until the site changes. It does not if the file belongs to a
+    /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
+    /// time.
     fn is_lasting(&self) -> bool {
         let is_served =
             self.site.showing().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
-        is_served && spare::is_over(self.entry.modified)
+        is_served && header_pool::is_past(self.entry.modified)
     }
 
-    /// Where the body's bytes come from. Costs nothing: a HEAD asks for it, too.
+    /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
     fn origin(&self) -> Origin {
         let coded = || self.version.coded(&self.entry);
         match (self.form, self.entry.coding) {
@@ -426,7 +434,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// A body of what the file's stream expands to, made when it is sent.
+    /// Returns a body of segments of the file's content, inflated as it is sent.
     fn made(&self, wanted: impl IntoIterator<Item = Wanted>) -> Body {
         let source = PageSource {
             pages: Arc::clone(&self.site.inflated),
@@ -438,7 +446,7 @@ impl<'a> Answer<'a> {
         Body::page(source, self.version.coded(&self.entry), wanted)
     }
 
-    /// An answer without a body that has the fields of the 200.
+    /// Returns a response without a body that has the fields of the 200 response.
     fn bare(&self, status: StatusCode) -> Response<Body> {
         let mut response = self.response(status, Body::empty());
         if status == StatusCode::PRECONDITION_FAILED {
@@ -447,37 +455,38 @@ impl<'a> Answer<'a> {
         response
     }
 
-    /// The fields that 200, 206, 304, 412 and 416 share.
+    /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
     fn response(&self, status: StatusCode, body: Body) -> Response<Body> {
-        let mut response = spare::response(status, body);
+        let mut response = header_pool::new_response(status, body);
         if self.site.csp_rules().is_some() {
             response.extensions_mut().insert(Shown::new(self.version, self.file));
         }
         let headers = response.headers_mut();
         set(headers, ETAG, self.tag.as_str());
-        if let Some(date) = spare::date(self.entry.modified) {
+        if let Some(date) = header_pool::last_modified_value(self.entry.modified) {
             headers.insert(LAST_MODIFIED, date);
         }
         let cache = match self.version.cache_class(self.file) {
-            // Without `public`: what a proxy gives to those who have signed in is not for shared caches.
+            // Without `public`: a response behind a proxy that authenticates users must not enter shared caches.
             CacheClass::Immutable => "max-age=31536000, immutable",
             CacheClass::Revalidate => "no-cache",
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-        // A 206 and a 304 have it where a 200 would (RFC 9110, 15.3.7 and 15.4.5); an error is no form of the page.
+        // 206 and 304 have it where 200 would (RFC 9110, 15.3.7 and 15.4.5). An error is not a representation of the
+        // page.
         if self.kind == Kind::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
             set(headers, CONTENT_LOCATION, &self.address_of(self.file));
         }
         match (self.entry.coding, self.kind) {
             (Coding::Stored, Kind::Only) => {}
             (Coding::Deflate, Kind::Only) => drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding"))),
-            // One of the two may be compressed and the other not.
+            // Either the page or its Markdown may be compressed, so both fields are named.
             (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
         }
         response
     }
 
-    /// The fields that describe a body.
+    /// Adds the fields that describe a body.
     fn describe(&self, headers: &mut HeaderMap) {
         match self.version.content_type(self.file) {
             Cow::Borrowed(known) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(known))),
@@ -492,7 +501,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Tells assistants of a page's Markdown, and where the site's index for them is (llmstxt.org).
+    /// Adds a Link field that tells AI assistants of the page's Markdown and of the site's `llms.txt` (llmstxt.org).
     fn link(&self, headers: &mut HeaderMap) {
         if !matches!(self.kind, Kind::Page(_)) && self.version.llms.is_none() {
             return;
@@ -509,18 +518,18 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The address of a file of the site.
+    /// Returns the URL path of a file of the site.
     fn address_of(&self, file: usize) -> String {
         format!("{}{}", self.site.settings.base_path, percent_encode(self.version.index().path(file), IN_PATH))
     }
 }
 
-/// Length of a file's gzip form.
+/// Returns the length of a file's gzip form in bytes.
 fn framed_len(entry: &Entry) -> u64 {
-    (gzip::HEADER.len() + gzip::TRAILER) as u64 + entry.coded_len
+    (gzip::GZIP_HEADER.len() + gzip::TRAILER_BYTES) as u64 + entry.coded_len
 }
 
-/// Sets a field to a text of our own making, which has no character that a field may not have.
+/// Sets a field to a value made by this program, which has no characters that a field must not have.
 fn set(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);

@@ -1,28 +1,59 @@
-//! Serving one sealed version over HTTP/1.1 and HTTP/2, encrypted ([`tls`], [`pair`]) or not.
+//! HTTP server of docwharf: answers HTTP/1.1 and HTTP/2 requests from one sealed version of a site, with or without
+//! TLS.
 //!
-//! A request goes: who asks ([`peer`], [`cidr`]) → whether they may ([`access`]) → checks that protect the connection
-//! ([`handler`]) → where its address leads (`site::lookup`, `site::rules`) → what the client holds already
-//! ([`conditional`]) → which form it accepts ([`negotiate`]) → which part it wants ([`range`], [`multipart`]) → the bytes
-//! ([`body`]) → what goes along with every answer ([`dress`]) → what is written down of it, if anything is ([`tally`],
-//! [`line`], [`log`]). Below that are threads (`crew`), connections (`listener`, `connection`) and what they are carried by
-//! (`stream`, `guard`, `wire`). No path from the network reaches the file system: everything comes from the one image.
+//! A [`Site`] holds the version that is served and everything else that responses depend on: rules, access control,
+//! policies, precompressed files. Each of them can be replaced while the server runs; a request uses the version that
+//! was active when it began. [`listener`] accepts connections and passes their requests to the site. No request reaches
+//! the file system: every response comes from the memory-mapped image of a version.
+//!
+//! # Path of a request
+//!
+//! The client is identified ([`peer`], [`cidr`]) and checked against the access policy ([`access`]). The request is
+//! then checked as HTTP requires ([`handler`]), its path is resolved to a file or a rule ([`docwharf_site::lookup`],
+//! [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
+//! [`coded`]) and the byte ranges ([`range`], [`multipart`]) of the response are chosen, and the body is made
+//! ([`body`]). Header fields that every response has are added ([`dress`], [`fields`], [`policy`]). The access log gets
+//! a line when the body has been sent ([`tally`], [`line`], [`log`]). Most requests are simple ones; the heads of their
+//! responses come from a cache of rendered heads.
+//!
+//! Below that are the threads that serve, the connections and their protocols ([`plain`] for HTTP/1.1, [`two`] for
+//! HTTP/2) and their transport ([`tls`]).
+//!
+//! # Example
+//!
+//! ```no_run
+//! use std::io;
+//!
+//! use docwharf_serve::listener::{self, Listener};
+//! use docwharf_serve::{Settings, Site};
+//! use docwharf_site::sealed::Sealed;
+//!
+//! /// Serves one version until the process ends.
+//! async fn run(version: Sealed) -> io::Result<()> {
+//!     let site = Site::new(Settings::default());
+//!     site.show(version);
+//!     let socket = listener::bind(([127, 0, 0, 1], 8080).into())?;
+//!     let (_stop, stopped) = tokio::sync::watch::channel(false);
+//!     listener::serve(vec![Listener::from(socket)], site, stopped).await
+//! }
+//! ```
 
 pub mod access;
-mod alarm;
+mod head_timer;
 pub mod answer;
 pub mod body;
 pub mod cidr;
 pub mod coded;
 pub mod conditional;
 mod connection;
-mod crew;
-mod decoders;
+mod workers;
+mod decoder_pool;
 mod doubts;
 pub mod dress;
 pub mod fields;
-mod guard;
+mod stall_timeout;
 pub mod handler;
-pub mod held;
+pub mod held_bytes;
 pub mod line;
 pub mod listener;
 pub mod log;
@@ -30,24 +61,24 @@ mod memo;
 pub mod multipart;
 pub mod negotiate;
 mod pages;
-pub mod pair;
+pub mod key_pair;
 pub mod peer;
-pub mod plain;
+pub mod http1;
 pub mod policy;
-mod progress;
-pub mod pulse;
+mod peer_progress;
+pub mod watchdog;
 pub mod range;
 mod reclaim;
 pub mod reply;
 pub mod retained;
-mod spare;
-mod stream;
+mod header_pool;
+mod lazy_stream;
 mod tag;
 pub mod tally;
 pub mod tls;
 mod turn;
-pub mod two;
-mod wire;
+pub mod http2;
+mod replay_stream;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,7 +90,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::lookup::{Files, Slashes};
@@ -72,31 +103,32 @@ use coded::Codings;
 use conditional::Dated;
 use doubts::Doubts;
 use dress::{Dress, Protection};
-use held::HELD;
+use held_bytes::HELD;
 use log::Log;
 use negotiate::{Accepted, Form};
 use pages::Pages;
 use policy::Ready;
 use retained::Retained;
 
-/// How sites are served.
+/// The settings of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the site begins: `/` or `/docs/`.
+    /// The path below which the site is served, with a slash at both ends: `/` or `/docs/`.
     pub base_path: String,
-    /// What is done about several addresses of one page; `None` decides by the site.
+    /// Which of the several paths of a page is canonical; `None` decides by the site.
     pub slashes: Option<Slashes>,
-    /// Bytes of inflated pages kept for clients that do not accept gzip.
+    /// The capacity, in bytes, of the cache of inflated files for clients that do not accept gzip.
     pub identity_cache: u64,
-    /// Bytes of memory that answers may hold beyond that while their readers take them, in the whole process.
+    /// The memory, in bytes, that all responses of the process may hold beyond that cache while their clients read
+    /// them.
     pub held_bytes: u64,
-    /// For how long hashed assets of a replaced version are answered for; zero for not at all.
+    /// The time for which hashed assets of a replaced version are still served; zero to stop at once.
     pub asset_grace: Duration,
-    /// What goes along with answers to protect readers.
+    /// The header fields that protect readers.
     pub protection: Protection,
-    /// Who may read when it begins; see [`Site::admit`].
+    /// The access control at the start; [`Site::admit`] replaces it.
     pub door: Door,
-    /// Strict-Transport-Security, for clients that speak https.
+    /// The value of Strict-Transport-Security, for clients that use https; `None` to send none.
     pub hsts: Option<HeaderValue>,
 }
 
@@ -115,52 +147,55 @@ impl Default for Settings {
     }
 }
 
-/// The version being served, exchangeable at any moment; every request holds on to the one it began with.
+/// A site: the version that is served, and everything else that its responses depend on. Each part can be replaced at
+/// any time; a request keeps the version that was served when it began.
 #[derive(Debug)]
 pub struct Site {
     pub(crate) settings: Settings,
-    /// Tells it from all other sites of this process.
+    /// Identifies this site among all sites of the process.
     number: u64,
     dress: Dress,
     current: ArcSwapOption<Sealed>,
-    /// Versions that were shown before.
+    /// Versions that were served before.
     pub(crate) retained: Retained,
-    /// The operator's rules, which can change while it runs.
+    /// The operator's rules.
     rules: ArcSwap<Rules>,
-    /// Who may read, which can, too.
+    /// The access control.
     door: ArcSwap<Door>,
-    /// The policies of a version, as soon as they are known.
+    /// The content security policies of a version, once they are computed.
     policies: ArcSwapOption<Ready>,
-    /// Denser forms of a version, as soon as they are made.
+    /// The Brotli and Zstandard forms of a version, once they are made.
     codings: ArcSwapOption<Codings>,
-    /// Inflated pages.
+    /// The cache of inflated files.
     pub(crate) inflated: Arc<Pages>,
     requests: [AtomicU64; CLASSES.len()],
     shown: watch::Sender<()>,
-    /// The second, since 1970, in which something else was last at some address; [`NEVER`] if nothing ever was.
+    /// The last second, since 1970, in which some path may have led to other content than now; [`NEVER`] if there was
+    /// none.
     exchanged: AtomicI64,
-    /// The second in which rules last put one file in the place of another, likewise.
+    /// The last second, since 1970, in which a change of rules may have put one file in the place of another; [`NEVER`]
+    /// if there was none.
     rerouted: AtomicI64,
-    /// Raised after each change of what answers depend on.
+    /// Incremented after each change of something that responses depend on.
     edition: AtomicU64,
-    /// Told when something is sent that is not what was sealed.
+    /// Receives a report when stored bytes turn out to differ from what was sealed.
     doubts: Arc<Doubts>,
     log: Option<Arc<Log>>,
 }
 
-/// No second.
+/// The value of a second that is not set.
 const NEVER: i64 = i64::MIN;
 
-/// Classes of status codes, as requests are counted.
+/// The classes of status codes by which requests are counted.
 pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 impl Site {
-    /// Nothing to serve yet: every request is answered with 503.
+    /// Creates a site without a version, which answers every request with 503.
     pub fn new(settings: Settings) -> Arc<Site> {
         Site::logged(settings, None)
     }
 
-    /// The same, where what is answered is written down.
+    /// Creates a site without a version that writes its requests to an access log, if one is given.
     pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
         static SITES: AtomicU64 = AtomicU64::new(0);
         let doubts = Arc::<Doubts>::default();
@@ -191,10 +226,10 @@ impl Site {
         })
     }
 
-    /// Serves `version` from the next request on, and hashed assets of the one before it for a while.
+    /// Serves `version` from the next request on, and hashed assets of the version before it for the grace period.
     pub fn show(&self, version: Sealed) {
         let id = version.id;
-        // First, so that at no moment an asset is neither here nor there.
+        // The old version is retained before the new one is stored, so that its assets are found at every moment.
         if let Some(before) = self.current().filter(|before| before.id != id) {
             self.changes();
             if before.rules() != version.rules() {
@@ -212,82 +247,84 @@ impl Site {
         self.shown.send_replace(());
     }
 
-    /// Answers for hashed assets of `version`, too, which was replaced `age` ago, before this process began.
+    /// Serves hashed assets of `version` as well, which was replaced `age` ago, before this process started.
     pub fn retain(&self, version: Sealed, age: Duration) {
         let id = version.id;
         self.retained.keep(Arc::new(version), age);
-        // It may have become active again in between.
+        // The version may have become active again meanwhile.
         if self.current().is_some_and(|current| current.id == id) {
             self.retained.let_go(id);
         }
         self.changed();
     }
 
-    /// Says that until now there was something else at some address, or may have been: dates from before this second say
-    /// nothing about what is there from now on. Comes before the change, so that no answer relies on such a date.
+    /// Records that until now some path may have led to other content. A Last-Modified date up to this second then
+    /// proves nothing about what the path leads to from now on. Must be called before the change, so that no response
+    /// relies on such a date.
     pub fn changes(&self) {
         self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
     }
 
-    /// Says that until now rules may have put another file of the same date at some address. Comes before the change.
+    /// Records that until now rules may have led some path to another file with the same date. Must be called before
+    /// the change.
     fn reroutes(&self) {
         self.rerouted.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
     }
 
-    /// Says that something is different now that answers depend on: none from before is given again. Comes after the
-    /// change, so that whoever has seen this number has seen the change.
+    /// Invalidates all cached responses. Must be called after the change: a thread that reads the new number also sees
+    /// the change.
     fn changed(&self) {
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// How often that was said.
+    /// Returns the number of calls of [`Site::changed`].
     fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 
-    /// A file of this date, as preconditions look at it.
+    /// Returns the dates by which preconditions of a file with this modification time are evaluated.
     pub(crate) fn dated(&self, modified: i64) -> Dated {
         let of = |second: &AtomicI64| Some(second.load(Ordering::Relaxed)).filter(|&second| second != NEVER);
         Dated { modified, replaced: of(&self.exchanged), rerouted: of(&self.rerouted) }
     }
 
-    /// Whether versions that were replaced before this process began are still being opened.
+    /// Returns whether versions that were replaced before this process started are still being opened.
     pub fn is_opening(&self) -> bool {
         self.retained.is_opening()
     }
 
-    /// For how long hashed assets of a replaced version are answered for.
+    /// Returns the time for which hashed assets of a replaced version are served.
     pub fn asset_grace(&self) -> Duration {
         self.settings.asset_grace
     }
 
-    /// Says that something that is served could not be sent as it was sealed: `what` says why. It may be of any version that
-    /// is answered from.
+    /// Reports that a file could not be sent as it was sealed; `what` says why. The file may be of any version that is
+    /// served or retained, so all of them are reported.
     pub(crate) fn doubt(&self, what: &str) {
         let current = self.current().map(|version| version.id);
         let versions: Vec<VersionId> = current.into_iter().chain(self.retained.ids()).collect();
         self.doubts.doubt(&versions, what);
     }
 
-    /// Waits until somebody says so; which versions it may be.
+    /// Waits for a report of damage and returns the versions that may be damaged.
     pub async fn doubted(&self) -> BTreeSet<VersionId> {
         self.doubts.raised().await
     }
 
-    /// Lets go of a version that was replaced, because it is to be removed.
+    /// Stops serving assets of a replaced version, because the version is to be removed.
     pub fn let_go(&self, id: VersionId) {
         self.retained.let_go(id);
         self.changed();
     }
 
-    /// Lets go of the versions that were replaced longer ago than the grace time.
+    /// Stops serving assets of versions that were replaced longer ago than the grace period.
     pub fn let_go_of_old(&self) {
         self.retained.let_go_of_old();
     }
 
-    /// Goes by these rules of the operator from the next request on.
+    /// Replaces the operator's rules from the next request on.
     pub fn obey(&self, rules: Arc<Rules>) {
-        // Rules can put one file in the place of another.
+        // Rules can lead a path to another file.
         if self.current.load().is_some() && **self.rules.load() != *rules {
             self.changes();
             self.reroutes();
@@ -296,53 +333,54 @@ impl Site {
         self.changed();
     }
 
-    /// The operator's rules.
+    /// Returns the operator's rules.
     pub fn rules(&self) -> Guard<Arc<Rules>> {
         self.rules.load()
     }
 
-    /// Lets these in, and nobody else, from the next request on, also of connections that are open.
+    /// Replaces the access control from the next request on, also on connections that are open.
     pub fn admit(&self, door: Door) {
         self.door.store(Arc::new(door));
         self.changed();
     }
 
-    /// Who may read now.
+    /// Returns the access control in force.
     pub fn door(&self) -> Guard<Arc<Door>> {
         self.door.load()
     }
 
-    /// Tells whenever a version has been shown.
+    /// Returns a receiver that is notified each time a version has been set.
     pub fn shown(&self) -> watch::Receiver<()> {
         self.shown.subscribe()
     }
 
-    /// What policies are made for, if any are sent.
-    pub fn csp_rules(&self) -> Option<&csp::Rules> {
+    /// Returns the settings of content security policies; `None` if none are sent.
+    pub fn csp_rules(&self) -> Option<&csp::CspRules> {
         self.settings.protection.csp.as_ref()
     }
 
-    /// Sends these policies along with the version that they are of.
+    /// Sends these content security policies with responses of the version that they were computed for.
     pub fn protect(&self, policies: Ready) {
         self.policies.store(Some(Arc::new(policies)));
         self.changed();
     }
 
-    /// Sends these forms of the version that they are of to those who accept them; none of any version with `None`.
+    /// Serves these Brotli and Zstandard forms of a version to clients that accept them; with `None`, stops serving
+    /// any.
     pub fn offer(&self, codings: Option<Codings>) {
         self.codings.store(codings.map(Arc::new));
         self.changed();
     }
 
-    /// A file of `version` in a dense form, if that is still the one whose bytes have this CRC-32.
-    fn dense(&self, version: &Sealed, file: usize, coding: Dense, crc: u32) -> Option<Bytes> {
+    /// Returns the body of a file of `version` in a dense coding, if that coding still has the bytes with this CRC-32.
+    fn dense(&self, version: &Sealed, file: usize, coding: ContentCoding, crc: u32) -> Option<Bytes> {
         let codings = self.codings.load();
         let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
         codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
     }
 
-    /// In which form a file of `version` goes out that is compressed, of `gzip` bytes with gzip; and its body and the CRC-32
-    /// of that if it is a dense one.
+    /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
+    /// bytes. For a dense coding, also returns the body and its CRC-32.
     fn form(&self, version: &Sealed, file: usize, gzip: u64, accepted: Accepted) -> (Form, Bytes, u32) {
         if accepted.takes_dense() {
             let codings = self.codings.load();
@@ -356,7 +394,7 @@ impl Site {
         (accepted.choose(gzip, |_| None), Bytes::new(), 0)
     }
 
-    /// Serves nothing from the next request on.
+    /// Serves no version from the next request on.
     pub fn clear(&self) {
         self.changes();
         self.current.store(None);
@@ -364,38 +402,38 @@ impl Site {
         self.changed();
     }
 
-    /// The version being served.
+    /// Returns the version that is served.
     pub fn current(&self) -> Option<Arc<Sealed>> {
         self.current.load_full()
     }
 
-    /// The same for the length of one answer, at less cost.
+    /// Returns the version that is served, for the duration of one response. Cheaper than [`Site::current`].
     fn showing(&self) -> Guard<Option<Arc<Sealed>>> {
         self.current.load()
     }
 
-    /// Bytes of inflated pages that are kept, as `server.identityCache` counts them.
+    /// Returns the bytes in the cache of inflated files, as `server.identityCache` limits them.
     pub fn cached(&self) -> u64 {
         self.inflated.bytes()
     }
 
-    /// Bytes of memory that answers hold while their readers take them, as `server.heldBytes` counts them.
-    pub fn held(&self) -> u64 {
+    /// Returns the bytes of memory that responses hold while clients read them, as `server.heldBytes` limits them.
+    pub fn held_bytes(&self) -> u64 {
         HELD.held()
     }
 
-    /// Requests answered since the start, by class.
+    /// Returns the number of requests answered since the start, by class of status code.
     pub fn requests(&self) -> [u64; CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// Whether it matters who asks.
+    /// Returns whether the response or the access log depends on the client.
     pub(crate) fn looks_at_peers(&self) -> bool {
         let door = self.door();
         !door.access.is_open() || self.settings.hsts.is_some() || self.log.is_some()
     }
 
-    /// The access log, if there is one.
+    /// Returns the access log, if there is one.
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.log.as_ref()
     }
@@ -462,7 +500,7 @@ mod tests {
     fn a_date_says_nothing_about_the_time_before_an_exchange() {
         let site = Site::new(Settings::default());
         assert_eq!(site.dated(5), Dated::once(5));
-        // Where nothing is served nothing is exchanged.
+        // Without a version, changed rules change no response.
         site.obey(Arc::default());
         site.admit(Door::default());
         assert_eq!(site.dated(-5), Dated::once(-5));

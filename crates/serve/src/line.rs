@@ -1,6 +1,7 @@
-//! One line of the access log. Nothing that a client sends can end it, begin another, or reach a terminal as a command.
+//! Formats one line of the access log. Nothing that a client sends can end the line, begin another one, or reach a
+//! terminal as a control sequence.
 //!
-//! Targets and referrers are written without their query: it may hold what somebody has searched for.
+//! Targets and referrers are written without their query, which may contain what a reader searched for.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,34 +12,35 @@ use jiff::Timestamp;
 
 use docwharf_base::model::version::VersionId;
 
-/// Bytes of one value, as it is written; what is longer is cut, and says so.
+/// The largest length of a value as it is written, in bytes. A longer value is cut and ends in `...`.
 const MOST: usize = 1024;
-/// Bytes that are kept of one until it is written: what is longer is cut then all the same.
+/// The largest length of a value as it is stored until the line is written, in bytes. It is so far above [`MOST`] that
+/// a value cut to it at a character boundary is still recognized as too long.
 const KEPT: usize = MOST + 4;
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// The combined format of Apache and nginx, and behind it seconds and version.
+    /// The combined format of Apache and nginx, followed by the duration in seconds and the version.
     Combined,
 }
 
-/// How much of an address is written.
+/// How much of a client's address is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Address {
-    /// The first 24 bits of IPv4, the first 48 of IPv6.
+    /// The first 24 bits of an IPv4 address, the first 48 bits of an IPv6 address.
     #[default]
     Truncated,
-    /// All of it.
+    /// The whole address.
     Full,
-    /// None of it.
+    /// No address.
     None,
 }
 
 impl Address {
-    /// What of this address is written.
+    /// Returns what is written of this address.
     pub fn of(self, address: IpAddr) -> Option<IpAddr> {
         match (self, address.to_canonical()) {
             (Address::None, _) => None,
@@ -49,12 +51,12 @@ impl Address {
     }
 }
 
-/// What is known of a request when its answer begins.
+/// The fields of a line that are known when the response begins.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) time: SystemTime,
     pub(super) client: Option<IpAddr>,
-    /// Whom the proxy has signed in.
+    /// The user that a trusted proxy has authenticated.
     pub(super) user: Option<HeaderValue>,
     pub(super) method: Method,
     pub(super) target: Uri,
@@ -62,19 +64,19 @@ pub(super) struct Line {
     pub(super) status: u16,
     pub(super) referrer: Option<HeaderValue>,
     pub(super) agent: Option<HeaderValue>,
-    /// What was served when the request came.
+    /// The version that was served when the request arrived.
     pub(super) version: Option<VersionId>,
 }
 
-/// A field, as much of it as can be written: an answer that is being sent to somebody slow must not hold on to all that
-/// came with the request.
+/// Copies a field value, cut to [`KEPT`] bytes: a response to a slow client must not keep the whole request head in
+/// memory.
 pub(super) fn kept(value: &HeaderValue) -> HeaderValue {
-    // A part of a good value is good.
+    // A prefix of a valid value is valid.
     let part = value.as_bytes().get(..KEPT).and_then(|part| HeaderValue::from_bytes(part).ok());
     part.unwrap_or_else(|| value.clone())
 }
 
-/// The same of a target.
+/// Copies a request target, cut to [`KEPT`] bytes for the same reason as [`kept`].
 pub(super) fn kept_target(target: &Uri) -> Uri {
     let path = target.path();
     if target.path_and_query().is_none_or(|all| all.as_str().len() <= KEPT) {
@@ -84,7 +86,7 @@ pub(super) fn kept_target(target: &Uri) -> Uri {
 }
 
 impl Line {
-    /// The whole line with its end, `bytes` of the body having been sent in `took`.
+    /// Returns the whole line with its line feed; `bytes` of the body were sent in `took`.
     pub(super) fn write(&self, format: Format, bytes: u64, took: Duration) -> String {
         let mut out = String::with_capacity(320);
         match format {
@@ -96,7 +98,7 @@ impl Line {
     }
 
     fn json(&self, out: &mut String, bytes: u64, took: Duration) {
-        // Writing to a text does not fail.
+        // Writing to a String does not fail.
         let _ = write!(out, "{{\"time\":\"{:.3}\"", timestamp(self.time));
         if let Some(client) = self.client {
             let _ = write!(out, ",\"client\":\"{client}\"");
@@ -134,7 +136,7 @@ impl Line {
             }
             None => out.push_str("- - "),
         }
-        // Fields are parted by blanks: one in a name would move all that follow.
+        // Fields are separated by spaces: a space in a user name would shift all fields after it.
         match &self.user {
             Some(user) => for_combined(out, user.as_bytes().trim_ascii(), b" "),
             None => out.push('-'),
@@ -163,7 +165,7 @@ impl Line {
     }
 
     fn path(&self) -> &[u8] {
-        // `OPTIONS *`, and a target that is no path.
+        // The target of `OPTIONS *`, and one in authority form, have no path.
         match self.target.path() {
             "" => self.target.authority().map_or(&b"-"[..], |authority| authority.as_str().as_bytes()),
             path => path.as_bytes(),
@@ -180,18 +182,19 @@ fn without_query(link: &[u8]) -> &[u8] {
     &link[..end]
 }
 
-/// Ends what was written of a value from `begin` on where it gets too long; whether it has.
+/// Ends the value that begins at `begin` if it has become too long, and returns whether it has.
 fn is_full(out: &mut String, begin: usize, end: usize) -> bool {
     if out.len() - begin <= MOST {
         return false;
     }
-    // `end` is where it still fitted: no sign is written in part.
+    // `end` is the last length that fitted, so no escape sequence is cut.
     out.truncate(end);
     out.push_str("...");
     true
 }
 
-/// What is no text is written as the sign for that; what is not to be seen, or ends lines for some readers, by its number.
+/// Writes a value as the inside of a JSON string. Invalid UTF-8 becomes U+FFFD. Invisible characters, and those that
+/// some readers take for line ends, are escaped by number.
 fn for_json(out: &mut String, value: &[u8]) {
     let begin = out.len();
     for c in String::from_utf8_lossy(&value[..value.len().min(KEPT)]).chars() {
@@ -199,7 +202,7 @@ fn for_json(out: &mut String, value: &[u8]) {
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),
-            // Control characters, separators of lines, and what turns the direction of writing.
+            // Control characters, line separators, and characters that change the direction of text.
             c if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
@@ -211,7 +214,7 @@ fn for_json(out: &mut String, value: &[u8]) {
     }
 }
 
-/// Everything but plain ASCII is written as `\xHH`, as nginx does it.
+/// Writes a value with every byte that is not printable ASCII as `\xHH`, as nginx does; the bytes in `also` as well.
 fn for_combined(out: &mut String, value: &[u8], also: &[u8]) {
     let begin = out.len();
     if value.is_empty() {
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn no_value_forges_a_line_or_reaches_a_terminal_as_a_command() {
-        // Every byte that a field may have, in one and in the middle of others.
+        // Every byte that a field value may have, alone and between others.
         let bytes: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![b'a', byte, b'"', byte, 0xc2, byte]).collect();
         let more =
             ["x\u{2028}y\u{202e}z\u{9b}31m", "\" 200 1 \"-\" \"-\"", "\\\"", "\u{85}"].map(|s| s.as_bytes().to_vec());

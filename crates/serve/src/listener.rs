@@ -1,5 +1,6 @@
-//! Sockets: accepting, bounding and ending connections, encrypted or not. What is said on them is somebody else's: see
-//! [`Answer`].
+//! Listening sockets: accepts connections, limits their number and ends them, with or without TLS.
+//!
+//! The protocols are in [`super::connection`], and the responses come from an implementation of [`Answer`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,86 +28,88 @@ use tokio::time::{sleep, timeout};
 use docwharf_base::defer;
 
 use super::answer::Answer;
-use super::connection::{Connection, House, LAST_REQUEST, Place, Speaks};
-use super::crew::Crew;
-use super::guard::Guarded;
+use super::connection::{Connection, ConnectionTracker, LAST_REQUEST_TIMEOUT, ConnectionSlot, NegotiatedProtocol};
+use super::workers::WorkerThreads;
+use super::stall_timeout::StallTimeoutStream;
 use super::peer::Peer;
-use super::pulse::{EVERY, Heart, Pulse};
-use super::stream::SendFile;
-use super::tls::Tls;
+use super::watchdog::{HEARTBEAT_INTERVAL, Heartbeat, Watchdog};
+use super::lazy_stream::SendFile;
+use super::tls::ServerTls;
 
-/// A TLS handshake takes a few packets. Its time counts towards the first request's.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that are still busy when the server stops are cut after this.
-pub const DRAIN: Duration = Duration::from_secs(8);
-/// What the kernel takes beyond what is on its way, for each connection, which inherits it from the listening socket. Without
-/// a bound every client that stalls costs megabytes of the kernel's memory (Linux: `tcp_wmem`), and the time to copy them.
-const UNSENT_BYTES: u32 = 256 * 1024;
-/// How long a connection is held back at most on which nothing has come.
-const DEFERRED: Duration = Duration::from_secs(1);
-/// Connections accepted in one go, before others have their turn.
-const AT_ONCE: usize = 32;
-/// Descriptors kept back for files, sockets of our own and the like.
+/// The time that a TLS handshake may take, which is a few packets. It counts towards the time for the first request.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time after a stop within which connections may finish; those that are still busy then are cut.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// The bytes that the kernel accepts for a connection beyond those in flight (`TCP_NOTSENT_LOWAT`); connections inherit
+/// it from the listening socket. Without it every client that stalls would cost megabytes of kernel memory (Linux:
+/// `tcp_wmem`), and the time to copy them.
+const MAX_UNSENT_BYTES: u32 = 256 * 1024;
+/// The longest time for which the kernel holds back a new connection that has sent nothing (`TCP_DEFER_ACCEPT`).
+const ACCEPT_DEFER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The number of connections accepted in one go before other tasks of the runtime run.
+const ACCEPT_BATCH: usize = 32;
+/// The file descriptors that are kept back from the connection limit, for files and the server's own sockets.
 pub const RESERVED_DESCRIPTORS: u64 = 64;
 
-/// Opens a listening socket. A port in use is an error, not a reason to wait.
+/// Opens a listening socket. Fails if the port is in use; does not wait for it.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        // `[::]` and `0.0.0.0` may both be asked for.
+        // The IPv6 socket takes no IPv4 connections, so `[::]` and `0.0.0.0` can be bound on the same port.
         socket.set_only_v6(true)?;
     }
-    // A restart must not wait for old connections to be forgotten.
+    // A restart can bind the port while old connections are in TIME_WAIT.
     socket.set_reuse_address(true)?;
-    // Before anybody can connect: what is accepted has what the listening socket had then.
-    prepare(&socket);
+    // Before `listen`: an accepted connection inherits the options that the listening socket had at that moment.
+    set_inherited_options(&socket);
     socket.bind(&address.into())?;
     socket.listen(4096)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())
 }
 
-/// What connections inherit. Where it cannot be had, the kernel's own ways do.
-fn prepare(socket: &impl AsFd) {
+/// Sets the socket options that connections inherit. An option that the kernel refuses keeps its default.
+fn set_inherited_options(socket: &impl AsFd) {
     let options = SockRef::from(socket);
-    // Answers go out at once.
+    // Responses are sent without delay.
     let _ = options.set_tcp_nodelay(true);
-    let _ = options.set_tcp_notsent_lowat(UNSENT_BYTES);
-    let _ = defer::accept(socket, DEFERRED);
+    let _ = options.set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
+    let _ = defer::accept(socket, ACCEPT_DEFER_TIMEOUT);
 }
 
-/// A socket that listens, and what its connections are encrypted with.
+/// A listening socket, and the TLS configuration of its connections if they are encrypted.
 #[derive(Debug)]
-pub struct Listener {
+pub struct HttpListener {
     socket: std::net::TcpListener,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ServerTls>>,
 }
 
-impl From<std::net::TcpListener> for Listener {
-    fn from(socket: std::net::TcpListener) -> Listener {
-        Listener { socket, tls: None }
+impl From<std::net::TcpListener> for HttpListener {
+    fn from(socket: std::net::TcpListener) -> HttpListener {
+        HttpListener { socket, tls: None }
     }
 }
 
-impl Listener {
-    /// Connections on this socket are encrypted.
-    pub fn encrypted(socket: std::net::TcpListener, tls: &Arc<Tls>) -> Listener {
-        Listener { socket, tls: Some(Arc::clone(tls)) }
+impl HttpListener {
+    /// Encrypts the connections of this socket with `tls`.
+    pub fn with_tls(socket: std::net::TcpListener, tls: &Arc<ServerTls>) -> HttpListener {
+        HttpListener { socket, tls: Some(Arc::clone(tls)) }
     }
 
-    /// Where it is bound.
+    /// Returns the address that the socket is bound to.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// The same as clients write it: `https://127.0.0.1:8443/`.
+    /// Returns the address as the URL that clients use, such as `https://127.0.0.1:8443/`.
     pub fn url(&self) -> io::Result<String> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         Ok(format!("{scheme}://{}/", self.address()?))
     }
 }
 
-/// How many files, sockets among them, this process may have open, having raised the soft limit to the hard one.
+/// Raises the soft limit of open files to the hard one, and returns how many files and sockets this process may have
+/// open.
 pub fn files_allowed() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -114,73 +117,74 @@ pub fn files_allowed() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// As many connections as descriptors allow.
-fn most_connections() -> usize {
+/// Returns the connection limit: the number of file descriptors that are left for connections, at most 60,000.
+fn max_connections() -> usize {
     files_allowed().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
-/// Accepts and serves until `stop` turns true, then lets connections finish for at most [`DRAIN`]. Without a listener it
-/// only waits.
+/// Accepts and serves connections until `stop` turns true, then lets them finish for at most [`DRAIN`]. Without a
+/// listener it only waits for the stop.
 pub async fn serve<A: Answer>(
-    listeners: Vec<Listener>,
+    listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_beating(listeners, answerer, stop, &Pulse::new(EVERY, || {}), None).await
+    serve_watched(listeners, answerer, stop, &Watchdog::new(HEARTBEAT_INTERVAL, || {}), None).await
 }
 
-/// The same for few: at most so many connections at a time, which take nothing from those who are served for real.
-pub async fn serve_few<A: Answer>(
+/// Does what [`serve`] does, for at most `most` connections at a time and on the caller's runtime: these listeners take
+/// no capacity from the site's own.
+pub async fn serve_limited<A: Answer>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
     most: usize,
 ) -> io::Result<()> {
-    let listeners = listeners.into_iter().map(Listener::from).collect();
-    accept_all(listeners, answerer, stop, Pulse::new(EVERY, || {}), most, Crew::here(), None).await
+    let listeners = listeners.into_iter().map(HttpListener::from).collect();
+    accept_all(listeners, answerer, stop, Watchdog::new(HEARTBEAT_INTERVAL, || {}), most, WorkerThreads::on_current_runtime(), None).await
 }
 
-/// The same, for somebody who wants to know whether it still accepts: each listener's loop beats. What is handed to it as
-/// `waits` is dropped when whoever had connected before has been welcomed.
-pub async fn serve_beating<A: Answer>(
-    listeners: Vec<Listener>,
+/// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread. `waits` is
+/// dropped when the connections that had arrived before the start have been accepted.
+pub async fn serve_watched<A: Answer>(
+    listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
-    pulse: &Arc<Pulse>,
+    pulse: &Arc<Watchdog>,
     waits: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     if listeners.is_empty() {
         drop(waits);
-        // Whoever could say stop has gone: that says it, too.
+        // An error means that the sender was dropped, which counts as a stop.
         let mut stop = stop;
-        let _ = pulse.heart().beside(stop.wait_for(|&stop| stop)).await;
+        let _ = pulse.register().beat_while(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
-    let (crew, _hired) = Crew::hire(pulse)?;
-    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), most_connections(), crew.clone(), waits);
-    crew.first(all).await?
+    let (crew, _hired) = WorkerThreads::start(pulse)?;
+    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), max_connections(), crew.clone(), waits);
+    crew.run_on_first(all).await?
 }
 
 async fn accept_all<A: Answer>(
-    listeners: Vec<Listener>,
+    listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Watchdog>,
     most: usize,
-    crew: Crew,
+    crew: WorkerThreads,
     waits: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(most));
     let mut acceptors = JoinSet::new();
     for listener in listeners {
-        let Listener { socket, tls } = listener;
-        // Once more for one that somebody else has opened.
-        prepare(&socket);
-        let socket = waitable(socket)?;
+        let HttpListener { socket, tls } = listener;
+        // A socket from the service manager does not have these options yet.
+        set_inherited_options(&socket);
+        let socket = into_waitable(socket)?;
         let (answerer, room, crew) = (Arc::clone(&answerer), Arc::clone(&room), crew.clone());
-        acceptors.spawn(accept(socket, tls, answerer, room, crew, stop.clone(), pulse.heart()));
+        acceptors.spawn(accept(socket, tls, answerer, room, crew, stop.clone(), pulse.register()));
     }
-    // Behind the first turn of each of them.
+    // Runs after the first poll of each accept loop.
     tokio::task::yield_now().await;
     drop(waits);
     while let Some(ended) = acceptors.join_next().await {
@@ -191,69 +195,71 @@ async fn accept_all<A: Answer>(
 
 async fn accept<A: Answer>(
     listener: TcpStream,
-    tls: Option<Arc<Tls>>,
+    tls: Option<Arc<ServerTls>>,
     answerer: Arc<A>,
     room: Arc<Semaphore>,
-    crew: Crew,
+    crew: WorkerThreads,
     mut stop: watch::Receiver<bool>,
-    mut heart: Heart,
+    mut heart: Heartbeat,
 ) {
-    let house = Arc::new(House::default());
-    // When it stops accepting, once it has been told to.
+    let house = Arc::new(ConnectionTracker::default());
+    // The time at which the loop stops accepting; set when the stop is noticed.
     let mut last: Option<Instant> = None;
     let mut in_a_row = 0;
     loop {
-        // Beyond the limit new connections wait in the kernel's queue. A full house is no hang.
+        // At the limit new connections wait in the queue of the kernel. The loop reports to the watchdog meanwhile:
+        // waiting for a permit is no hang.
         let place = match Arc::clone(&room).try_acquire_owned() {
             Ok(place) => Some(place),
             Err(_) => {
                 heart
-                    .beside(async {
+                    .beat_while(async {
                         tokio::select! {
                             place = Arc::clone(&room).acquire_owned() => place.ok(),
-                            () = over(&mut stop, last) => None,
+                            () = stop_or_deadline(&mut stop, last) => None,
                         }
                     })
                     .await
             }
         };
-        let came = place.map_or(Ok(None), |place| next(&listener).map(|came| Some((place, came))));
+        let came = place.map_or(Ok(None), |place| accept_next(&listener).map(|came| Some((place, came))));
         match came {
-            // A full house, and a stop.
+            // The connection limit is reached and the server stops.
             Ok(None) => {}
             Ok(Some((place, Some((socket, address))))) => {
                 let peer = Peer { address, is_encrypted: tls.is_some() };
-                let (member, load) = crew.next();
-                let place = Place::new(&house, place, load);
-                welcome(socket, tls.as_ref(), peer, &answerer, place, member);
+                let (member, load) = crew.assign();
+                let place = ConnectionSlot::new(&house, place, load);
+                serve_accepted(socket, tls.as_ref(), peer, &answerer, place, member);
                 in_a_row += 1;
-                if in_a_row < AT_ONCE {
+                if in_a_row < ACCEPT_BATCH {
                     continue;
                 }
-                // Those who are connected already, the pulse, and a stop.
-                heart.beside(tokio::task::yield_now()).await;
+                // Gives existing connections, the watchdog and a stop their turn.
+                heart.beat_while(tokio::task::yield_now()).await;
             }
             Ok(Some((place, None))) => {
                 drop(place);
                 heart
-                    .beside(async {
+                    .beat_while(async {
                         tokio::select! {
                             _ = listener.readable() => {}
-                            () = over(&mut stop, last) => {}
+                            () = stop_or_deadline(&mut stop, last) => {}
                         }
                     })
                     .await;
             }
             Err(error) => {
-                // Out of descriptors or memory: asking again at once would only burn the processor.
+                // File descriptors or memory are exhausted: an immediate retry would only use CPU time.
                 tracing::warn!("cannot accept a connection: {error}; trying again in a moment");
                 sleep(Duration::from_millis(50)).await;
             }
         }
         in_a_row = 0;
         if last.is_none() && *stop.borrow() {
-            // Who has connected and said nothing yet is still in the kernel; see `DEFERRED`.
-            last = Some(Instant::now() + LAST_REQUEST);
+            // The kernel still holds back connections that have sent nothing (`TCP_DEFER_ACCEPT`), so the loop accepts
+            // a little longer.
+            last = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
             house.close();
         }
         if last.is_some_and(|last| Instant::now() >= last) {
@@ -261,39 +267,40 @@ async fn accept<A: Answer>(
         }
     }
     drop((listener, heart));
-    if timeout(DRAIN, house.emptied()).await.is_err() {
+    if timeout(DRAIN_TIMEOUT, house.wait_empty()).await.is_err() {
         tracing::warn!(
-            "{} cut {DRAIN:?} after the stop",
-            docwharf_base::model::units::count(house.guests() as u64, "connection")
+            "{} cut {DRAIN_TIMEOUT:?} after the stop",
+            docwharf_base::model::units::count_noun(house.open_connections() as u64, "connection")
         );
-        house.cut();
-        house.emptied().await;
+        house.close_now();
+        house.wait_empty().await;
     }
 }
 
-/// Until a stop, or, after that, until the last moment.
-async fn over(stop: &mut watch::Receiver<bool>, last: Option<Instant>) {
+/// Waits for the stop, or after the stop until `last`.
+async fn stop_or_deadline(stop: &mut watch::Receiver<bool>, last: Option<Instant>) {
     match last {
         None => drop(stop.wait_for(|&stop| stop).await),
         Some(last) => tokio::time::sleep_until(last.into()).await,
     }
 }
 
-/// A listening socket that can be waited for. The runtime's own listener enters each connection as it is accepted, and most
-/// of those that ask one thing and go need not be (see [`super::stream`]); of a stream it wants to know when there is
-/// something to be had, which is the same question.
-fn waitable(listener: std::net::TcpListener) -> io::Result<TcpStream> {
+/// Wraps a listening socket so that its readiness can be awaited. tokio's own listener would register each accepted
+/// connection with the runtime, which most connections with a single request do not need (see [`super::stream`]). For a
+/// `TcpStream` tokio waits until the socket is readable, which for a listening socket means that a connection can be
+/// accepted.
+fn into_waitable(listener: std::net::TcpListener) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     TcpStream::from_std(OwnedFd::from(listener).into())
 }
 
-/// The next who waits to be accepted, if there is one.
-fn next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, SocketAddr)>> {
+/// Accepts the next connection; `None` if there is none.
+fn accept_next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, SocketAddr)>> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     loop {
         match listener.try_io(Interest::READABLE, || Ok(acceptfrom_with(listener, flags)?)) {
             Ok((socket, address)) => {
-                // Without an address it has gone already.
+                // Without a peer address the connection has already been closed.
                 if let Some(address) = address.and_then(|address| SocketAddr::try_from(address).ok()) {
                     return Ok(Some((socket.into(), address)));
                 }
@@ -305,13 +312,14 @@ fn next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, SocketA
     }
 }
 
-/// Serves a new connection, by `member` if that is another one; else by a task of its own if it does not end at once.
-fn welcome<A: Answer>(
+/// Serves a new connection: on the thread of `member` if there is one, otherwise on this thread, with a task only if
+/// the connection does not end in its first turn.
+fn serve_accepted<A: Answer>(
     socket: std::net::TcpStream,
-    tls: Option<&Arc<Tls>>,
+    tls: Option<&Arc<ServerTls>>,
     peer: Peer,
     answerer: &Arc<A>,
-    place: Place,
+    place: ConnectionSlot,
     member: Option<&Handle>,
 ) {
     let (accepted, answerer) = (Instant::now(), Arc::clone(answerer));
@@ -320,52 +328,53 @@ fn welcome<A: Answer>(
         None => tokio::spawn(connection),
     };
     if let Some(tls) = tls {
-        spawn(Box::pin(encrypted(socket, Arc::clone(tls), accepted, peer, answerer, place)));
+        spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted, peer, answerer, place)));
         return;
     }
-    let stream = Guarded::new(socket.into(), answerer.site());
-    let mut connection = Box::pin(connection(stream, Speaks::Either, accepted, peer, answerer, place));
-    // Its first turn is in the loop that accepts: a panic must end this connection only, as it would in a task of its own.
-    if member.is_some() || catch_unwind(AssertUnwindSafe(|| connection.begin())).is_ok_and(|turn| turn.is_pending()) {
+    let stream = StallTimeoutStream::new(socket.into(), answerer.site());
+    let mut connection = Box::pin(new_connection(stream, NegotiatedProtocol::Either, accepted, peer, answerer, place));
+    // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
+    if member.is_some() || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending()) {
         spawn(connection);
     }
 }
 
-/// A connection that begins with a handshake. Until that is over it is like one that has sent half a request.
-async fn encrypted<A: Answer>(
+/// Serves a connection that starts with a TLS handshake. Until that is complete it has the deadlines of a connection
+/// without a request.
+async fn serve_encrypted<A: Answer>(
     socket: std::net::TcpStream,
-    tls: Arc<Tls>,
+    tls: Arc<ServerTls>,
     accepted: Instant,
     peer: Peer,
     answerer: Arc<A>,
-    place: Place,
+    place: ConnectionSlot,
 ) {
     let Ok(stream) = TcpStream::from_std(socket) else { return };
     let stopped = async {
-        place.house().closed().await;
-        sleep(LAST_REQUEST).await;
+        place.tracker().wait_closing().await;
+        sleep(LAST_REQUEST_TIMEOUT).await;
     };
     let agreed = tokio::select! {
-        agreed = timeout(HANDSHAKE, tls.shake(stream, answerer.site())) => agreed.ok().flatten(),
+        agreed = timeout(HANDSHAKE_TIMEOUT, tls.handshake(stream, answerer.site())) => agreed.ok().flatten(),
         () = stopped => None,
     };
     let Some(stream) = agreed else { return };
     let speaks = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => Speaks::Http2,
-        Some(_) => Speaks::Http1,
-        None => Speaks::Either,
+        Some(b"h2") => NegotiatedProtocol::Http2,
+        Some(_) => NegotiatedProtocol::Http1,
+        None => NegotiatedProtocol::Either,
     };
-    connection(stream, speaks, accepted, peer, answerer, place).await;
+    new_connection(stream, speaks, accepted, peer, answerer, place).await;
 }
 
-/// A connection whose requests `answerer` answers.
-fn connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
+/// Creates a connection whose requests are answered by `answerer`.
+fn new_connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
-    speaks: Speaks,
+    speaks: NegotiatedProtocol,
     accepted: Instant,
     peer: Peer,
     answerer: Arc<A>,
-    place: Place,
+    place: ConnectionSlot,
 ) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
     let begun = Arc::new(AtomicBool::new(false));
     let has_begun = Arc::clone(&begun);
@@ -387,7 +396,7 @@ mod tests {
     use super::*;
     use crate::body::Body;
 
-    /// Panics when it is asked for `/panic`.
+    /// A service that panics at a request for `/panic`.
     struct Fragile;
 
     impl Answer for Fragile {
@@ -414,7 +423,7 @@ mod tests {
 
     #[test]
     fn an_address_of_ipv6_is_taken_for_ipv6_alone_so_that_both_can_be_asked_for() {
-        // A machine without IPv6 has nothing to bind to.
+        // On a machine without IPv6 there is nothing to test.
         if let Ok(listener) = bind(SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))) {
             assert!(SockRef::from(&listener).only_v6().unwrap());
         }
@@ -426,7 +435,7 @@ mod tests {
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let server = runtime.spawn(serve_few(vec![socket], Arc::new(Fragile), stopped, 16));
+        let server = runtime.spawn(serve_limited(vec![socket], Arc::new(Fragile), stopped, 16));
         for _ in 0..3 {
             assert_eq!(ask(address, "/panic"), "");
             assert!(ask(address, "/").ends_with("whole"));

@@ -1,8 +1,8 @@
-//! The access log: lines go into a bounded queue and are written by a thread of their own, so that a full disk or a pipe
-//! that nobody reads never slows a reader of the site. What does not fit, or cannot be written, is dropped, counted, and
-//! told of at most once a minute.
+//! The access log. Lines go into a bounded queue and are written by a thread of its own, so that a full disk or a pipe
+//! without a reader never slows a response. Lines that do not fit into the queue or cannot be written are dropped and
+//! counted, and a warning is logged at most once a minute.
 //!
-//! The queue is bounded in lines and in bytes: how long a line is, is for whoever asks to say.
+//! The queue is bounded in lines and in bytes, because clients determine how long a line is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,41 +17,42 @@ use std::time::{Duration, Instant};
 
 use super::line::{Address, Format};
 
-/// Lines that may wait: a second of what one machine serves at its busiest.
+/// The largest number of lines in the queue: one second of what one machine serves under full load.
 const WAITING: usize = 16_384;
-/// The memory, in bytes, that they may take.
+/// The largest memory that the lines in the queue take, in bytes.
 const WAITING_BYTES: usize = 4 << 20;
-/// Bytes written at once.
+/// The number of bytes that are collected for one write.
 const AT_ONCE: usize = 64 * 1024;
-/// How often drops are told of, at most.
+/// The shortest interval between two warnings about dropped lines.
 const TOLD_EVERY: Duration = Duration::from_mins(1);
-/// How long the end waits for what is still to be written.
+/// The longest time that [`Log::finish`] waits for the last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(1);
-/// How long a pipe that is full is waited for once nothing more will come: shorter, so that what is lost can be told.
+/// The longest time that the writer waits for a full pipe once no more lines will come. It is shorter than
+/// [`LAST_LINES`], so that dropped lines can still be reported.
 const LAST_TRY: Duration = Duration::from_millis(500);
-/// How often a pipe that is full is tried again.
+/// The interval between two attempts to write to a full pipe.
 const TRIED_EVERY: Duration = Duration::from_millis(20);
 
-/// What is logged, and where to.
+/// The settings of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSettings {
-    /// How lines are written.
+    /// The format of lines.
     pub format: Format,
-    /// How much of an address is.
+    /// How much of a client's address is written.
     pub address: Address,
-    /// To which file; none is the standard output.
+    /// The file to write to; `None` for the standard output.
     pub file: Option<PathBuf>,
 }
 
-/// What goes through the queue.
+/// A message to the writer thread.
 #[derive(Debug)]
 enum Message {
     Line(String),
-    /// There is something to look at: the file is to be opened again.
+    /// The flags in [`Shared`] have changed: reopen the file, or finish.
     Wake,
 }
 
-/// The log that lines are handed to.
+/// The access log to which requests hand their lines.
 #[derive(Debug)]
 pub struct Log {
     pub(super) format: Format,
@@ -62,24 +63,25 @@ pub struct Log {
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// The state that the log shares with its threads.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Bytes of lines that wait.
+    /// The memory that lines in the queue take, in bytes.
     waiting: AtomicUsize,
     dropped: AtomicU64,
-    /// How many of those were told of.
+    /// The number of dropped lines that were reported.
     told: AtomicU64,
     reopen: AtomicBool,
-    /// Nothing more will come.
+    /// Set when no more lines will come.
     ended: AtomicBool,
-    /// Everything that came has been written.
+    /// Set when all lines were written or dropped.
     done: AtomicBool,
-    /// What the last attempt to write came to.
+    /// The error of the last attempt to write; `None` if it succeeded.
     trouble: Mutex<Option<String>>,
 }
 
 impl Log {
-    /// Opens the file and starts what writes to it.
+    /// Opens the file and starts the threads of the log.
     pub fn open(settings: &LogSettings) -> io::Result<Arc<Log>> {
         let out = match &settings.file {
             Some(path) => append(path)?,
@@ -91,7 +93,7 @@ impl Log {
             Writer { out, path: settings.file.clone(), torn: false, last_try: None, shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         let writer = thread.spawn(move || writer.run(&lines))?;
-        // Whoever waits for a pipe cannot tell of it meanwhile.
+        // The writer thread cannot report drops while it waits for a pipe.
         let (watched, name) = (Arc::clone(&shared), settings.file.clone());
         std::thread::Builder::new()
             .name("access-log-drops".to_owned())
@@ -101,7 +103,7 @@ impl Log {
         Ok(Arc::new(Log { format, address, queue, shared, file, writer }))
     }
 
-    /// Hands over a line; never waits.
+    /// Puts a line into the queue; never waits.
     pub(super) fn write(&self, line: String) {
         let (shared, size) = (&self.shared, line.capacity());
         let fits = shared.waiting.fetch_add(size, Ordering::Relaxed) + size <= WAITING_BYTES;
@@ -111,19 +113,20 @@ impl Log {
         }
     }
 
-    /// The file was moved away: goes on in a new one under its name.
+    /// Opens the file again under its name, because it was moved away.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
-        // If the queue is full there is something to wake up for already, and whoever waits for a pipe looks by itself.
+        // If the queue is full, the writer will wake up anyway. A writer that waits for a pipe checks the flag itself.
         let _ = self.queue.try_send(Message::Wake);
     }
 
-    /// Lines that were not written.
+    /// Returns the number of dropped lines.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
     }
 
-    /// Waits a moment for lines that have come to be written. To be called when nothing is served any more.
+    /// Waits for the lines in the queue to be written, for one second at most. Call it when no more requests are
+    /// served.
     pub fn finish(&self) {
         self.shared.ended.store(true, Ordering::Release);
         let _ = self.queue.try_send(Message::Wake);
@@ -132,17 +135,17 @@ impl Log {
         while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
-        // The time between two warnings is over, too: there is no later one.
+        // No later warning will follow, so the interval does not apply.
         self.shared.tell(self.file.as_deref());
         if let Some(writer) = writer.filter(JoinHandle::is_finished) {
-            // It has nothing to say that was not told.
+            // Its errors were already reported.
             let _ = writer.join();
         }
     }
 }
 
 impl Shared {
-    /// Says how many lines were dropped since it was last said; whether there were any.
+    /// Logs a warning with the number of lines dropped since the last one, and returns whether there were any.
     fn tell(&self, file: Option<&Path>) -> bool {
         let dropped = self.dropped.load(Ordering::Relaxed);
         let new = dropped - self.told.fetch_max(dropped, Ordering::Relaxed).min(dropped);
@@ -152,7 +155,7 @@ impl Shared {
         let name = file.map_or_else(|| "the standard output".to_owned(), |path| path.display().to_string());
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let why = trouble.unwrap_or_else(|| SLOW.to_owned());
-        let lines = docwharf_base::model::units::count(new, "line");
+        let lines = docwharf_base::model::units::count_noun(new, "line");
         tracing::warn!(
             "{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same"
         );
@@ -160,20 +163,21 @@ impl Shared {
     }
 }
 
-/// What is wrong where nothing is known to be.
-const SLOW: &str = "whoever reads it is too slow";
+/// The reason for dropped lines when no write has failed.
+const SLOW: &str = "its reader is too slow";
 
-/// A pipe without a reader is an error, not something to wait for.
+/// Opens a file for appending. A named pipe without a reader is an error; the call does not wait for one.
 fn append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
+/// Writes lines to the file, on a thread of its own.
 struct Writer {
     out: File,
     path: Option<PathBuf>,
-    /// The last line was written in part.
+    /// Whether the last line was written only in part.
     torn: bool,
-    /// Since when a full pipe is waited for though nothing more will come.
+    /// When the writer began to wait for a full pipe after the last line had come.
     last_try: Option<Instant>,
     shared: Arc<Shared>,
 }
@@ -187,7 +191,7 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            // Before what there is is taken: nothing comes after the end, so what is taken then is all.
+            // Read before the queue is emptied: no lines come after the end, so the queue then contains the last ones.
             let mut is_over = self.shared.ended.load(Ordering::Acquire);
             let (mut count, mut next) = (0, first);
             let mut is_empty = false;
@@ -224,7 +228,8 @@ impl Writer {
         self.shared.done.store(true, Ordering::Release);
     }
 
-    /// Goes on in the old file if there is no other under its name; whether there is one.
+    /// Opens the file again. If the name still leads to the file in use, nothing changes. Returns whether there is
+    /// another file now.
     fn reopen(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
         match append(path) {
@@ -237,7 +242,7 @@ impl Writer {
             }
             Err(error) => {
                 tracing::warn!(
-                    "cannot open {} again: {error}; the access log goes on in the file before it",
+                    "cannot open {} again: {error}; the access log continues in the previous file",
                     path.display()
                 );
                 false
@@ -245,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Waits a little for a full pipe. An error once it is not worth it any more.
+    /// Waits a moment for a full pipe. Returns an error once no more lines will come and the time for that is over.
     fn wait(&mut self) -> io::Result<()> {
         let is_over = self.shared.ended.load(Ordering::Relaxed);
         if is_over && self.last_try.get_or_insert_with(Instant::now).elapsed() >= LAST_TRY {
@@ -255,6 +260,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes a batch of `count` lines. Lines that cannot be written are counted as dropped.
     fn put(&mut self, batch: &[u8], count: u64) {
         if batch.is_empty() {
             return;
@@ -262,16 +268,16 @@ impl Writer {
         let mut rest = batch;
         let mut failed = None;
         while failed.is_none() && !rest.is_empty() {
-            // A line that was cut gets its end first, or the next would be part of it.
+            // A partial line first gets a line feed; otherwise the next line would continue it.
             match self.out.write(if self.torn { b"\n" } else { rest }) {
                 Ok(0) => failed = Some(io::ErrorKind::WriteZero.into()),
                 Ok(_) if self.torn => self.torn = false,
                 Ok(n) => rest = &rest[n..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A full pipe is waited for here, where nobody minds: for as long as it is the one to write to.
+                // Waiting for a full pipe blocks this thread only. It ends when the file is reopened as another one.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.shared.reopen.swap(false, Ordering::Relaxed) && self.reopen() {
-                        // The line that was cut is written whole in the new one.
+                        // The partial line is written as a whole to the new file.
                         let written = &batch[..batch.len() - rest.len()];
                         rest = &batch[written.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1)..];
                     }
@@ -293,7 +299,7 @@ impl Writer {
     }
 }
 
-/// Says, once a minute at most, that lines were dropped.
+/// Logs a warning about dropped lines, once a minute at most, until all lines were written.
 fn tell_of_drops(shared: &Shared, file: Option<&Path>) {
     let mut last: Option<Instant> = None;
     while !shared.done.load(Ordering::Acquire) {
@@ -313,14 +319,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        // It is its own reader, so that it can be opened.
+        // The pipe is opened for reading as well, so that opening it does not fail.
         let mut out = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
-        // Down to the last byte: a pipe takes what is short as long as there is room for all of it.
+        // Filled to the last byte: a pipe takes a short write while all of it fits.
         for piece in [vec![b'x'; 4096], vec![b'x']] {
             while out.write(&piece).is_ok() {}
         }
         assert_eq!(out.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Whoever waits looks whether there is another file to go on in; that shows that it is waited for.
+        // The writer takes the new file only while it waits, so its lines there show that it waited.
         let shared = Arc::new(Shared::default());
         shared.reopen.store(true, Ordering::Relaxed);
         let path = Some(file.clone());
@@ -333,7 +339,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
     }
 
-    /// A log without anybody who writes what it is handed, and what waits there.
+    /// Returns a log without a writer thread, and its queue.
     fn unwritten(lines: usize) -> (Log, Receiver<Message>) {
         let (queue, waiting) = sync_channel(lines);
         let (format, address) = (Format::Json, Address::Full);
@@ -341,7 +347,7 @@ mod tests {
         (Log { format, address, queue, shared, file: None, writer }, waiting)
     }
 
-    /// Takes the first line as the writer does.
+    /// Takes the first line from the queue as the writer does.
     fn take_one(log: &Log, waiting: &Receiver<Message>) -> bool {
         let Ok(Message::Line(line)) = waiting.try_recv() else { return false };
         log.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
@@ -379,7 +385,7 @@ mod tests {
         assert!(take_one(&log, &waiting));
         log.write("two\n".to_owned());
         assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (3, 8));
-        // Whoever asks for another file does not wait either.
+        // Reopening does not wait either.
         log.reopen();
         assert!(log.shared.reopen.load(Ordering::Relaxed));
         assert!(log.shared.tell(None), "three were dropped");
@@ -404,7 +410,7 @@ mod tests {
         assert!(writer.reopen(), "there is another");
         writer.put(b"three\n", 1);
         assert!(!trouble() && shared.dropped.load(Ordering::Relaxed) == 2);
-        // The same one again is gone on with, in the middle of a line too.
+        // A file that is reopened unchanged is continued, in the middle of a line as well.
         writer.torn = true;
         assert!(!writer.reopen() && writer.torn);
         writer.put(b"four\n", 1);
@@ -413,7 +419,7 @@ mod tests {
         writer.torn = true;
         assert!(writer.reopen() && !writer.torn, "no line of the new one was cut");
         writer.put(b"five\n", 1);
-        // What cannot be opened leaves the one before.
+        // If the file cannot be opened, the previous one stays in use.
         writer.path = Some(dir.path().join("absent/file"));
         assert!(!writer.reopen());
         writer.put(b"six\n", 1);

@@ -1,63 +1,66 @@
-//! Answers whose heads are given again: the same question gets the same head for as long as nothing is changed that an
-//! answer depends on. Each thread has its own.
+//! The response cache: rendered response heads, each under a key of everything in the request that the response depends
+//! on. An entry is valid while nothing changes that responses depend on. Each thread has a cache of its own.
 //!
-//! Only heads are kept, and where their bodies lie; no body, so that no version is held that has been replaced, and no page
-//! beyond `server.identityCache`. Whatever changes how questions are answered raises [`Site::edition`]; the version is
-//! looked at besides, because it is exchanged before that is raised.
+//! An entry has the head, and where its body is found; it has no body bytes, so it keeps no replaced version in memory
+//! and no inflated file beyond `server.identityCache`. Each change of what responses depend on increments
+//! [`Site::edition`]. The opened version is compared as well, because it is replaced before that number is incremented.
+//!
+//! The cache is set-associative: the hash of a key selects a set, and the entries of a set are searched one after the
+//! other.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-use docwharf_base::model::version::VersionId;
 
 use super::Site;
 use super::body::{Again, Chunk};
 use super::handler;
 
-/// Heads that share a place; the hash of a question says which that is. What is looked at first fills one cache line.
+/// The number of entries in a set. Their hashes, which are compared first, fill one cache line.
 const WAYS: usize = 16;
-/// Places that a thread begins with, and has at most; powers of two.
+/// The number of sets with which a thread begins, and the largest number; powers of two.
 const FEW: usize = 4;
 const MOST: usize = 256;
-/// What all questions and heads of a thread may take, in bytes. Both together take about half a KiB.
+/// The largest memory, in bytes, that all keys and heads of a thread take. One key and head together take about half a
+/// KiB.
 const MOST_BYTES: usize = 3 << 20;
-/// Where there is room for no more, one of so many new answers drives out an old one: a site with more pages than that keeps
-/// most of what it knows, and what is asked often gets in soon.
+/// In a full cache, one of this many new entries replaces an old one. A site with more pages than the cache holds
+/// therefore keeps most of its entries, and a page that is requested often enters soon.
 const SELDOM: usize = 8;
-/// A longer question is not remembered, in bytes.
+/// The largest key that is stored, in bytes.
 const LONGEST: usize = 512;
-/// Nor is a longer head: that of a page with a long policy.
+/// The largest head that is stored, in bytes. The head of a page with a long policy is larger.
 const LONGEST_HEAD: usize = 2048;
 
 thread_local! {
     static KNOWN: RefCell<Known> = const { RefCell::new(Known::new()) };
 }
 
-/// All that is known of one state of the site.
+/// The cache of one thread, for one state of a site.
 #[derive(Debug)]
 struct Known {
     state: Option<State>,
     marks: Vec<Marks>,
     answers: Vec<[Option<Answer>; WAYS]>,
-    /// What the texts of the answers take.
+    /// The bytes of all keys and heads.
     bytes: usize,
-    /// Answers that there was no room for.
+    /// The number of entries that found the cache full.
     turned_away: usize,
 }
 
-/// What the hashes of the questions in one place are; apart from the answers, so that it lies together.
+/// The hashes of the keys in one set. They are apart from the entries, so that they share a cache line.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct Marks([u32; WAYS]);
 
-/// A head and what comes behind it.
+/// An entry: a key, a response head and where the body is found.
 #[derive(Debug)]
 struct Answer {
-    /// The question and, as it goes over the wire but for its end, the head.
+    /// The key, then the head as it is sent but for its last fields.
     text: Box<[u8]>,
-    /// How much of that is the question.
+    /// The length of the key in bytes.
     asked: u16,
     status: StatusCode,
     again: Again,
@@ -68,13 +71,13 @@ impl Known {
         Known { state: None, marks: Vec::new(), answers: Vec::new(), bytes: 0, turned_away: 0 }
     }
 
-    /// Nothing, of another state.
+    /// Empties the cache for another state.
     fn begin(&mut self, state: State) {
         *self = Known { state: Some(state), ..Known::new() };
         self.spread(FEW);
     }
 
-    /// So many places.
+    /// Makes this many sets.
     fn spread(&mut self, places: usize) {
         self.marks.resize(places, Marks::default());
         self.answers.resize_with(places, Default::default);
@@ -93,12 +96,13 @@ impl Known {
         known.filter_map(|(_, answer)| answer.as_ref()).find(|answer| is_same(answer.question(), pieces))
     }
 
-    /// Where the answer to a question goes, if anywhere.
+    /// Returns the set and the way where the entry for a key goes; `None` if it is not stored.
     fn room(&mut self, mark: u32, pieces: &[&[u8]; 5]) -> Option<(usize, usize)> {
         loop {
             let place = self.place(mark);
             let answers = &self.answers[place];
-            // Whose body had to be made is answered anew, and known already.
+            // The key may be stored already: if the body has to be inflated again, the request goes to the handler,
+            // which stores its response anew.
             let is_same =
                 |known: &Option<Answer>| known.as_ref().is_some_and(|known| is_same(known.question(), pieces));
             if let Some(way) = answers.iter().position(is_same) {
@@ -126,7 +130,7 @@ impl Known {
         }
     }
 
-    /// Twice the places. What was in one is spread over two, so that each has room.
+    /// Doubles the number of sets. The entries of each set are divided between two.
     fn grow(&mut self) {
         let before = self.marks.len();
         self.spread(2 * before);
@@ -152,37 +156,41 @@ impl Answer {
     }
 }
 
-/// How a head is written.
+/// The format of a stored head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Lines, as in HTTP/1.1.
+    /// Text lines, as in HTTP/1.1.
     Lines,
-    /// A block of fields, as in HTTP/2.
+    /// A field block (HPACK), as in HTTP/2.
     Block,
 }
 
-/// Of which state of which site an answer is.
+/// The state of a site that a response belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct State {
-    /// See [`Site::number`].
+    /// The number of the site; see [`Site::number`].
     site: u64,
     edition: u64,
-    version: Option<VersionId>,
+    /// The number of the opened version, see [`Sealed::opening`](docwharf_site::sealed::Sealed::opening). The same
+    /// version may be opened again from another image, which has its files at other offsets.
+    opening: Option<u64>,
 }
 
 impl State {
-    /// The state in which the same question has the same answer; none where that may depend on who asks.
+    /// Returns the current state, in which equal keys have equal responses; `None` if responses may depend on the
+    /// client.
     pub(super) fn of(site: &Site) -> Option<State> {
-        // First, so that an answer of after a change is never kept as one of before it.
+        // Read first, so that a response from before a change is never stored under the number after it.
         let edition = site.edition();
-        let version = site.showing().as_ref().map(|version| version.id);
-        (!site.looks_at_peers()).then_some(State { site: site.number, edition, version })
+        let opening = site.showing().as_ref().map(|version| version.opening);
+        (!site.looks_at_peers()).then_some(State { site: site.number, edition, opening })
     }
 
-    /// A body that was sent before, if it need not be made.
+    /// Returns the body of a cached response; `None` if it has to be inflated, or if the served version is another one
+    /// by now.
     fn body(self, site: &Site, again: &Again) -> Option<Chunk> {
         let version = site.showing();
-        let version = || version.as_ref().filter(|version| Some(version.id) == self.version);
+        let version = || version.as_ref().filter(|version| Some(version.opening) == self.opening);
         match *again {
             Again::Nothing => Some(Bytes::new().into()),
             Again::Text(text) => Some(Bytes::from_static(text).into()),
@@ -192,23 +200,24 @@ impl State {
     }
 }
 
-/// A question, of all that its answer depends on where everybody may read: no other field is looked at by whoever answers.
+/// A cache key: everything in a request that the response depends on where every client may read the site. The handler
+/// reads no other field of such a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Question<'a> {
-    /// HEAD, or else GET.
+    /// Whether the method is HEAD; otherwise it is GET.
     pub(super) is_head: bool,
-    /// Path and query.
+    /// The path and query of the target.
     pub(super) target: &'a str,
-    /// `Accept-Encoding`
+    /// The value of Accept-Encoding.
     pub(super) encodings: &'a [u8],
-    /// `Accept`
+    /// The value of Accept.
     pub(super) types: &'a [u8],
-    /// `If-None-Match`
+    /// The value of If-None-Match.
     pub(super) tags: &'a [u8],
 }
 
 impl<'a> Question<'a> {
-    /// The pieces of a question about an answer in one of two shapes; no two have the same.
+    /// Returns the parts of the key for a head in this format. Different keys have different parts.
     fn pieces(&self, shape: Shape) -> [&'a [u8]; 5] {
         let kind: &[u8] = match (self.is_head, shape) {
             (false, Shape::Lines) => b"G",
@@ -220,7 +229,8 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Values hold no line break, so it tells them apart.
+/// Compares a stored key, whose parts end in line feeds, with the parts of another. Values contain no line feed, so the
+/// parts are unambiguous.
 fn is_same(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
     let mut rest = known;
     pieces.iter().all(|piece| {
@@ -231,15 +241,16 @@ fn is_same(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
     }) && rest.is_empty()
 }
 
-/// Whether two texts of one length are the same. In place: pieces are short, mostly empty, and five calls of the C library's
-/// function took an eighth of what a hot answer took of ours (`perf`, 2026-11-22).
+/// Returns whether two slices of equal length are equal. The comparison is inlined: the parts are short, mostly empty,
+/// and five calls of the C library's function took an eighth of the time that a cached response takes in this program
+/// (`perf`, 2026-11-22).
 fn is_equal(one: &[u8], other: &[u8]) -> bool {
     let ((ones, one), (others, other)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     ones.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
         && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// What says where a question is looked for. Whoever chooses questions that share a place drives out but a few answers.
+/// Returns the hash of a key. A client that chooses keys with equal sets can only evict the entries of a few sets.
 fn mark(pieces: &[&[u8]; 5]) -> u32 {
     let mut hash = 0u64;
     for piece in pieces {
@@ -254,14 +265,14 @@ fn mark(pieces: &[&[u8]; 5]) -> u32 {
     hash as u32
 }
 
-/// Both halves of a product, so that each bit of what is given counts in each of what comes back.
+/// Combines both halves of a product, so that each bit of the input affects each bit of the output.
 fn mixed(word: u64) -> u64 {
     let product = u128::from(word ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Puts the head that was the answer to this question behind `out`, and gives its status and the body that comes behind it.
-/// Nothing is put there if there is no such answer.
+/// Appends the head stored for this key to `out`, and returns the status and body of the response. If there is no
+/// usable entry, `out` is unchanged and `None` is returned.
 pub(super) fn recall(
     site: &Site,
     state: State,
@@ -283,7 +294,7 @@ pub(super) fn recall(
     Some((status, body?))
 }
 
-/// Remembers that `head` was that of the answer to this question.
+/// Stores `head` as the head of the response to this key.
 pub(super) fn remember(
     state: State,
     question: &Question<'_>,
@@ -313,7 +324,8 @@ pub(super) fn remember(
     });
 }
 
-/// Puts the one value of a field in its place in a question; of several not each is looked at in the same way.
+/// Sets a part of a key to the value of a field. Returns false if the field occurs twice or is empty, because not all
+/// fields with several values are evaluated alike; such a request is not answered from the cache.
 pub(super) fn put<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
     if !place.is_empty() || value.is_empty() {
         return false;
@@ -326,11 +338,15 @@ pub(super) fn put<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
 mod tests {
     use super::*;
     use crate::Settings;
+    use std::sync::Arc;
+
+    use docwharf_site::index::{Index, encode};
+    use docwharf_site::sealed::Sealed;
 
     #[test]
     fn as_many_answers_as_there_is_room_for_are_known_however_they_fall() {
         let site = Site::new(Settings::default());
-        let state = State { site: site.number, edition: 1, version: None };
+        let state = State { site: site.number, edition: 1, opening: None };
         let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
         for target in &targets {
             let ask = Question { target, ..Question::default() };
@@ -356,7 +372,7 @@ mod tests {
     #[test]
     fn what_is_known_is_bounded_however_long_it_is() {
         let site = Site::new(Settings::default());
-        let state = State { site: site.number, edition: 1, version: None };
+        let state = State { site: site.number, edition: 1, opening: None };
         let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
         let known = |target: &str| {
             let ask = Question { target, ..Question::default() };
@@ -376,7 +392,7 @@ mod tests {
     fn only_the_same_question_to_the_same_site_is_answered_again() {
         let site = Site::new(Settings::default());
         let ask = Question { target: "/a", encodings: b"gzip", ..Question::default() };
-        let state = State { site: site.number, edition: 3, version: None };
+        let state = State { site: site.number, edition: 3, opening: None };
         remember(state, &ask, Shape::Lines, StatusCode::OK, b"head", Again::Nothing);
         let known = |state, question: &Question<'_>| {
             let mut out = b"before ".to_vec();
@@ -391,8 +407,7 @@ mod tests {
         let other = Site::new(Settings::default());
         assert_eq!(known(State { site: other.number, ..state }, &ask), None, "of another site");
         assert_ne!(State::of(&other), State::of(&site));
-        let version = VersionId(docwharf_base::model::digest::Digest::of(b"x"));
-        assert_eq!(known(State { version: Some(version), ..state }, &ask), None);
+        assert_eq!(known(State { opening: Some(1), ..state }, &ask), None);
         assert!(recall(&site, state, &ask, Shape::Block, &mut Vec::new()).is_none(), "in another shape");
     }
 
@@ -424,8 +439,8 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_for_each_question_and_head() {
         let site = Site::new(Settings::default());
-        let state = State { site: site.number, edition: 1, version: None };
-        // Kind and target, and a line end behind each of five pieces.
+        let state = State { site: site.number, edition: 1, opening: None };
+        // A key has the kind, the target and a line feed after each of five parts.
         let longest = LONGEST - 6;
         for (target, head, expected) in [
             (longest, LONGEST_HEAD, true),
@@ -445,14 +460,14 @@ mod tests {
     #[test]
     fn an_answer_comes_with_its_status_and_body_or_not_at_all() {
         let site = Site::new(Settings::default());
-        let state = State { site: site.number, edition: 7, version: None };
+        let state = State { site: site.number, edition: 7, opening: None };
         let ask = Question { target: "/a", tags: b"\"x\"", ..Question::default() };
         for (again, body) in [
             (Again::Nothing, Some(&b""[..])),
             (Again::Text(b"a text"), Some(b"a text")),
-            // Where no version is served there is no file of it.
+            // Without a version there is no file.
             (Again::File(0, crate::negotiate::Form::Gzip), None),
-            (Again::Dense(0, docwharf_base::codec::dense::Dense::Brotli, 5), None),
+            (Again::Dense(0, docwharf_base::codec::content_coding::ContentCoding::Brotli, 5), None),
         ] {
             let head = format!("{again:?}");
             remember(state, &ask, Shape::Lines, StatusCode::NOT_FOUND, head.as_bytes(), again);
@@ -497,5 +512,26 @@ mod tests {
                 assert!(!is_equal(&one, &other), "byte {at} of {len}");
             }
         }
+    }
+
+    /// An empty version; each opening of it has the same id.
+    fn opened() -> Arc<Sealed> {
+        let id = docwharf_base::model::version::VersionManifest::default().id();
+        let index = Index::decode(encode(0, id, &[]), 0, id).unwrap();
+        Arc::new(Sealed::new(id, Vec::new().into(), index))
+    }
+
+    #[test]
+    fn what_was_answered_from_one_image_of_a_version_is_not_answered_again_from_another_image_of_it() {
+        let site = Site::new(Settings::default());
+        // `Site::show` stores the version before it raises the edition: this is the moment in between.
+        site.current.store(Some(opened()));
+        let state = State::of(&site).unwrap();
+        let ask = Question { target: "/", ..Question::default() };
+        remember(state, &ask, Shape::Lines, StatusCode::OK, b"head", Again::Nothing);
+        let known = |state| recall(&site, state, &ask, Shape::Lines, &mut Vec::new());
+        assert!(known(State::of(&site).unwrap()).is_some());
+        site.current.store(Some(opened()));
+        assert!(known(State::of(&site).unwrap()).is_none());
     }
 }

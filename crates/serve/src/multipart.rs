@@ -1,4 +1,4 @@
-//! Several ranges in one answer: `multipart/byteranges` (RFC 9110, 14.6 and 15.3.7.2).
+//! Responses with several ranges: `multipart/byteranges` (RFC 9110, 14.6 and 15.3.7.2).
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use docwharf_base::model::digest::{Digest, hex};
 
 use super::body::{Body, Wanted};
 
-/// What each part may add to the bytes of the file, the last boundary included.
+/// The largest number of bytes that a part may add to its bytes of the file, the last boundary included.
 pub const MOST_OVERHEAD: u64 = 200;
 
-/// An answer of several parts, before any byte of it is copied.
+/// A body of several parts, before any byte of it is copied.
 #[derive(Debug)]
 pub struct Multipart<'a> {
     boundary: String,
@@ -23,8 +23,8 @@ pub struct Multipart<'a> {
 }
 
 impl<'a> Multipart<'a> {
-    /// An answer with these slices of a body of `len` bytes whose content has this digest. `coding` is what the parts are
-    /// coded with. Nothing if it would cost more than [`MOST_OVERHEAD`] a part.
+    /// Prepares a body with these slices of a representation of `len` bytes whose content has this digest. `coding` is
+    /// the content coding of the parts. Returns `None` if the parts would add more than [`MOST_OVERHEAD`] bytes each.
     pub fn new(
         slices: &'a [(u64, u64)],
         len: u64,
@@ -32,13 +32,14 @@ impl<'a> Multipart<'a> {
         media_type: &str,
         coding: Option<&str>,
     ) -> Option<Multipart<'a>> {
-        // Content that holds these digits of its own SHA-256 cannot be made.
+        // The boundary is part of the content's own SHA-256. Content that contains it cannot be constructed.
         let boundary = hex(&content.0[8..20]);
         let mut between = "";
         let mut heads = Vec::with_capacity(slices.len());
         for (start, end) in slices {
             let mut head = format!("{between}--{boundary}\r\nContent-Type: {media_type}\r\n");
-            // The envelope is not coded, so it is said here: who undoes codings before taking parts apart would fail.
+            // The multipart body itself is not coded, so each part names its coding. In the head of the response,
+            // Content-Encoding would make clients decode the whole body before they separate the parts.
             if let Some(coding) = coding {
                 let _ = write!(head, "Content-Encoding: {coding}\r\n");
             }
@@ -52,37 +53,38 @@ impl<'a> Multipart<'a> {
         (overhead <= MOST_OVERHEAD * slices.len() as u64).then_some(multipart)
     }
 
-    /// The media type of the whole.
+    /// Returns the media type of the whole body.
     pub fn content_type(&self) -> String {
         format!("multipart/byteranges; boundary={}", self.boundary)
     }
 
-    /// Bytes of the whole.
+    /// Returns the length of the whole body in bytes.
     pub fn total(&self) -> u64 {
         let heads = self.heads.iter().map(|head| head.len() as u64).sum::<u64>();
         heads + self.slices.iter().map(|(start, end)| end - start).sum::<u64>() + self.last.len() as u64
     }
 
-    /// Whether coded bytes hold the boundary. Whoever codes a content can write what he likes between its codes.
+    /// Returns whether coded bytes contain the boundary. The argument about the digest does not hold for them: an
+    /// encoder can write chosen bytes between its codes.
     pub fn occurs_in(&self, parts: &[Bytes]) -> bool {
-        // It may end in the frame's trailer, but it cannot begin in its header.
-        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::TRAILER];
+        // The boundary may end in the gzip trailer, but it cannot begin in the gzip header.
+        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::TRAILER_BYTES];
         parts.iter().any(|part| memmem::find(part, needle).is_some())
     }
 
-    /// Whether the parts are in the order of the file, so that they can be made in one go.
+    /// Returns whether the parts are in the order of the file, so that one pass inflates them all.
     pub fn is_ascending(&self) -> bool {
         self.slices.is_sorted()
     }
 
-    /// What the body is made of.
+    /// Returns the segments of the body.
     pub fn wanted(self) -> impl Iterator<Item = Wanted> {
         let parts = self.heads.into_iter().zip(self.slices);
         let parts = parts.flat_map(|(head, &(start, end))| [Wanted::There(head.into()), Wanted::Made(start, end)]);
         parts.chain([Wanted::There(self.last.into())])
     }
 
-    /// The body, of which `parts` are all the bytes.
+    /// Returns the body, cut out of all the bytes of the representation.
     pub fn body(self, parts: &[Bytes]) -> Body {
         let mut pieces = Vec::with_capacity(self.slices.len() * 2 + 1);
         for (head, &(start, end)) in self.heads.into_iter().zip(self.slices) {
@@ -152,7 +154,7 @@ mod tests {
         };
         let slices = [(0, 1), (2, 3)];
         let most = (1..300).rev().find(|&kind| of(kind, &slices).is_some()).expect("short ones fit");
-        // Each letter is there twice.
+        // Each letter of the media type occurs twice.
         assert!((399..=400).contains(&(of(most, &slices).unwrap() - 2)), "{most}");
         for (slices, expected) in
             [(&[(0, 1), (2, 3), (5, 9)][..], true), (&[(2, 3), (0, 1)], false), (&[(0, 1), (5, 9), (2, 3)], false)]

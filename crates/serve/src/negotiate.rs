@@ -1,23 +1,23 @@
-//! Which form of a page the client accepts: HTML or Markdown (RFC 9110, 12.5.1), and in which coding (12.5.3).
+//! Content negotiation: HTML or Markdown (RFC 9110, 12.5.1), and the content coding (RFC 9110, 12.5.3).
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 
-/// A coding that can be sent.
+/// The form in which a file is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// The content as it is.
+    /// The content without a coding.
     Identity,
-    /// The sealed DEFLATE bytes in a gzip frame.
+    /// The sealed DEFLATE bytes as a gzip file.
     Gzip,
-    /// What was made of them after activation.
-    Dense(Dense),
+    /// A denser coding, made after the version was activated.
+    Dense(ContentCoding),
 }
 
 impl Form {
-    /// What `Content-Encoding` says; nothing of the content as it is.
+    /// Returns the value of Content-Encoding; `None` for the content without a coding.
     pub fn token(self) -> Option<&'static str> {
         match self {
             Form::Identity => None,
@@ -27,18 +27,18 @@ impl Form {
     }
 }
 
-/// What a client thinks of each coding, in thousandths.
+/// The weights that a client gives to each coding, in thousandths; 0 means not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     gzip: u16,
     brotli: u16,
     zstd: u16,
-    /// None unless it is named.
+    /// The weight of identity if the client names it.
     identity: Option<u16>,
 }
 
 impl Accepted {
-    /// Reads `Accept-Encoding` (RFC 9110, 12.5.3), without allocating: every request for a page comes by here.
+    /// Parses `Accept-Encoding` (RFC 9110, 12.5.3) without allocating, because every request for a page calls it.
     pub fn of(headers: &HeaderMap) -> Accepted {
         let (mut gzip, mut brotli, mut zstd, mut identity, mut any) = (None, None, None, None, None);
         for field in headers.get_all(ACCEPT_ENCODING) {
@@ -61,27 +61,27 @@ impl Accepted {
         Accepted { gzip: or_any(gzip), brotli: or_any(brotli), zstd: or_any(zstd), identity }
     }
 
-    /// Whether it takes anything but gzip and identity.
+    /// Returns whether the client accepts a coding other than gzip and identity.
     pub fn takes_dense(self) -> bool {
         self.brotli > 0 || self.zstd > 0
     }
 
-    /// Chooses between gzip, which has so many bytes, the content as it is, and those of the others of which `len` tells
-    /// how many bytes they have.
+    /// Chooses between gzip, identity and the dense codings. `gzip` is the length of the gzip form in bytes; `len`
+    /// returns that of a dense form, or `None` if the file has no such form.
     ///
-    /// The highest weight counts. Browsers give all codings the same one: then what has the fewest bytes goes out, as
-    /// nothing else differs for a reader, and between equals gzip, br, zstd in this order. The content as it is is
-    /// acceptable unless excluded, but preferred only by being named with a higher weight; it also goes out if nothing on
-    /// offer is acceptable.
-    pub fn choose(self, gzip: u64, len: impl Fn(Dense) -> Option<u64>) -> Form {
-        let dense = |coding: Dense, weight: u16| {
+    /// The coding with the highest weight is chosen. Browsers give all codings the same weight: then the shortest form
+    /// is chosen, as nothing else differs for a reader, and of equally short ones the first of gzip, br, zstd. Identity
+    /// is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It is also
+    /// chosen if no acceptable form exists.
+    pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> Form {
+        let dense = |coding: ContentCoding, weight: u16| {
             let len = if weight > 0 { len(coding) } else { None };
             len.map(|len| (weight, len, Form::Dense(coding)))
         };
         let offers = [
             (self.gzip > 0).then_some((self.gzip, gzip, Form::Gzip)),
-            dense(Dense::Brotli, self.brotli),
-            dense(Dense::Zstd, self.zstd),
+            dense(ContentCoding::Brotli, self.brotli),
+            dense(ContentCoding::Zstd, self.zstd),
         ];
         let best = offers.into_iter().flatten().reduce(|best, next| {
             let is_better = next.0 > best.0 || (next.0 == best.0 && next.1 < best.1);
@@ -92,8 +92,9 @@ impl Accepted {
     }
 }
 
-/// Whether Markdown is wanted rather than HTML: it has the higher weight or, with the same one, is named and comes first.
-/// Browsers do not name it. Of the ranges that cover a type the most specific counts.
+/// Returns whether the client prefers Markdown to HTML: it gives Markdown a higher weight or, with the same weight,
+/// names it and names it first. Browsers do not name it. Of the media ranges that match a type, the most specific one
+/// counts.
 pub fn prefers_markdown(headers: &HeaderMap) -> bool {
     let mut markdown: [Option<(u16, usize)>; 3] = [None; 3];
     let mut html: [Option<(u16, usize)>; 3] = [None; 3];
@@ -105,7 +106,7 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
             let mut parts = item.split(';');
             let range = parts.next().unwrap_or_default().trim();
             let is = |name: &str| range.eq_ignore_ascii_case(name);
-            // 0 is the most specific.
+            // Index 0 is the most specific range.
             let (for_markdown, for_html) = match () {
                 () if is("text/markdown") => (Some(0), None),
                 () if is("text/html") => (None, Some(0)),
@@ -127,7 +128,7 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
     weight > 0 && (weight > html_weight || (weight == html_weight && is_named && at < html_at))
 }
 
-/// The weight in thousandths (RFC 9110, 12.4.2); one that does not parse counts as 1.
+/// Returns the weight in thousandths (RFC 9110, 12.4.2). A weight that does not parse counts as 1.
 fn quality<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     for parameter in parameters {
         let Some(at) = parameter.iter().position(|&byte| byte == b'=') else { continue };
@@ -138,7 +139,8 @@ fn quality<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     1000
 }
 
-/// `0`, `0.5`, `1.000`: a number and up to three decimals; more are cut off. Nothing is more than 1.
+/// Parses `0`, `0.5` or `1.000`: a number with up to three decimals, of which more are ignored. Values above 1 count as
+/// 1.
 fn thousandths(value: &[u8]) -> Option<u16> {
     let point = value.iter().position(|&byte| byte == b'.').unwrap_or(value.len());
     let (whole, decimals) = (&value[..point], value.get(point + 1..).unwrap_or_default());
@@ -202,8 +204,8 @@ mod tests {
 
     #[test]
     fn of_the_highest_weight_the_form_with_the_fewest_bytes_goes_out() {
-        const BR: Form = Form::Dense(Dense::Brotli);
-        const ZSTD: Form = Form::Dense(Dense::Zstd);
+        const BR: Form = Form::Dense(ContentCoding::Brotli);
+        const ZSTD: Form = Form::Dense(ContentCoding::Zstd);
         for (fields, brotli, zstd, expected) in [
             (&["gzip, deflate, br, zstd"][..], Some(7), Some(8), BR),
             (&["gzip, deflate, br, zstd"], Some(8), Some(7), ZSTD),
@@ -228,9 +230,9 @@ mod tests {
             (&["*;q=0"], Some(7), Some(8), Form::Identity),
             (&[], Some(7), Some(8), Form::Identity),
         ] {
-            let len = |coding: Dense| match coding {
-                Dense::Brotli => brotli,
-                Dense::Zstd => zstd,
+            let len = |coding: ContentCoding| match coding {
+                ContentCoding::Brotli => brotli,
+                ContentCoding::Zstd => zstd,
             };
             assert_eq!(accepted(fields).choose(10, len), expected, "{fields:?}");
         }

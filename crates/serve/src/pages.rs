@@ -1,9 +1,11 @@
-//! Inflated pages, kept for clients that do not accept gzip. Very large ones lie in a memory file, from which the kernel sends
-//! them without a copy; others on the heap, because their copy costs less than what the kernel does for each page of memory.
+//! The page cache: inflated pages for clients that do not accept gzip (`server.identityCache`). A page here is any
+//! compressed file of a version, whatever its media type. Very large pages are in a memory file, from which the kernel
+//! sends them without a copy. Others are on the heap, because copying them costs less than the kernel's work for each
+//! memory page.
 //!
-//! Small pages are inflated whole by whoever sends them. Larger ones are sent while they are inflated piece by piece, and are
-//! made whole by a thread of their own ([`PageMaker`]) when they are asked for again: on a serving thread each would keep all
-//! other connections waiting for milliseconds.
+//! Small pages are inflated as a whole by the thread that sends them. Larger pages are sent while they are inflated
+//! piece by piece. If they are requested again, a separate thread ([`PageMaker`]) inflates them as a whole for the
+//! cache: on a serving thread, each would delay all other connections for milliseconds.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,25 +24,26 @@ use docwharf_site::room::{Lies, Room};
 
 use super::body::Chunk;
 use super::doubts::Doubts;
-use super::held::HELD;
+use super::held_bytes::HELD;
 
-/// Pages from this length on lie in the memory file, in bytes.
+/// The smallest page that is stored in the memory file, in bytes.
 const LARGE: usize = 512 * 1024;
-/// Pages up to this size are inflated whole by whoever sends them, in bytes.
+/// The largest page that is inflated as a whole by the thread that sends it, in bytes.
 pub(super) const SMALL: u64 = 64 * 1024;
-/// Pages up to this size are kept, in bytes.
+/// The largest page that every cache keeps, in bytes.
 const WHOLE: u64 = 1 << 20;
-/// Larger ones are, up to this size, if so many of them can be kept.
+/// The largest page that a large cache keeps, in bytes: one with the capacity for [`OF_ROOM`] pages of the same size.
 const WHOLE_AT_MOST: u64 = 4 << 20;
 const OF_ROOM: u64 = 16;
-/// Pages that wait to be made whole. What is asked for beyond that is asked for again.
+/// The largest number of pages that wait to be inflated as a whole. A page beyond that is queued when it is requested
+/// again.
 const WAITING: usize = 16;
-/// Marks of pages that were asked for once; a power of two.
+/// The number of marks of pages that were requested once; a power of two.
 const ASKED: usize = 1024;
-/// What a page is thought to take beside its content, in bytes.
+/// The estimated memory that a page takes besides its content, in bytes.
 const BESIDE: u64 = 128;
 
-/// A page, and where it lies if the kernel can send it from there.
+/// An inflated page, and its place in a file from which the kernel can send it.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
     pub(crate) bytes: Bytes,
@@ -53,32 +56,33 @@ impl From<Page> for Chunk {
     }
 }
 
-/// A page as its version has it: what is known of its content before that is inflated.
+/// The properties of a page that are known before it is inflated: its version, and length and checksums of its content.
 #[derive(Debug, Clone)]
 pub(super) struct PageSource {
     pub(super) pages: Arc<Pages>,
     pub(super) version: VersionId,
     pub(super) digest: Digest,
-    /// Length of the content, in bytes.
+    /// The length of the content in bytes.
     pub(super) len: u64,
-    /// CRC-32 of the content.
+    /// The CRC-32 of the content.
     pub(super) crc: u32,
 }
 
 impl PageSource {
-    /// The page, if it is kept.
+    /// Returns the page from the cache.
     pub(super) fn kept(&self) -> Option<Page> {
         self.pages.get(&self.digest)
     }
 
-    /// Inflates the page and keeps it. None if answers hold as much as they may, or if what the disk has is not what was
-    /// sealed, which is told of.
+    /// Inflates the page and puts it into the cache. Returns `None` if responses hold as much memory as they may, or if
+    /// the content is not what was sealed, which is reported.
     pub(super) fn make(&self, coded: &[u8]) -> Option<Page> {
-        if HELD.left() < self.len {
+        if HELD.remaining() < self.len {
             return None;
         }
-        let page = inflate::all(coded, self.len as usize).ok();
-        // One look at bytes that are read anyway: what the disk has changed is not kept under the name of what was sealed.
+        let page = inflate::inflate_all(coded, self.len as usize).ok();
+        // The bytes are in the processor's cache, so the check is cheap. Damaged content must not be cached under the
+        // digest of what was sealed.
         let page = page.filter(|page| page.len() as u64 == self.len && crc32fast::hash(page) == self.crc);
         let Some(page) = page else {
             self.doubt();
@@ -87,12 +91,13 @@ impl PageSource {
         Some(self.pages.keep(self.digest, page.into()))
     }
 
-    /// Says that what is inflated is not what was sealed.
+    /// Reports that the content is not what was sealed.
     pub(super) fn doubt(&self) {
         self.pages.doubts.doubt(&[self.version], "a page does not match its checksum");
     }
 
-    /// Has the page made whole and kept if it is asked for again and again. `coded` is what it is inflated from.
+    /// Requests that the page is inflated as a whole and cached, if it was requested before. `coded` is its DEFLATE
+    /// stream.
     pub(super) fn wish(&self, coded: &Bytes) {
         if self.pages.may_keep(self.len) && self.pages.was_asked_for(&self.digest) {
             PageMaker::ask(self, coded);
@@ -100,11 +105,11 @@ impl PageSource {
     }
 }
 
-/// The thread that makes large pages whole.
+/// The thread that inflates large pages as a whole.
 struct PageMaker;
 
 impl PageMaker {
-    /// Has a page made, unless many wait already.
+    /// Queues a page, unless the queue is full.
     fn ask(source: &PageSource, coded: &Bytes) {
         static JOBS: OnceLock<Option<SyncSender<(PageSource, Bytes)>>> = OnceLock::new();
         let jobs = JOBS.get_or_init(|| {
@@ -113,7 +118,7 @@ impl PageMaker {
             thread.is_ok().then_some(jobs)
         });
         if let Some(jobs) = jobs {
-            // A full queue is no loss: the page goes out piece by piece meanwhile.
+            // If the queue is full, the page is still sent piece by piece.
             let _ = jobs.try_send((source.clone(), coded.clone()));
         }
     }
@@ -121,14 +126,14 @@ impl PageMaker {
     fn work(waiting: &Receiver<(PageSource, Bytes)>) {
         while let Ok((source, coded)) = waiting.recv() {
             if source.kept().is_none() {
-                // If it cannot be made, it goes out piece by piece again, and is made if it is asked for then.
+                // If that fails, the page is sent piece by piece, and queued at a later request.
                 let _ = source.make(&coded);
             }
         }
     }
 }
 
-/// Bytes of an inflated page, which count as long as anybody has them.
+/// The bytes of an inflated page. They are counted in [`HELD`] until the last reference is dropped.
 struct Counted {
     bytes: Bytes,
 }
@@ -152,26 +157,28 @@ impl Drop for Counted {
     }
 }
 
-/// Pages by the digest of their content, so that a version shares what it has in common with the last.
+/// The cache of inflated pages, by the digest of their content, so that a version shares pages with the version before
+/// it.
 #[derive(Debug)]
 pub(crate) struct Pages {
     cache: Cache<Digest, Page, ByLength, AsItIs>,
-    /// Bytes in the cache, as [`HELD`] knows of them.
+    /// The bytes in the cache that were last reported to [`HELD`].
     told: AtomicU64,
-    /// Parts of the digests of large pages that were asked for once.
+    /// Parts of the digests of large pages that were requested once.
     asked: Box<[AtomicU32]>,
     doubts: Arc<Doubts>,
-    /// Made when the first page is put there; none where the system has no such thing.
+    /// The memory file, created for the first large page; `None` if the system has no memory files.
     room: OnceLock<Option<Arc<Room>>>,
 }
 
 impl Pages {
-    /// Keeps pages of so many bytes together.
+    /// Creates a cache with a capacity of `bytes`.
     pub(crate) fn new(bytes: u64, doubts: Arc<Doubts>) -> Pages {
         let typical = (bytes / 32_768).max(16) as usize;
         let mut options = OptionsBuilder::new();
-        // Of several shards each has but its part of the bytes, and by default there are four for each core: where there
-        // are many cores none would have room for a large page, and on few the fuller ones drive out what there is room for.
+        // One shard: each of several has only its part of the capacity. By default there are four per core. With many
+        // cores, none of them could store a large page; with few, the fuller ones would evict pages while the others
+        // have free capacity.
         options.shards(1).estimated_items_capacity(typical).weight_capacity(bytes);
         let lifecycle = DefaultLifecycle::default();
         let cache = match options.build() {
@@ -182,22 +189,22 @@ impl Pages {
         Pages { cache, told: AtomicU64::new(0), asked, doubts, room: OnceLock::new() }
     }
 
-    /// Whether pages of this length are kept; larger ones are always inflated as they are sent.
+    /// Returns whether pages of this length are cached. Larger pages are always inflated as they are sent.
     pub(crate) fn takes(&self, len: u64) -> bool {
         len <= WHOLE.max((self.cache.capacity() / OF_ROOM).min(WHOLE_AT_MOST))
     }
 
-    /// Whether such a page would stay if it was kept.
+    /// Returns whether a page of this length fits into the cache.
     fn may_keep(&self, len: u64) -> bool {
         self.takes(len) && len + BESIDE <= self.cache.capacity()
     }
 
-    /// A page that is kept.
+    /// Returns a page from the cache.
     pub(crate) fn get(&self, digest: &Digest) -> Option<Page> {
         self.cache.get(digest)
     }
 
-    /// Keeps a page, if there is room for it.
+    /// Puts a page into the cache, if it fits, and returns it.
     pub(crate) fn keep(&self, digest: Digest, content: Bytes) -> Page {
         let placed = if content.len() >= LARGE { self.place(&content) } else { None };
         let page = match placed {
@@ -209,26 +216,26 @@ impl Pages {
         page
     }
 
-    /// Tells how many bytes the cache keeps: what there is of pages beyond that is held by answers.
+    /// Reports to [`HELD`] how many bytes the cache has. All other inflated pages in memory are held by responses.
     fn tell(&self, weight: u64) {
-        HELD.exchange_kept(self.told.swap(weight, Ordering::Relaxed), weight);
+        HELD.replace_cached(self.told.swap(weight, Ordering::Relaxed), weight);
     }
 
-    /// Whether a page was asked for before, not long ago; from now on it was. Going once through many large pages makes none
-    /// of them whole.
+    /// Returns whether the page was requested before, not long ago, and marks it as requested. A client that requests
+    /// many large pages once each causes none of them to be cached.
     fn was_asked_for(&self, digest: &Digest) -> bool {
         let [place, mark] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| digest.0[at + byte])));
         self.asked[place as usize % ASKED].swap(mark, Ordering::Relaxed) == mark
     }
 
     fn place(&self, content: &[u8]) -> Option<(Bytes, Lies)> {
-        // Twice the bytes: for what was driven out and is still being read, and for gaps. Addresses cost nothing.
+        // Twice the capacity: for evicted pages that are still being sent, and for gaps. Address space costs nothing.
         let extent = self.cache.capacity().saturating_mul(2);
         let room = self.room.get_or_init(|| if extent > 0 { Room::new(extent).ok() } else { None });
         room.as_ref()?.put(content)
     }
 
-    /// Bytes that are kept.
+    /// Returns the bytes in the cache.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.weight()
     }
@@ -240,7 +247,7 @@ impl Drop for Pages {
     }
 }
 
-/// Weighs pages by their bytes.
+/// Weighs pages by their length.
 #[derive(Debug, Clone)]
 struct ByLength;
 
@@ -250,11 +257,12 @@ impl quick_cache::Weighter<Digest, Page> for ByLength {
     }
 }
 
-/// Takes a part of a digest for its hash: it is as good as any, and nobody chooses it.
+/// Builds hashers that use a part of the digest as the hash. A digest is uniformly distributed, and no client chooses
+/// it.
 #[derive(Debug, Clone, Copy, Default)]
 struct AsItIs;
 
-/// See [`AsItIs`].
+/// The hasher of [`AsItIs`].
 #[derive(Debug, Default)]
 struct Part(u64);
 
@@ -277,7 +285,7 @@ impl Hasher for Part {
         }
     }
 
-    // The length of an array, which is always the same.
+    // Hashing an array also writes its length, which is always the same.
     fn write_usize(&mut self, _: usize) {}
 }
 
@@ -342,7 +350,7 @@ mod tests {
         let pages = Arc::new(keeping(16 << 20));
         let content = vec![b'x'; 300_000];
         let mut coded = Vec::new();
-        docwharf_base::codec::deflate::Deflater::new(1).all(&content, &mut coded);
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(&content, &mut coded);
         let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
         let version = VersionId(digest);
         let source = PageSource { pages: Arc::clone(&pages), version, digest, len: 300_000, crc };
@@ -372,11 +380,11 @@ mod tests {
         let pages = Arc::new(Pages::new(1 << 20, Arc::clone(&doubts)));
         let content: Vec<u8> = (0..60_000u32).map(|n| (n >> 3) as u8).collect();
         let mut coded = Vec::new();
-        docwharf_base::codec::deflate::Deflater::new(1).all(&content, &mut coded);
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(&content, &mut coded);
         let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
         let version = VersionId(digest);
         let right = PageSource { pages: Arc::clone(&pages), version, digest, len: 60_000, crc };
-        // More than the whole of `server.heldBytes`: that is no damage, it goes out piece by piece.
+        // A page larger than `server.heldBytes` is no damage; it is sent piece by piece.
         let huge = PageSource { len: (64 << 20) + 1, ..right.clone() };
         assert!(huge.make(&coded).is_none() && !is_doubted(&doubts));
         for (len, crc, there) in [

@@ -1,11 +1,12 @@
-//! Who is at the other end of a connection, as the socket says, and who asks, as a proxy that is trusted says.
+//! Identifies the client of a request: the peer of the connection, or the client that a trusted proxy names.
 //!
-//! `Forwarded` (RFC 7239) and `X-Forwarded-For`/`-Proto` are believed from addresses in `server.trustedProxies` only.
-//! Each proxy appends whom it has seen, so the list is read from its end: the first address that is no trusted proxy is
-//! the client, and what stands before it was written by that client or by nobody we know. If both kinds of field are
-//! there they must agree, because a proxy that sets one of them hands on the other as the client has sent it. What cannot
-//! be read, or contradicts itself, is not believed: then the proxy itself counts as the client, and [`Client::is_known`]
-//! is false, so that no address range of the proxy's lets a stranger in.
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`/`-Proto` are believed only from addresses in `server.trustedProxies`.
+//! Each proxy appends the address it was contacted from, so the list is read from its end: the first address that is
+//! not a trusted proxy is the client. Everything before it was written by that client or by an unknown proxy. If both
+//! kinds of field are present they must agree, because a proxy that sets one of them passes on the other as the client
+//! has sent it. Fields that cannot be parsed, or that contradict each other, are not believed: then the proxy itself
+//! counts as the client, and [`Client::is_known`] is false, so that an address range that contains the proxy does not
+//! admit unknown clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -17,30 +18,31 @@ use super::cidr::Networks;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What every request of a connection carries in its extensions.
+/// The peer of a connection, which every request of the connection has in its extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address and port.
+    /// The address and port of the peer.
     pub address: SocketAddr,
-    /// Whether the connection is encrypted by us.
+    /// Whether this server encrypts the connection.
     pub is_encrypted: bool,
 }
 
-/// Who asks.
+/// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Client {
-    /// Its address, as far as it is known; IPv4 in its own form.
+    /// The address of the client as far as it is known. An IPv4-mapped address is converted to IPv4.
     pub address: IpAddr,
-    /// Whether that is the client's, not that of a proxy which does not say for whom it speaks.
+    /// Whether `address` is that of the client, and not that of a proxy that does not name its client.
     pub is_known: bool,
-    /// Whether the client speaks https, to us or to a trusted proxy.
+    /// Whether the client uses https, to this server or to a trusted proxy.
     pub is_https: bool,
     /// Whether the connection comes from a trusted proxy.
     pub is_by_proxy: bool,
 }
 
 impl Client {
-    /// Who has sent this request. Without a connection (the control socket) it is this machine.
+    /// Identifies the client of a request. A request without a peer comes through the control socket, so its client is
+    /// this machine.
     pub fn of<B>(proxies: &Networks, request: &Request<B>) -> Client {
         let peer = request.extensions().get::<Peer>();
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
@@ -59,14 +61,14 @@ impl Client {
     }
 }
 
-/// What a trusted proxy says.
+/// The client as forwarding fields describe it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Said {
-    /// For whom it speaks, if it says.
+    /// The address of the client, if the fields have it.
     address: Option<IpAddr>,
-    /// Whether that client speaks https, if it says.
+    /// Whether the client uses https, if the fields tell.
     is_https: Option<bool>,
-    /// Whether it says something that cannot be believed.
+    /// Whether the fields cannot be believed.
     is_doubtful: bool,
 }
 
@@ -91,12 +93,12 @@ fn forwarded(proxies: &Networks, headers: &HeaderMap) -> Said {
     }
 }
 
-/// A hop that is no address.
+/// The error for a hop that is not an address.
 #[derive(Debug)]
 struct Unreadable;
 
-/// The last hop that is no trusted proxy; the first of all if each is one. An address that cannot be read ends the search
-/// in doubt.
+/// Returns the last hop that is not a trusted proxy, or the first hop if all are trusted. The position is counted from
+/// the end. A hop that is not an address, on the way there, is an error.
 fn client_of<'a, T>(
     proxies: &Networks,
     hops: impl DoubleEndedIterator<Item = &'a T>,
@@ -116,7 +118,7 @@ where
     Ok(last)
 }
 
-/// `X-Forwarded-For` and `X-Forwarded-Proto`. Several fields are one list (RFC 9110, section 5.3).
+/// Reads `X-Forwarded-For` and `X-Forwarded-Proto`. Several fields of one name are one list (RFC 9110, section 5.3).
 fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
     let list = |name: &HeaderName| -> Option<Vec<&str>> {
         let mut items = Vec::new();
@@ -127,12 +129,12 @@ fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
     };
     let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return Said::DOUBTFUL };
     let Ok(client) = client_of(proxies, hops.iter().copied(), node) else { return Said::DOUBTFUL };
-    // One value speaks for the whole way; as many as there are hops speak for one each.
+    // One scheme applies to the whole path; if there are as many schemes as hops, each applies to its hop.
     let scheme = match (schemes.len(), client) {
         (0, _) => None,
         (1, _) => Some(schemes[0]),
         (n, Some((at, _))) if n == hops.len() => schemes.iter().rev().nth(at).copied(),
-        // Whatever it means: https is not promised on its word.
+        // Any other number of schemes is ambiguous, so it does not count as https.
         _ => Some(""),
     };
     Said {
@@ -149,7 +151,7 @@ struct Hop {
     proto: Option<String>,
 }
 
-/// `Forwarded`, RFC 7239 section 4.
+/// Reads `Forwarded` (RFC 7239, section 4).
 fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
     let mut hops = Vec::new();
     for value in headers.get_all(FORWARDED) {
@@ -157,7 +159,7 @@ fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
     }
     let one_scheme = |hop: Option<&Hop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
     if hops.iter().all(|hop| hop.from.is_none()) {
-        // A proxy that tells of schemes only.
+        // The proxy sends schemes and no addresses.
         return Said { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
     }
     match client_of(proxies, hops.iter(), |hop| node(hop.from.as_deref()?)) {
@@ -169,7 +171,8 @@ fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
     }
 }
 
-/// `forwarded-element *( "," forwarded-element )`; none if it is not that.
+/// Parses `forwarded-element *( "," forwarded-element )` (RFC 7239, section 4) and appends its hops; `None` if the text
+/// is invalid.
 fn elements(text: &str, hops: &mut Vec<Hop>) -> Option<()> {
     let mut rest = text;
     let mut hop = Hop::default();
@@ -185,7 +188,7 @@ fn elements(text: &str, hops: &mut Vec<Hop>) -> Option<()> {
                 "proto" => Some(&mut hop.proto),
                 _ => None,
             };
-            // Each parameter may be there once in an element.
+            // A parameter may occur once in an element.
             if place.is_some_and(|place| place.replace(value).is_some()) {
                 return None;
             }
@@ -208,10 +211,10 @@ fn is_token(c: char) -> bool {
     c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
 }
 
-/// `token / quoted-string`, and what follows it.
+/// Parses `token / quoted-string`; returns the value and the text after it.
 fn value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
-        // An IPv6 address must be quoted; some write it bare all the same.
+        // An IPv6 address must be quoted, but some proxies send it bare.
         let end = text.find(|c: char| !is_token(c) && !"[]:".contains(c)).unwrap_or(text.len());
         return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
     };
@@ -227,8 +230,8 @@ fn value(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// An address, perhaps with a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. Names and `unknown`
-/// are none.
+/// Parses an address with an optional port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. Names and
+/// `unknown` are not addresses.
 fn node(text: &str) -> Option<IpAddr> {
     let address = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
@@ -361,7 +364,7 @@ mod tests {
             let address = SocketAddr::new(peer.parse().unwrap(), 4711);
             request.extensions_mut().insert(Peer { address, is_encrypted });
             let client = Client::of(&proxies, &request);
-            // A proxy that does not say for whom it speaks.
+            // A proxy that does not name its client.
             let expected = Client { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
             assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");
         }

@@ -1,8 +1,8 @@
-//! The content security policy that goes along with an answer.
+//! The content security policy of a response (CSP3).
 //!
-//! Policies come after their version: they are computed beside serving (`site::outside::csp`). Until they are there, and
-//! for what is no page, a policy that names no hashes is sent, where the preset has one that holds without knowing the
-//! site: `airgap` refuses other origins from the first answer on.
+//! The policies of a version are computed while it is served already ([`docwharf_site::outside::csp`]). Until they are
+//! ready, and for files that are no pages, a policy without hashes is sent if the preset has one that is valid for
+//! every site: `airgap` refuses other origins from the first response on.
 
 use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY};
@@ -10,34 +10,34 @@ use http::{HeaderName, HeaderValue};
 use quick_cache::sync::Cache;
 
 use docwharf_base::model::version::VersionId;
-use docwharf_site::outside::csp::{self, Frame, Policies, Preset, Rules, Survey};
+use docwharf_site::outside::csp::{self, PolicyTemplate, SitePolicies, CspPreset, CspRules, PolicyStatistics};
 
-/// Policies that are kept ready, of a few KiB at most each.
+/// The number of rendered policies that are cached, of a few KiB at most each.
 const KEPT: usize = 1024;
 
 /// The policies of one version, ready to be sent.
 #[derive(Debug)]
 pub struct Ready {
-    /// Whose they are.
+    /// The version that the policies belong to.
     pub id: VersionId,
-    /// How they come out.
-    pub survey: Survey,
-    policies: Policies,
-    frame: Frame,
+    /// Statistics of the policies.
+    pub survey: PolicyStatistics,
+    policies: SitePolicies,
+    frame: PolicyTemplate,
     loose: HeaderValue,
     rendered: Cache<u32, HeaderValue>,
 }
 
 impl Ready {
     /// Prepares the policies of version `id`.
-    pub fn new(id: VersionId, policies: Policies, rules: &Rules) -> Ready {
-        let (frame, survey) = (policies.frame(rules), policies.survey(rules));
-        let loose = value(frame.loose());
-        let rendered = Cache::new(KEPT.min(policies.different().max(1)));
+    pub fn new(id: VersionId, policies: SitePolicies, rules: &CspRules) -> Ready {
+        let (frame, survey) = (policies.template(rules), policies.survey(rules));
+        let loose = value(frame.without_hashes());
+        let rendered = Cache::new(KEPT.min(policies.distinct_count().max(1)));
         Ready { id, survey, policies, frame, loose, rendered }
     }
 
-    /// The policy of a page; of anything else without a number.
+    /// Returns the policy of a page; for `None` and files that are no pages, the policy without hashes.
     pub(super) fn value(&self, file: Option<usize>) -> HeaderValue {
         let Some(set) = file.and_then(|file| self.policies.set(file)) else { return self.loose.clone() };
         if let Some(known) = self.rendered.get(&set) {
@@ -49,21 +49,22 @@ impl Ready {
     }
 }
 
-/// What is sent before the policies are there, if anything is.
-pub(super) fn before(rules: &Rules) -> Option<HeaderValue> {
-    csp::before(rules).map(value)
+/// Returns the policy that is sent until the policies of the version are ready; `None` if the preset has none.
+pub(super) fn before(rules: &CspRules) -> Option<HeaderValue> {
+    csp::provisional_policy(rules).map(value)
 }
 
-/// The field in which a preset's policies go.
-pub(super) fn field(preset: Preset) -> HeaderName {
+/// Returns the name of the header field for the policies of a preset.
+pub(super) fn field(preset: CspPreset) -> HeaderName {
     match preset {
-        Preset::Report => CONTENT_SECURITY_POLICY_REPORT_ONLY,
-        Preset::Connected | Preset::Airgap => CONTENT_SECURITY_POLICY,
+        CspPreset::Report => CONTENT_SECURITY_POLICY_REPORT_ONLY,
+        CspPreset::Connected | CspPreset::Airgap => CONTENT_SECURITY_POLICY,
     }
 }
 
 fn value(policy: String) -> HeaderValue {
-    // Sources are checked letter by letter when they are taken over; an empty field would allow everything.
+    // Sources were checked character by character when they were collected, so this does not fail. An empty field would
+    // allow everything.
     HeaderValue::from_maybe_shared(Bytes::from(policy))
         .unwrap_or_else(|_| HeaderValue::from_static("default-src 'self' 'unsafe-inline'"))
 }
@@ -75,12 +76,12 @@ mod tests {
     #[test]
     fn only_what_is_to_be_reported_goes_in_the_field_that_refuses_nothing() {
         for (preset, name, before_site) in [
-            (Preset::Report, "content-security-policy-report-only", false),
-            (Preset::Connected, "content-security-policy", false),
-            (Preset::Airgap, "content-security-policy", true),
+            (CspPreset::Report, "content-security-policy-report-only", false),
+            (CspPreset::Connected, "content-security-policy", false),
+            (CspPreset::Airgap, "content-security-policy", true),
         ] {
             assert_eq!(field(preset), name);
-            assert_eq!(before(&Rules { preset, ancestors: None, most: 3072 }).is_some(), before_site, "{name}");
+            assert_eq!(before(&CspRules { preset, ancestors: None, max_bytes: 3072 }).is_some(), before_site, "{name}");
         }
         assert_eq!(value("default-src 'none'".to_owned()), "default-src 'none'");
         assert!(

@@ -1,25 +1,27 @@
-//! Byte ranges (RFC 9110, 14): one, or a list of a few that do not overlap.
+//! Byte range requests (RFC 9110, 14): one range, or a list of a few that do not overlap.
 
 use http::HeaderMap;
 use http::header::RANGE;
 
-/// A list that asks for more parts than this is answered with the whole: somebody wants to cost us something.
+/// The largest number of ranges. A longer list is answered with the whole representation, because its only purpose is
+/// to cause work.
 pub const MOST_PARTS: usize = 16;
 
-/// What part is asked for. A slice goes from its first number up to, not including, its second.
+/// The requested part of a representation. A slice goes from its first offset up to, not including, its second.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// The whole representation.
     Whole,
     /// One slice.
     Slice(u64, u64),
-    /// Several, at most [`MOST_PARTS`], in the order of the request; no two have a byte in common.
+    /// At least two and at most [`MOST_PARTS`] slices, in the order of the request. They do not overlap.
     Slices(Vec<(u64, u64)>),
-    /// Nothing that there is: 416.
+    /// No requested byte exists; the response is 416.
     Nowhere,
 }
 
-/// Reads the Range field for a body of `len` bytes. What is not understood is ignored, as the RFC asks.
+/// Parses the Range field for a representation of `len` bytes. A field that is invalid or unknown is ignored, as the
+/// RFC requires.
 pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     let mut fields = headers.get_all(RANGE).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -30,7 +32,7 @@ pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     };
     let mut slices: Vec<(u64, u64)> = Vec::new();
     let mut is_empty = true;
-    // Empty elements of a list are nothing (RFC 9110, 5.6.1.2).
+    // Empty list elements are ignored (RFC 9110, 5.6.1.2).
     for spec in set.split(',').map(str::trim).filter(|spec| !spec.is_empty()) {
         is_empty = false;
         match one(spec, len) {
@@ -48,16 +50,16 @@ pub fn parse(headers: &HeaderMap, len: u64) -> Part {
     match slices[..] {
         [] if is_empty => Part::Whole,
         [] => Part::Nowhere,
-        // What is left of a list may be one range; that needs no envelope (RFC 9110, 15.3.7.2).
+        // If one range of a list is left, it is sent without multipart (RFC 9110, 15.3.7.2).
         [(start, end)] => Part::Slice(start, end),
         _ => Part::Slices(slices),
     }
 }
 
-/// What was to be a range is none.
+/// The error for an invalid range.
 struct NoRange;
 
-/// One range of `len` bytes; `None` if nothing of it is there.
+/// Parses one range of `len` bytes; `None` if none of its bytes exist.
 fn one(spec: &str, len: u64) -> Result<Option<(u64, u64)>, NoRange> {
     let (first, last) = spec.split_once('-').ok_or(NoRange)?;
     let slice = match (number(first)?, number(last)?) {
@@ -75,7 +77,7 @@ fn bytes_unit(field: &str) -> Option<&str> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(spec)
 }
 
-/// A position; `None` where none is given. Too many digits are as good as infinity.
+/// Parses a position; `None` if the text is empty. A number that is too large becomes the largest one.
 fn number(text: &str) -> Result<Option<u64>, NoRange> {
     let text = text.trim();
     if text.is_empty() {
@@ -186,7 +188,7 @@ mod tests {
         ] {
             assert_eq!(part(value, u64::MAX), expected, "{value}");
         }
-        // Malformed is malformed also where there is nothing.
+        // An invalid range is invalid for an empty representation as well.
         for (value, expected) in [
             ("bytes=0-0", Part::Nowhere),
             ("bytes=-0", Part::Nowhere),

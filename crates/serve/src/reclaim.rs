@@ -1,5 +1,6 @@
-//! Memory that was freed goes back to the system after many connections, or answers that held much, have gone. The C library
-//! keeps what was freed between blocks that are in use, so that a server would for ever be as large as it once had to be.
+//! Returns freed memory to the operating system after many connections have ended, or responses that held much memory.
+//! The C library keeps freed blocks that lie between blocks in use, so the process would otherwise stay as large as it
+//! ever was.
 
 use std::time::Duration;
 
@@ -8,46 +9,48 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use docwharf_site::mapping::return_freed;
 
-use super::crew::Crew;
-use super::held::HELD;
+use super::workers::WorkerThreads;
+use super::held_bytes::HELD;
 
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_secs(3);
-/// What must have gone at least: giving memory back costs milliseconds.
-const FEWEST_CONNECTIONS: usize = 32;
-const LEAST_HELD: u64 = 4 << 20;
+/// The interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
+/// The least number of connections that must have ended, and of held bytes that must have been freed: returning memory
+/// costs milliseconds.
+const MIN_ENDED_CONNECTIONS: usize = 32;
+const MIN_FREED_BYTES: u64 = 4 << 20;
 
-/// The most that there was since memory was given back.
+/// The peak of the load since memory was last returned.
 #[derive(Debug, Default)]
-struct Load {
+struct PeakLoad {
     connections: usize,
-    /// In bytes; see [`HELD`].
+    /// Bytes held by responses; see [`HELD`].
     held: u64,
 }
 
-impl Load {
-    /// There are so many connections now, and so many bytes are held. Whether much has gone.
-    fn has_gone(&mut self, connections: usize, held: u64) -> bool {
+impl PeakLoad {
+    /// Records the current connections and held bytes. Returns whether the load has dropped far enough below its peak
+    /// to return memory.
+    fn record_drop(&mut self, connections: usize, held: u64) -> bool {
         self.connections = self.connections.max(connections);
         self.held = self.held.max(held);
-        let is_gone = self.connections - connections >= FEWEST_CONNECTIONS.max(self.connections / 2)
-            || self.held - held >= LEAST_HELD.max(self.held / 2);
+        let is_gone = self.connections - connections >= MIN_ENDED_CONNECTIONS.max(self.connections / 2)
+            || self.held - held >= MIN_FREED_BYTES.max(self.held / 2);
         if is_gone {
-            *self = Load { connections, held };
+            *self = PeakLoad { connections, held };
         }
         is_gone
     }
 }
 
-/// Gives memory back whenever much has gone, for as long as the threads serve.
-pub(super) async fn give_back(crew: Crew) {
-    let mut load = Load::default();
-    let mut ticks = interval(LOOK);
+/// Returns memory whenever the load has dropped, for as long as the serving threads run.
+pub(super) async fn return_memory(crew: WorkerThreads) {
+    let mut load = PeakLoad::default();
+    let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if load.has_gone(crew.connections(), HELD.held()) {
-            // Not on a thread that serves. If it cannot be done, nothing is lost.
+        if load.record_drop(crew.connections(), HELD.held()) {
+            // Not on a serving thread, because it blocks. A failure has no consequences.
             let _ = spawn_blocking(return_freed).await;
         }
     }
@@ -59,12 +62,12 @@ mod tests {
 
     #[test]
     fn memory_is_given_back_when_half_of_much_has_gone_and_not_for_little() {
-        let mut load = Load::default();
+        let mut load = PeakLoad::default();
         let seen = [(1000, 0), (900, 0), (500, 0), (480, 0), (10, 0), (9, 0), (31, 0), (0, 0)];
-        let gone = seen.map(|(connections, held)| load.has_gone(connections, held));
+        let gone = seen.map(|(connections, held)| load.record_drop(connections, held));
         assert_eq!(gone, [false, false, true, false, true, false, false, false]);
         let seen = [(5, 64 << 20), (5, 40 << 20), (5, 2 << 20), (5, 5 << 20), (5, 2 << 20)];
-        let gone = seen.map(|(connections, held)| load.has_gone(connections, held));
+        let gone = seen.map(|(connections, held)| load.record_drop(connections, held));
         assert_eq!(gone, [false, false, true, false, false]);
     }
 }

@@ -1,19 +1,19 @@
-//! Answers that are not files: refusals, redirects, the pages docwharf has of its own.
+//! Responses that are not files: refusals, redirects and the built-in pages.
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{Again, Body};
-use super::spare;
+use super::header_pool;
 
-/// What the site's resources answer to.
+/// The methods that the site's resources support.
 pub const ALLOWED: &str = "GET, HEAD, OPTIONS";
 
-/// Seconds after which a client may ask again while there is no version yet.
+/// The Retry-After of a response without a version, in seconds.
 const FIRST_VERSION_RETRY: &str = "5";
 
-/// A response with a body of its own; `head` leaves the body out and its length in.
+/// Creates a response with a fixed text. With `head`, the body is left out and Content-Length stays.
 fn answer(
     status: StatusCode,
     media_type: &'static str,
@@ -27,7 +27,7 @@ fn answer(
     } else {
         Body::full(Bytes::from_static(text)).lasting(Again::Text(text))
     };
-    let mut response = spare::response(status, body);
+    let mut response = header_pool::new_response(status, body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
@@ -37,20 +37,20 @@ fn answer(
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const HTML: &str = "text/html; charset=utf-8";
-/// A missing page may appear with the next version.
+/// The Cache-Control of a 404 response. It is short, because the next version may have the page.
 pub(super) const NOT_FOUND_CACHE: &str = "max-age=60";
 
-/// 404 for a page of a site that has no page for it.
+/// Returns the 404 response for a page if the site has no 404 page of its own.
 pub fn page_not_found(head: bool) -> Response<Body> {
     answer(StatusCode::NOT_FOUND, HTML, NOT_FOUND_CACHE, include_str!("pages/404.html"), head)
 }
 
-/// 404 for what is no page: a script or image gets a line, never a page.
+/// Returns the 404 response for files that are no pages, such as scripts and images: one line of text.
 pub fn file_not_found(head: bool) -> Response<Body> {
     answer(StatusCode::NOT_FOUND, PLAIN, NOT_FOUND_CACHE, "404: no such file\n", head)
 }
 
-/// 503 before the first version.
+/// Returns the 503 response that is sent before the first version is active.
 pub fn no_version(head: bool) -> Response<Body> {
     let page = include_str!("pages/503.html");
     let mut response = answer(StatusCode::SERVICE_UNAVAILABLE, HTML, "no-store", page, head);
@@ -58,7 +58,7 @@ pub fn no_version(head: bool) -> Response<Body> {
     response
 }
 
-/// 400; the connection is closed when what follows on it cannot be trusted.
+/// Returns a 400 response. With `close`, the connection ends, because what follows on it cannot be trusted.
 pub fn bad_request(head: bool, close: bool) -> Response<Body> {
     let mut response = answer(StatusCode::BAD_REQUEST, PLAIN, "no-store", "400: bad request\n", head);
     if close {
@@ -67,25 +67,25 @@ pub fn bad_request(head: bool, close: bool) -> Response<Body> {
     response
 }
 
-/// 403 to whoever may not read the site: the same for what is there and what is not.
+/// Returns the 403 response for clients without access. It is the same for paths that exist and paths that do not.
 pub fn forbidden(head: bool) -> Response<Body> {
     answer(StatusCode::FORBIDDEN, PLAIN, "no-store", "403: you may not read this site\n", head)
 }
 
-/// 431 to a request whose fields are larger than they may be.
+/// Returns a 431 response for a request whose header section is too large.
 pub fn fields_too_large(head: bool) -> Response<Body> {
     let text = "431: the request's fields are too large\n";
     answer(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, PLAIN, "no-store", text, head)
 }
 
-/// 405
+/// Returns a 405 response.
 pub fn method_not_allowed() -> Response<Body> {
     let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "no-store", "405: method not allowed\n", false);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED));
     response
 }
 
-/// 204 to OPTIONS.
+/// Returns the 204 response to OPTIONS.
 pub fn options() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -93,8 +93,9 @@ pub fn options() -> Response<Body> {
     response
 }
 
-/// Sends the reader on, with 301, 302, 303, 307 or 308. The next version may have the page elsewhere, so what is temporary
-/// is kept for a minute, and what is permanent for an hour: a rule that was wrong can be taken back.
+/// Returns a redirect with status 301, 302, 303, 307 or 308; any other status becomes 307. The next version may have
+/// the page elsewhere, so a temporary redirect is cached for a minute, and a permanent one for an hour: a wrong rule
+/// can be corrected.
 pub fn redirect(status: u16, location: &str, head: bool) -> Response<Body> {
     let (status, text) = match status {
         301 => (StatusCode::MOVED_PERMANENTLY, "301: see the Location field\n"),

@@ -1,9 +1,10 @@
-//! Versions that were replaced a while ago. A page that is still open in somebody's browser belongs to one of them, and may
-//! yet ask for assets that the active version has not: those whose names say what they hold go on being answered, for
-//! `server.assetGrace`. Nothing else of them is reachable.
+//! Replaced versions whose assets are still served. A page that is open in a browser may request assets of its own
+//! version that the active version does not have. Assets whose name contains a hash of their content are served from
+//! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
-//! At a start they are opened while the site is served already ([`Opening`]). A page that was open before it may ask at
-//! once: for so long a request for what may be theirs waits, for a moment at most, instead of being told that there is none.
+//! At a start, they are opened while the active version is served already ([`Opening`]). A page that was open before
+//! the start may request an asset at once: until all versions are open, a request for what may be one of their assets
+//! waits, for a moment at most, before it gets a 404 response.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,38 +21,39 @@ use docwharf_site::types::{CacheClass, cache_class};
 
 use super::Site;
 
-/// Each has a descriptor and its index in memory, so no more than this many are kept: the ones replaced last.
+/// The largest number of replaced versions; the ones replaced last are retained. Each takes a file descriptor and the
+/// memory of its index.
 pub const MOST: usize = 8;
 
-/// How long a request for an asset waits at most for versions to be opened. A browser shows the page meanwhile.
+/// The longest time that a request for an asset waits for versions to be opened. The browser shows the page meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A replaced version.
+/// A replaced version, and when it expires.
 #[derive(Debug, Clone)]
 struct Kept {
     version: Arc<Sealed>,
     until: Instant,
 }
 
-/// Replaced versions, the one replaced last first.
+/// The replaced versions, the one replaced last first.
 #[derive(Debug)]
 pub struct Retained {
     grace: Duration,
     kept: ArcSwap<Vec<Kept>>,
-    /// Whose turn it is to change the list.
+    /// Serializes changes of the list.
     turn: Mutex<()>,
-    /// Whether more are being opened.
+    /// Whether versions are being opened.
     opening: AtomicBool,
-    /// Tells of each that was, and of the last.
+    /// Notifies of each version that was opened, and of the end of opening.
     opened: watch::Sender<()>,
 }
 
-/// As long as this is there, versions that were replaced before this process began are being opened.
+/// A guard that exists while versions that were replaced before this process started are being opened.
 #[derive(Debug)]
 pub struct Opening(Arc<Site>);
 
 impl Opening {
-    /// From now on, until it is dropped.
+    /// Marks the site as opening versions until the guard is dropped.
     pub fn begin(site: &Arc<Site>) -> Opening {
         site.retained.opening.store(true, Ordering::Release);
         Opening(Arc::clone(site))
@@ -67,7 +69,7 @@ impl Drop for Opening {
 }
 
 impl Retained {
-    /// None yet; each is kept for `grace` from when it was replaced.
+    /// Creates an empty list. Each version is retained for `grace` after it was replaced.
     pub fn new(grace: Duration) -> Retained {
         Retained {
             grace,
@@ -78,10 +80,10 @@ impl Retained {
         }
     }
 
-    /// Keeps a version that was replaced `age` ago, if that is not too long.
+    /// Adds a version that was replaced `age` ago, unless it has expired.
     pub fn keep(&self, version: Arc<Sealed>, age: Duration) {
         let now = Instant::now();
-        // A grace beyond what a clock can tell is none that ends.
+        // A grace period that the clock cannot represent is limited to a hundred years.
         let left = self.grace.saturating_sub(age).min(Duration::from_hours(24 * 36_500));
         if left.is_zero() {
             return;
@@ -95,29 +97,29 @@ impl Retained {
         self.opened.send_replace(());
     }
 
-    /// Whether versions are being opened.
+    /// Returns whether versions are being opened.
     pub fn is_opening(&self) -> bool {
         self.opening.load(Ordering::Acquire)
     }
 
-    /// Whether one that is not open yet may have a file at this decoded address, and none that is has.
+    /// Returns whether a version that is not open yet may have a file at this decoded path, and no open one has.
     pub fn may_have(&self, address: &[u8]) -> bool {
         self.is_opening() && cache_class(address) == CacheClass::Immutable && self.find(address).is_none()
     }
 
-    /// Waits until one has it, all are open, or too much time has gone by.
+    /// Waits until an open version has the file, all versions are open, or the time limit is reached.
     pub async fn wait_for(&self, address: &[u8]) {
         let mut opened = self.opened.subscribe();
-        // Whoever could tell of it is ourselves; and late is an answer, too.
+        // The sender lives as long as `self`. A time-out is no error: the request is then answered without the version.
         let _ = timeout(PATIENCE, opened.wait_for(|()| !self.may_have(address))).await;
     }
 
-    /// Lets go of a version: it is active again, or somebody needs its place.
+    /// Removes a version, because it is active again or is to be deleted.
     pub fn let_go(&self, id: VersionId) {
         self.change(|kept| kept.retain(|kept| kept.version.id != id));
     }
 
-    /// Lets go of those whose time has come.
+    /// Removes expired versions.
     pub fn let_go_of_old(&self) {
         let now = Instant::now();
         if self.kept.load().iter().any(|kept| kept.until <= now) {
@@ -125,12 +127,12 @@ impl Retained {
         }
     }
 
-    /// The versions that are kept.
+    /// Returns the ids of the retained versions.
     pub(super) fn ids(&self) -> Vec<VersionId> {
         self.kept.load().iter().map(|kept| kept.version.id).collect()
     }
 
-    /// The file of a replaced version at exactly this decoded address, if its name is derived from its content.
+    /// Returns the file of a replaced version at exactly this decoded path, if its name contains a hash of its content.
     pub fn find(&self, address: &[u8]) -> Option<(Arc<Sealed>, usize)> {
         let kept = self.kept.load();
         if kept.is_empty() || cache_class(address) != CacheClass::Immutable {
@@ -157,7 +159,7 @@ mod tests {
 
     const ASSET: &[u8] = b"/_next/static/chunks/app-0ab12cd34e.js";
 
-    /// Waits for the asset in a thread of its own; gives how long that took.
+    /// Waits for the asset in a thread of its own, and returns how long that took.
     fn waiter(site: &Arc<Site>) -> std::thread::JoinHandle<Duration> {
         let site = Arc::clone(site);
         std::thread::spawn(move || {
@@ -175,7 +177,7 @@ mod tests {
         let opening = Opening::begin(&site);
         assert!(site.retained.may_have(ASSET));
         assert!(!site.retained.may_have(b"/only-v1") && !site.retained.may_have(b"/missing.txt"), "no asset");
-        // Nobody opens what is asked for.
+        // No version with the asset is opened.
         assert!(waiter(&site).join().unwrap() >= PATIENCE);
         let waiting = waiter(&site);
         drop(opening);

@@ -1,11 +1,11 @@
-//! Entity tags, made without allocating.
+//! Entity tags (RFC 9110, 8.8.3), created without an allocation.
 
 use docwharf_base::model::digest::Digest;
 
-/// Quotes, 16 digits, a dash, a letter and 8 digits.
+/// The longest tag in bytes: two quotes, 16 digits, a dash, a letter and 8 digits.
 const LONGEST: usize = 2 + 16 + 2 + 8;
 
-/// A strong entity tag (RFC 9110, 8.8.3): which content, and by which bytes it was coded.
+/// A strong entity tag: identifies the content, and the coded bytes if the content is coded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tag {
     text: [u8; LONGEST],
@@ -13,7 +13,7 @@ pub(super) struct Tag {
 }
 
 impl Tag {
-    /// `coding` is the letter of a coding and the CRC-32 of the coded bytes.
+    /// Creates the tag of this content. `coding` is the letter of a coding and the CRC-32 of the coded bytes.
     pub(super) fn new(content: &Digest, coding: Option<(u8, u32)>) -> Tag {
         let mut tag = Tag { text: [0; LONGEST], len: 0 };
         tag.push(b'"');
@@ -27,7 +27,7 @@ impl Tag {
         tag
     }
 
-    /// With its quotes.
+    /// Returns the tag with its quotes.
     pub(super) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
     }

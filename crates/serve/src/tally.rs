@@ -1,7 +1,8 @@
-//! Bodies that know how much of them was sent, for the access log. Where nothing is logged nothing is counted.
+//! Response bodies that count the bytes sent and write a line to the access log at their end. Without an access log,
+//! nothing is counted.
 //!
-//! What a body has handed to the connection may still be lost, so the pieces are counted as the connection takes bytes
-//! from them. The line is written when the body and its last piece are gone, sent or not.
+//! Bytes that a body has handed to the connection may still be lost, so each chunk counts the bytes that the connection
+//! takes from it. The line is written when the body and its last chunk have been dropped, sent or not.
 
 use std::convert::Infallible;
 use std::io::IoSlice;
@@ -25,21 +26,21 @@ use super::line::{Line, kept, kept_target};
 use super::log::Log;
 use super::peer::Client;
 
-/// A body, and perhaps whoever counts it.
+/// A response body, and the log entry to which its bytes are added if there is an access log.
 #[derive(Debug)]
 pub struct Told {
     body: Body,
     tally: Option<Arc<Tally>>,
 }
 
-/// Bytes on their way, and perhaps whoever counts them.
+/// A chunk of a body, and the log entry to which its bytes are added if there is an access log.
 #[derive(Debug)]
 pub struct Piece {
     chunk: Chunk,
     tally: Option<Arc<Tally>>,
 }
 
-/// One answer being sent. Its end writes the line.
+/// The log entry of a response that is being sent. Dropping it writes the line.
 #[derive(Debug)]
 struct Tally {
     line: Line,
@@ -62,7 +63,8 @@ impl From<Body> for Told {
 }
 
 impl Told {
-    /// The answer to a request that came at `begun`, to be told of when it has been sent.
+    /// Attaches a log entry to the response to a request that arrived at `begun`. The line is written when the response
+    /// has been sent.
     pub(super) fn to<B>(
         site: &Site,
         log: &Arc<Log>,
@@ -92,12 +94,12 @@ impl Told {
 }
 
 impl Told {
-    /// How the same body is had again, where nobody counts.
+    /// Returns where the body is found again; `None` if the response is logged.
     pub(super) fn again(&self) -> Option<&Again> {
         if self.tally.is_none() { self.body.again() } else { None }
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to be sent.
     pub(super) fn len(&self) -> u64 {
         self.body.len()
     }
@@ -124,7 +126,7 @@ impl Piece {
         self.chunk.forget_where();
     }
 
-    /// Whether there is nothing to be sent.
+    /// Returns whether no bytes are left to be sent.
     pub(super) fn is_empty(&self) -> bool {
         !self.chunk.has_remaining()
     }

@@ -1,4 +1,5 @@
-//! TLS on connections that readers open: the pair in force, exchanged without a connection dropped, and the handshake.
+//! TLS for client connections: the handshake, and the certificate in use, which can be replaced without dropping a
+//! connection.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,55 +15,56 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::Site;
-use super::guard::Guarded;
-use super::pair::{Files, Pair, PairError, Standing};
-use super::stream::SendFile;
+use super::stall_timeout::StallTimeoutStream;
+use super::key_pair::{KeyPairFiles, KeyPair, KeyPairError, CertificateValidity};
+use super::lazy_stream::SendFile;
 
-/// The type of a TLS record with which a client begins (RFC 8446, section 5.1).
+/// The content type of the TLS record that starts a handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
-/// What a client that speaks plain http is told, as nginx does; and no more of it is read than this.
-const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
+/// The response to a client that sends plain HTTP to a TLS port, like that of nginx.
+const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
     Cache-Control: no-store\r\nConnection: close\r\n\r\n400: this port speaks TLS; the address is https://\n";
-const MOST_READ: u64 = 64 * 1024;
+/// The largest number of bytes read from such a client before the connection is closed.
+const MAX_PLAIN_HTTP_BYTES: u64 = 64 * 1024;
 
-/// Why a new pair is not taken over.
+/// The reason why a new certificate and key are not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// It cannot be used.
+    /// The certificate or the key cannot be used.
     #[error(transparent)]
-    Pair(#[from] PairError),
-    /// It can, but the one in force is better.
+    Pair(#[from] KeyPairError),
+    /// The new certificate is not valid now, but the one in use is.
     #[error("{0}")]
     Dates(String),
 }
 
-/// The pair in force. Connections go on under the pair that they began with.
+/// The certificate and key in use. A connection keeps those that it started with.
 #[derive(Debug)]
-pub struct Tls {
-    pair: ArcSwap<Pair>,
+pub struct ServerTls {
+    pair: ArcSwap<KeyPair>,
 }
 
-impl Tls {
-    /// Begins with this pair.
-    pub fn new(pair: Pair) -> Arc<Tls> {
-        Arc::new(Tls { pair: ArcSwap::from_pointee(pair) })
+impl ServerTls {
+    /// Starts with this certificate and key.
+    pub fn new(pair: KeyPair) -> Arc<ServerTls> {
+        Arc::new(ServerTls { pair: ArcSwap::from_pointee(pair) })
     }
 
-    /// The pair in force.
-    pub fn pair(&self) -> Arc<Pair> {
+    /// Returns the certificate and key in use.
+    pub fn pair(&self) -> Arc<KeyPair> {
         self.pair.load_full()
     }
 
-    /// Takes over what the files hold now, from the next handshake on. A pair that cannot be used, or whose dates are
-    /// wrong while those of the one in force are right, is not taken over. None if nothing has changed.
-    pub fn reload(&self, files: &Files) -> Result<Option<Arc<Pair>>, ReloadError> {
-        let new = Pair::load(files)?;
+    /// Loads the current content of the files, for all later handshakes; `None` if the certificate has not changed.
+    /// Fails if the pair cannot be used, or if the new certificate is not valid now while the one in use is.
+    pub fn reload(&self, files: &KeyPairFiles) -> Result<Option<Arc<KeyPair>>, ReloadError> {
+        let new = KeyPair::load(files)?;
         if new.is_same(&self.pair.load()) {
             return Ok(None);
         }
         let now = SystemTime::now();
-        if let Some(doubt) = new.doubt(now)
-            && self.pair.load().standing(now) == Standing::Valid
+        if let Some(doubt) = new.date_problem(now)
+            && self.pair.load().validity(now) == CertificateValidity::Valid
         {
             return Err(ReloadError::Dates(doubt));
         }
@@ -70,8 +72,9 @@ impl Tls {
         Ok(Some(self.pair()))
     }
 
-    /// Agrees with a client of this site, if it is one; none if there is no agreement. Who speaks plain http is told so.
-    pub(super) async fn shake(&self, mut stream: TcpStream, site: Option<Arc<Site>>) -> Option<TlsStream<Guarded>> {
+    /// Performs the handshake with a client; `None` if it fails. `site` is the site that the connection is for. A
+    /// client that sends plain HTTP gets a 400 response.
+    pub(super) async fn handshake(&self, mut stream: TcpStream, site: Option<Arc<Site>>) -> Option<TlsStream<StallTimeoutStream>> {
         let mut first = [0];
         if stream.peek(&mut first).await.ok()? == 0 {
             return None;
@@ -83,12 +86,12 @@ impl Tls {
             return None;
         }
         let acceptor = TlsAcceptor::from(Arc::clone(&self.pair.load().config));
-        acceptor.accept(Guarded::new(stream.into(), site)).await.ok()
+        acceptor.accept(StallTimeoutStream::new(stream.into(), site)).await.ok()
     }
 }
 
-/// What is encrypted has to be read.
-impl SendFile for TlsStream<Guarded> {
+/// A TLS stream has to read and encrypt the bytes of a file, so it cannot send files directly.
+impl SendFile for TlsStream<StallTimeoutStream> {
     fn sends_files(&self) -> bool {
         false
     }
@@ -105,11 +108,12 @@ impl SendFile for TlsStream<Guarded> {
     }
 }
 
-/// Reads what has come before closing: a socket that is closed with bytes unread is reset, and the answer with it.
+/// Sends the response, then reads what the client has sent: closing a socket with unread bytes resets the connection,
+/// and the response may be lost with it.
 async fn refuse_plain(stream: &mut TcpStream) -> io::Result<()> {
-    stream.write_all(PLAIN).await?;
+    stream.write_all(PLAIN_HTTP_RESPONSE).await?;
     stream.shutdown().await?;
-    let mut rest = stream.take(MOST_READ);
+    let mut rest = stream.take(MAX_PLAIN_HTTP_BYTES);
     let mut buffer = [0; 4096];
     while rest.read(&mut buffer).await? > 0 {}
     Ok(())
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_answer_to_plain_http_has_the_length_that_it_says() {
-        let text = std::str::from_utf8(PLAIN).unwrap();
+        let text = std::str::from_utf8(PLAIN_HTTP_RESPONSE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{} bytes", body.len());
     }

@@ -1,13 +1,14 @@
-//! Turns of connections on a serving thread. A connection that always has something to do ends its turn after
-//! [`TURN`], and goes on after the thread has looked at its sockets and timers.
+//! Fair scheduling of the connections of a serving thread. A connection that always has work ends its turn after
+//! [`TURN`], and continues after the thread has looked at its sockets and timers.
 //!
-//! Each serving thread has a queue of connections that ended a turn with work left. [`resume_in_order`] wakes one of them
-//! each time the runtime has polled its I/O driver. So between two looks at sockets there is one such turn, however many
-//! connections have work left, and a connection that has just come, or asks for little, is answered in between. Waking
-//! the task itself (`wake_by_ref`) would not do: tokio polls woken tasks 61 times before it looks at its driver.
+//! Each serving thread has a queue of connections that ended a turn with work left. [`resume_in_order`] wakes one of
+//! them each time the runtime has polled its I/O driver. So between two polls of the driver there is one such turn,
+//! however many connections have work left, and a connection that is new or has little work is served in between.
+//! Waking the task itself (`wake_by_ref`) is not enough: tokio polls many woken tasks before it polls its driver (61 by
+//! default).
 //!
-//! Inflating is what costs most, so it has a bound for the whole thread as well ([`may_inflate`]): a thousand connections
-//! that ask for one large page each would otherwise have a turn each.
+//! Inflating is the most expensive work, so it also has a limit per thread ([`may_inflate`]). Otherwise a thousand
+//! connections that each request one large page would each get a whole turn of it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -15,40 +16,39 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// How long a connection may work before others have their turn.
-pub(super) const TURN: Duration = Duration::from_millis(1);
-/// The clock is read after so much work, in bytes that were handled: reading it for each answer would cost hot answers
-/// one part in fifty.
-const UNCHECKED: usize = 64 * 1024;
-/// What an answer costs beside its bytes, in the same measure.
-pub(super) const ANSWER: usize = 2048;
-/// What an answer costs that was not given before: the clock is read behind each.
-pub(super) const NEW_ANSWER: usize = UNCHECKED;
+/// The longest time that a connection works before other connections get their turn.
+pub(super) const MAX_TURN: Duration = Duration::from_millis(1);
+/// The work, in bytes handled, after which the clock is read. Reading it at each response would make cached responses
+/// two per cent slower.
+const CLOCK_CHECK_COST: usize = 64 * 1024;
+/// The fixed cost of a response besides its bytes, in bytes handled.
+pub(super) const RESPONSE_COST: usize = 2048;
+/// The fixed cost of a response that was not cached, in bytes handled. It makes the clock be read after each of them.
+pub(super) const UNCACHED_RESPONSE_COST: usize = CLOCK_CHECK_COST;
 
 /// The time that is left of a connection's turn.
 #[derive(Debug, Default)]
 pub(super) struct TurnBudget {
-    /// Work since the clock was read.
+    /// Work since the clock was last read, in bytes handled.
     unchecked: usize,
     begun: Option<Instant>,
 }
 
 impl TurnBudget {
-    /// A turn that begins now. The clock is first read when some work has been done, so a turn with one small answer costs
-    /// nothing.
+    /// Starts a turn. The clock is first read after some work, so a turn with one small response does not read it.
     pub(super) fn new() -> TurnBudget {
         TurnBudget::default()
     }
 
-    /// Counts work of this cost, in bytes that were handled, and says whether the turn is over.
+    /// Adds work of this cost, in bytes handled, and returns whether the turn is over.
     pub(super) fn spend(&mut self, cost: usize) -> bool {
         self.unchecked = self.unchecked.saturating_add(cost);
-        if self.unchecked < UNCHECKED {
+        if self.unchecked < CLOCK_CHECK_COST {
             return false;
         }
         self.unchecked = 0;
         let now = Instant::now();
-        now.duration_since(*self.begun.get_or_insert(now)) >= TURN
+        now.duration_since(*self.begun.get_or_insert(now)) >= MAX_TURN
     }
 }
 
@@ -56,18 +56,18 @@ thread_local! {
     static THREAD: RefCell<ThreadTurns> = const { RefCell::new(ThreadTurns::new()) };
 }
 
-/// What one serving thread knows of its connections that have work left.
+/// The state of one serving thread: its connections with work left, and how much it has inflated.
 #[derive(Debug)]
 struct ThreadTurns {
     /// Whether [`resume_in_order`] runs on this thread.
     has_resumer: bool,
-    /// What wakes it; none while it is awake.
+    /// Wakes [`resume_in_order`]; `None` while that is awake.
     resumer: Option<Waker>,
-    /// Connections that wait for another turn, each once.
+    /// The connections that wait for another turn, each once.
     queue: VecDeque<Waker>,
     /// The connection whose turn it is.
-    chosen: Option<Waker>,
-    /// Time that was spent inflating since the last one was chosen.
+    current: Option<Waker>,
+    /// The time spent inflating since that connection was chosen.
     inflated: Duration,
 }
 
@@ -77,12 +77,12 @@ impl ThreadTurns {
             has_resumer: false,
             resumer: None,
             queue: VecDeque::new(),
-            chosen: None,
+            current: None,
             inflated: Duration::ZERO,
         }
     }
 
-    fn enter(&mut self, waker: &Waker) {
+    fn enqueue(&mut self, waker: &Waker) {
         if !self.queue.iter().any(|known| known.will_wake(waker)) {
             self.queue.push_back(waker.clone());
         }
@@ -91,54 +91,54 @@ impl ThreadTurns {
         }
     }
 
-    /// Whether this connection may inflate now.
+    /// Returns whether the connection of this waker may inflate now.
     fn may_inflate(&self, waker: &Waker) -> bool {
-        let is_next = match &self.chosen {
+        let is_next = match &self.current {
             Some(chosen) => chosen.will_wake(waker),
             None => self.queue.is_empty(),
         };
-        is_next && self.inflated < TURN
+        is_next && self.inflated < MAX_TURN
     }
 }
 
-/// Ends a turn that leaves work: the task is woken again when it is its turn.
+/// Ends a turn that leaves work: the task is woken when its next turn comes.
 pub(super) fn end_turn(context: &Context<'_>) {
     THREAD.with_borrow_mut(|thread| {
         if thread.has_resumer {
-            thread.enter(context.waker());
+            thread.enqueue(context.waker());
         } else {
-            // A runtime with other threads, which look at sockets meanwhile.
+            // On a runtime with several threads another one polls the driver meanwhile.
             context.waker().wake_by_ref();
         }
     });
 }
 
-/// Whether the thread may inflate for this task now; if not, the task is woken when it may.
+/// Returns whether this task may inflate now; if not, the task is woken when it may.
 pub(super) fn may_inflate(context: &Context<'_>) -> bool {
     THREAD.with_borrow_mut(|thread| {
         let may = !thread.has_resumer || thread.may_inflate(context.waker());
         if !may {
-            thread.enter(context.waker());
+            thread.enqueue(context.waker());
         }
         may
     })
 }
 
-/// Counts the time that a step of inflating took.
-pub(super) fn has_inflated(time: Duration) {
+/// Adds the time that one step of inflating took.
+pub(super) fn count_inflating(time: Duration) {
     THREAD.with_borrow_mut(|thread| thread.inflated = thread.inflated.saturating_add(time));
 }
 
-/// Wakes the connections of this thread that have work left, one after each time the driver was polled. Runs on a runtime
-/// with a single thread, for as long as that serves.
+/// Wakes the connections of this thread that have work left, one after each poll of the I/O driver. Runs on a
+/// single-threaded runtime for as long as that serves.
 pub(super) async fn resume_in_order() {
     let _resumer = Resumer::new();
     loop {
         poll_fn(|context| {
             THREAD.with_borrow_mut(|thread| {
                 if thread.queue.is_empty() {
-                    // Whatever was asked for since then has been inflated within its bound.
-                    thread.chosen = None;
+                    // Inflating done meanwhile stayed within its limit, so it is reset.
+                    thread.current = None;
                     thread.inflated = Duration::ZERO;
                     thread.resumer = Some(context.waker().clone());
                     return Poll::Pending;
@@ -147,19 +147,19 @@ pub(super) async fn resume_in_order() {
             })
         })
         .await;
-        // The runtime wakes what has yielded so after it has polled its driver.
+        // The runtime wakes a task that has yielded in this way only after it has polled its driver.
         tokio::task::yield_now().await;
         THREAD.with_borrow_mut(|thread| {
             thread.inflated = Duration::ZERO;
-            thread.chosen = thread.queue.pop_front();
-            if let Some(chosen) = &thread.chosen {
+            thread.current = thread.queue.pop_front();
+            if let Some(chosen) = &thread.current {
                 chosen.wake_by_ref();
             }
         });
     }
 }
 
-/// Says that connections are resumed in order on this thread, until it is dropped.
+/// Marks the thread as one on which [`resume_in_order`] runs, until it is dropped.
 struct Resumer;
 
 impl Resumer {
@@ -173,7 +173,7 @@ impl Drop for Resumer {
     fn drop(&mut self) {
         THREAD.with_borrow_mut(|thread| {
             thread.has_resumer = false;
-            (thread.resumer, thread.chosen) = (None, None);
+            (thread.resumer, thread.current) = (None, None);
             thread.queue.drain(..).for_each(Waker::wake);
         });
     }
@@ -191,16 +191,16 @@ mod tests {
     #[test]
     fn a_turn_is_over_when_its_time_is_and_not_before_some_work_was_done() {
         let mut budget = TurnBudget::new();
-        assert!(!budget.spend(UNCHECKED - 1) && budget.begun.is_none(), "the clock is not read");
+        assert!(!budget.spend(CLOCK_CHECK_COST - 1) && budget.begun.is_none(), "the clock is not read");
         assert!(!budget.spend(1));
         let begun = budget.begun.expect("the clock was read");
-        while !budget.spend(NEW_ANSWER) {
+        while !budget.spend(UNCACHED_RESPONSE_COST) {
             assert!(begun.elapsed() < Duration::from_secs(10), "no turn lasts that long");
         }
-        assert!(begun.elapsed() >= TURN);
+        assert!(begun.elapsed() >= MAX_TURN);
     }
 
-    /// Runs `test` on a thread like those that serve.
+    /// Runs `test` on a thread that is set up as a serving thread.
     fn on_serving_thread(test: impl Future<Output = ()> + 'static) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
@@ -223,11 +223,11 @@ mod tests {
                 }));
             }
             for _ in 0..100 {
-                // Woken once each time the driver was polled.
+                // Returns once per poll of the driver.
                 tokio::task::yield_now().await;
             }
             let all: Vec<u32> = turns.iter().map(Cell::get).collect();
-            // Each has had its first turn besides.
+            // Each connection also had its first turn.
             assert!((50..=110).contains(&all.iter().sum::<u32>()), "{all:?} turns in 100 looks");
             assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1, "{all:?}: in order");
         });
@@ -243,7 +243,7 @@ mod tests {
                 tokio::task::spawn_local(poll_fn(move |context| -> Poll<()> {
                     while may_inflate(context) {
                         steps[number].set(steps[number].get() + 1);
-                        has_inflated(TURN / 2);
+                        count_inflating(MAX_TURN / 2);
                     }
                     Poll::Pending
                 }));

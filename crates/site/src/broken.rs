@@ -1,9 +1,10 @@
-//! Links that lead nowhere: every page of a sealed version is read, and each internal link and asset in it is looked up
-//! as the server would.
+//! The check for broken links: reads every page of a sealed version and looks each internal link and asset up as the
+//! server would.
 //!
-//! **The number** counts, for each page, the distinct addresses of this site that it points at and that are answered with
-//! 404. The same dead link twice on a page is one, on two pages two. Query and fragment do not count. Not judged are
-//! links to other origins (also to the site's own, spelt with a host), `mailto:` and the like, and the targets of forms.
+//! **The count** is, summed over the pages, the number of distinct addresses of this site that a page links to and that
+//! are answered with 404. The same dead link twice on a page counts once, on two pages twice. Query and fragment are
+//! ignored. Not checked are links to other origins (also to the site's own origin, written with a host), `mailto:` and
+//! other schemes, and the targets of forms.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 use url::Url;
 
-use docwharf_base::codec::inflate::{Inflate, Status};
+use docwharf_base::codec::inflate::{Inflate, InflateStatus};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
@@ -24,20 +25,21 @@ use super::lookup::{Addresses, Slashes, answers_within};
 use super::rules::route::Budget;
 use super::sealed::Sealed;
 
-/// Addresses on one page that are kept apart until they are looked up, in bytes.
+/// The size of the addresses of one page that are collected before they are looked up, in bytes.
 const PENDING: usize = 1 << 20;
-/// An address or a base that is longer, in bytes, is passed over: no legal path is. What the two make together is all that
-/// is ever resolved.
+/// The maximum length of an address or a base URL, in bytes. A longer one is ignored: no legal path is longer. The
+/// limit also bounds each URL that is resolved from the two.
 const LONGEST: usize = 4096;
-/// More dead addresses on one page are not told apart.
+/// The maximum number of dead addresses that are counted on one page.
 const MOST: usize = 65_536;
-/// Broken links of a version that another is compared with, at 32 bytes each. With more of them nothing is compared.
+/// The maximum number of broken links of a version that another version is compared with, at 32 bytes each. A version
+/// with more is not compared.
 const MOST_COMPARED: usize = 1 << 18;
-/// Examples that are kept for messages.
+/// The number of examples that are kept for messages.
 const EXAMPLES: usize = 3;
-/// An origin that no link can name: pages are read as if they stood there.
+/// The origin against which links are resolved (RFC 2606 reserves `.invalid`, so that no link can name it).
 const ORIGIN: &str = "http://docwharf.invalid";
-/// What a path in a URL cannot have as it is.
+/// The characters that are percent-encoded in the path of a URL.
 const IN_URL: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -51,30 +53,32 @@ const IN_URL: &AsciiSet = &CONTROLS
     .add(b'{')
     .add(b'}');
 
-/// What was found.
+/// The broken links of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Broken {
-    /// See the module.
+    /// The number of broken links, counted as the module's documentation says.
     pub count: u64,
-    /// Pages that were read.
+    /// The number of pages that were read.
     pub pages: u64,
-    /// The first of them: the page's path and the address it points at.
+    /// The first broken links: the path of the page and the address that it links to.
     pub examples: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the budget was spent before all were looked up: there may be more.
+    /// Whether the budget ran out before all links were looked up. Then there may be more broken links.
     pub is_cut: bool,
 }
 
-/// What was found in a version beside another one.
+/// The broken links of a version compared with those of another version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// All of it.
+    /// All broken links.
     pub all: Broken,
-    /// Those links that are not broken on the same page of the other version; `None` if that has too many to tell.
+    /// The links that are not broken on the same page of the other version; `None` if that version has too many broken
+    /// links to compare.
     pub new: Option<Broken>,
 }
 
-/// Reads all pages of `site`, with so many threads. `stop` is asked before each page and each look-up; once it says yes,
-/// nothing is known: `None`. A bundle can bring rules and links without number, so what is compared is bounded by `budget`.
+/// Finds the broken links on all pages of `site`, with `threads` threads. `stop` is called before each page and each
+/// look-up; once it returns true, the result is `None`. A bundle can bring any number of rules and links, so `budget`
+/// bounds the comparisons.
 pub fn broken(
     site: &Sealed,
     addresses: &Addresses,
@@ -85,7 +89,8 @@ pub fn broken(
     read(Look::new(site, addresses, budget, stop), threads).map(|found| found.all)
 }
 
-/// The same, and which of the links are not broken in `before`, another version of the site. Both share the budget.
+/// Finds the broken links of `site`, and those among them that are not broken in `before`, another version of the site.
+/// Both checks share the budget. Otherwise as [`broken`].
 pub fn broken_beside(
     site: &Sealed,
     before: &Sealed,
@@ -119,7 +124,7 @@ fn read(look: Look<'_>, threads: usize) -> Option<Found> {
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
-            // A thread that cannot be started leaves its share to the others.
+            // If a thread cannot be started, the others do its share.
             let _ = std::thread::Builder::new().name("docwharf-links".to_owned()).spawn_scoped(scope, work);
         }
         work();
@@ -129,7 +134,7 @@ fn read(look: Look<'_>, threads: usize) -> Option<Found> {
     }
     let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     for broken in [&mut total.all, &mut total.new] {
-        // Whichever threads found them: the same site gives the same examples.
+        // Sorted, so that the same site always gives the same examples, however the pages were distributed.
         broken.examples.sort();
         broken.examples.truncate(EXAMPLES);
         broken.is_cut = look.budget.is_spent();
@@ -137,13 +142,13 @@ fn read(look: Look<'_>, threads: usize) -> Option<Found> {
     Some(total)
 }
 
-/// What all pages have said so far.
+/// The results of the pages that have been read so far.
 #[derive(Default)]
 struct Found {
     all: Broken,
-    /// Of these, those that are not known from another version.
+    /// The broken links that are not broken in the other version.
     new: Broken,
-    /// For another version to be compared with, if they are to be kept.
+    /// The broken links by name (see [`link`]), if another version is to be compared with them.
     links: HashSet<Digest>,
 }
 
@@ -158,12 +163,12 @@ impl Found {
     }
 }
 
-/// Names a broken link: the page, and the digest of the address that it points at.
+/// Returns the name of a broken link: a digest of the page and the digest of the address that it links to.
 fn link(page: &[u8], address: &Digest) -> Digest {
     Digest::of(&[&address.0, page].concat())
 }
 
-/// What addresses are looked up with.
+/// The inputs of the check, shared by all threads.
 #[derive(Clone, Copy)]
 struct Look<'a> {
     site: &'a Sealed,
@@ -171,9 +176,9 @@ struct Look<'a> {
     slashes: Slashes,
     budget: &'a Budget,
     stop: &'a (dyn Fn() -> bool + Sync),
-    /// Broken links that are not new.
+    /// The broken links of the other version.
     known: Option<&'a HashSet<Digest>>,
-    /// Whether links are kept for that.
+    /// Whether broken links are collected for a later comparison.
     keeps: bool,
 }
 
@@ -190,30 +195,31 @@ impl<'a> Look<'a> {
 }
 
 impl Look<'_> {
-    /// Whether nothing more is to be found out.
+    /// Whether the check stops: the budget is spent, or the caller asked for it.
     fn ends(&self) -> bool {
         self.budget.is_spent() || (self.stop)()
     }
 
-    /// Whether there is something at an address; of what is not looked up any more nobody says that there is not.
+    /// Whether an address is answered with something else than 404. After the check has stopped, every address counts
+    /// as answered.
     fn answers(&self, address: &[u8]) -> bool {
         if self.ends() {
             return true;
         }
-        // Finding it takes as long as holding one pattern against it, rules or not.
+        // The look-up itself costs about as much as matching one pattern.
         self.budget.compare(1, address);
         answers_within(self.site, self.addresses, self.slashes, address, Some(self.budget))
     }
 }
 
-/// One thread's part.
+/// The state of one thread.
 struct Reader<'a> {
     look: Look<'a>,
     inflate: Inflate,
     found: Found,
 }
 
-/// What one page has said so far: a few MiB at most, whatever that is.
+/// The links of one page that were read so far. It takes a few MiB at most, whatever the page contains.
 #[derive(Default)]
 struct Page {
     base: Option<Url>,
@@ -222,12 +228,12 @@ struct Page {
     dead: Dead,
 }
 
-/// Addresses that lead nowhere, each once.
+/// Dead addresses, each once.
 #[derive(Default)]
 struct Dead {
-    /// Their digests: the addresses themselves may be long.
+    /// The digests of the addresses; the addresses themselves may be long.
     digests: HashSet<Digest>,
-    /// The first of them, in byte order.
+    /// The first addresses in byte order, as examples.
     first: BTreeSet<Vec<u8>>,
 }
 
@@ -239,7 +245,8 @@ impl Reader<'_> {
         if !is_page(path) || !look.answers(&address) {
             return;
         }
-        // The page's own path: whatever `slashes` says, the addresses at which it is meant to be read are in this folder.
+        // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
+        // address in this folder.
         let Ok(home) = Url::parse(&format!("{ORIGIN}{}", percent_encode(&address, IN_URL))) else { return };
         let entry = site.entry(file);
         let (mut page, new) = (Page::default(), RefCell::new(Dead::default()));
@@ -274,26 +281,26 @@ impl Reader<'_> {
 }
 
 impl Broken {
-    /// Takes over what one page has said.
+    /// Adds the dead addresses of one page.
     fn page(&mut self, path: &[u8], dead: Dead) {
         self.pages += 1;
         self.count += dead.digests.len() as u64;
         if self.examples.len() < EXAMPLES {
-            // A thread meets its pages in order, so these are among the first of all.
+            // A thread reads its pages in order, so these examples are among the first of the version.
             self.examples.extend(dead.first.into_iter().map(|target| (path.to_vec(), target)));
         }
     }
 }
 
 impl Page {
-    /// What its relative links are relative to, unless it has said so before.
+    /// Sets the base of relative links, unless an earlier `base` element has set it.
     fn lie_at(&mut self, home: &Url, text: &str) {
         if self.base.is_none() && text.len() <= LONGEST {
             self.base = home.join(text).ok();
         }
     }
 
-    /// Remembers an address without query and fragment, once.
+    /// Collects an address once, without query and fragment.
     fn note(&mut self, text: &str) {
         let text = text.trim_matches(|c: char| c <= ' ');
         let end = text.find(['?', '#']).unwrap_or(text.len());
@@ -328,21 +335,22 @@ impl Dead {
     }
 }
 
-/// Whether a link begins with a scheme of its own: `mailto:`, `https:`, `javascript:`, also with a line break inside.
+/// Whether a link begins with a scheme: `mailto:`, `https:`, `javascript:`. Tabs and line breaks within it are ignored,
+/// as the URL Standard says.
 fn has_scheme(text: &str) -> bool {
     let mut letters = text.bytes().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
     letters.next().is_some_and(|b| b.is_ascii_alphabetic())
         && letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) == Some(b':')
 }
 
-/// The decoded path that a link without a scheme asks this site for; `None` if it leads to another.
+/// Resolves a link without a scheme to a decoded path of this site; `None` if it leads to another origin.
 fn target(base: &Url, home: &Url, link: &str) -> Option<Vec<u8>> {
     let url = base.join(link).ok()?;
     let ours = url.scheme() == home.scheme() && url.host_str() == home.host_str() && url.port() == home.port();
     ours.then(|| percent_decode(url.path().as_bytes()).collect())
 }
 
-/// Gives the content of a file piece by piece, until `take` has enough.
+/// Passes the content of a file to `take` piece by piece, until `take` returns false.
 pub(super) fn pieces(site: &Sealed, entry: &Entry, inflate: &mut Inflate, take: &mut dyn FnMut(&[u8]) -> bool) {
     const PIECE: usize = 256 * 1024;
     let coded = site.coded(entry);
@@ -352,12 +360,12 @@ pub(super) fn pieces(site: &Sealed, entry: &Entry, inflate: &mut Inflate, take: 
     }
     inflate.reset();
     let mut at = 0;
-    // The stream was proved when it was sealed; if the file has rotted since, the page ends here.
+    // The stream was verified when it was sealed. If the file has been damaged since, the page ends at the damage.
     while let Ok(step) = inflate.run(&coded[at..], true) {
         at += step.consumed;
         let output = inflate.output();
         let stands_still = step.consumed == 0 && output.is_empty();
-        if !take(output) || step.status == Status::Done || stands_still {
+        if !take(output) || step.status == InflateStatus::Done || stands_still {
             return;
         }
     }
@@ -462,7 +470,7 @@ mod tests {
             ("_redirects", "/there.html /gone 301!\n"),
         ];
         let expected = ["b.htm /gone", "b.htm /no.png", "index.html /gone"].map(str::to_owned);
-        // A page that a rule takes away is not read.
+        // A page that a redirect rule replaces is not read.
         assert_eq!(found(&files), (3, 2, expected.to_vec()));
         assert_eq!(found(&files[..6]), (3, 3, expected.to_vec()));
         assert_eq!(

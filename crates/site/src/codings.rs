@@ -1,64 +1,67 @@
-//! The coding of a version: each of its texts once more, as Brotli or Zstandard, in one file that is mapped like the image.
+//! A coding file: every text of a version once more, as Brotli or Zstandard, in one file that is mapped like the image.
 //!
-//! Little-endian: header, one record for each file of the index, SHA-256 of both, then the bodies in the same order, without
-//! a gap. A file that got no smaller than its gzip form has an empty record. It is a cache: anything but a perfect match
-//! with its version and it is made again. The checksum covers the table alone, each record has a CRC-32 of its body, so
-//! that opening one costs no more than reading what will be sent anyway.
+//! The format is little-endian: a header, one record for each file of the index, the SHA-256 of both, then the bodies
+//! in the order of the records, without a gap. A file whose Brotli or Zstandard form is not smaller than its gzip form
+//! has an empty record. The coding file is a cache: it is written again unless it matches its version in every respect.
+//! The checksum covers header and records only, and each record has the CRC-32 of its body, so that opening a coding
+//! file reads no more than its head.
 
 use std::ops::Range;
 
-use docwharf_base::codec::dense::Dense;
+use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
 const MAGIC: &[u8; 8] = b"DWCODING";
-/// Raised whenever the layout, the meaning of a field or how bodies are made changes.
+/// The version of the format. It is raised whenever the layout, the meaning of a field or the way bodies are compressed
+/// changes.
 const FORMAT: u32 = 1;
 const HEADER: usize = 8 + 4 + 4 + 32 + 4 + 4 + 8 + 8;
 const RECORD: usize = 8 + 8 + 4;
 const CHECK: usize = 32;
 
-/// Where a file's coded bytes lie.
+/// The place of a file's compressed bytes in the coding file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Where they begin in the file.
+    /// The offset of the first byte in the coding file.
     pub offset: u64,
-    /// How many they are; 0 for a file without this coding.
+    /// The number of bytes; 0 for a file without this coding.
     pub len: u64,
-    /// Their CRC-32.
+    /// The CRC-32 of the bytes.
     pub crc: u32,
 }
 
-/// What is wrong with a coding; the remedy is always to make it again.
+/// The reason why a coding file is refused. The remedy is always to write it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it does not match its version ({0})")]
 pub struct CodingFault(pub &'static str);
 
-/// What a coding is like.
+/// The size and cost of a coding file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Yield {
-    /// Files that have it.
+    /// The number of files that have a body.
     pub files: u64,
-    /// Bytes of their bodies.
+    /// The size of all bodies in bytes.
     pub bytes: u64,
-    /// Milliseconds of processor time that making it took.
+    /// The processor time that compressing took, in milliseconds.
     pub millis: u64,
 }
 
 impl Yield {
-    /// Seconds of processor time that making it took.
+    /// Returns the processor time that compressing took, in seconds.
     pub fn seconds(self) -> f64 {
         self.millis as f64 / 1000.0
     }
 }
 
-/// Bytes of header, table and checksum for an index of so many files: bodies begin there.
+/// Returns the size of header, records and checksum for an index of `files` files, in bytes. The bodies begin there.
 pub fn head_len(files: usize) -> u64 {
     (HEADER + files * RECORD + CHECK) as u64
 }
 
-/// Header, table and checksum. `records` are those of all files of the index.
-pub fn head(coding: Dense, id: VersionId, records: &[Record], millis: u64) -> Vec<u8> {
+/// Encodes header, records and checksum. `records` has one record for each file of the index; `millis` is the processor
+/// time that compressing took.
+pub fn head(coding: ContentCoding, id: VersionId, records: &[Record], millis: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(head_len(records.len()) as usize);
     let bodies: u64 = records.iter().map(|record| record.len).sum();
     let kept = records.iter().filter(|record| record.len > 0).count();
@@ -80,9 +83,9 @@ pub fn head(coding: Dense, id: VersionId, records: &[Record], millis: u64) -> Ve
     out
 }
 
-/// Checks a whole file but for its bodies, which are not looked at: everything before them is what [`head`] writes for
-/// this version, they lie where it says, and nothing follows.
-pub fn check(bytes: &[u8], coding: Dense, id: VersionId, files: usize) -> Result<Yield, CodingFault> {
+/// Checks a coding file without reading its bodies. Everything before the bodies must be what [`head`] writes for this
+/// version, the bodies must lie where the records say, and nothing may follow them.
+pub fn check(bytes: &[u8], coding: ContentCoding, id: VersionId, files: usize) -> Result<Yield, CodingFault> {
     let head = head_len(files) as usize;
     if bytes.len() < HEADER + CHECK || &bytes[..8] != MAGIC || u32_at(bytes, 8) != FORMAT {
         return Err(CodingFault("another format"));
@@ -117,23 +120,23 @@ pub fn check(bytes: &[u8], coding: Dense, id: VersionId, files: usize) -> Result
     Ok(Yield { files: u64::from(kept), bytes: at - head as u64, millis: u64_at(bytes, 64) })
 }
 
-/// The record of a file, below the number of files that [`check`] was told.
+/// Returns the record of a file. `file` is below the number of files that [`check`] was called with.
 pub fn record(bytes: &[u8], file: usize) -> Record {
     let at = HEADER + file * RECORD;
     Record { offset: u64_at(bytes, at), len: u64_at(bytes, at + 8), crc: u32_at(bytes, at + 16) }
 }
 
 impl Record {
-    /// Where its body lies in bytes that were checked; none for a file without this coding.
+    /// Returns the byte range of the body in a checked coding file; `None` for a file without this coding.
     pub fn range(&self) -> Option<Range<usize>> {
         (self.len > 0).then(|| self.offset as usize..(self.offset + self.len) as usize)
     }
 }
 
-fn number(coding: Dense) -> u32 {
+fn number(coding: ContentCoding) -> u32 {
     match coding {
-        Dense::Brotli => 1,
-        Dense::Zstd => 2,
+        ContentCoding::Brotli => 1,
+        ContentCoding::Zstd => 2,
     }
 }
 
@@ -160,7 +163,7 @@ mod tests {
         let at = head_len(FILES);
         let of = |offset: u64, body: &[u8]| Record { offset, len: body.len() as u64, crc: crc32fast::hash(body) };
         let records = [of(at, b"first"), Record::default(), of(at + 5, b"third body")];
-        let mut bytes = head(Dense::Brotli, id, &records, 12);
+        let mut bytes = head(ContentCoding::Brotli, id, &records, 12);
         bytes.extend_from_slice(b"firstthird body");
         (bytes, id)
     }
@@ -168,7 +171,7 @@ mod tests {
     #[test]
     fn what_was_written_is_found() {
         let (bytes, id) = sample();
-        let found = check(&bytes, Dense::Brotli, id, FILES).unwrap();
+        let found = check(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
         assert_eq!(found, Yield { files: 2, bytes: 15, millis: 12 });
         let body = |file: usize| record(&bytes, file).range().map(|range| &bytes[range]);
         assert_eq!([body(0), body(1), body(2)], [Some(&b"first"[..]), None, Some(&b"third body"[..])]);
@@ -178,8 +181,8 @@ mod tests {
     #[test]
     fn a_coding_of_nothing_is_one_too() {
         let id = VersionId(Digest::of(b"version"));
-        let bytes = head(Dense::Zstd, id, &[Record::default(); 2], 0);
-        assert_eq!(check(&bytes, Dense::Zstd, id, 2).unwrap(), Yield::default());
+        let bytes = head(ContentCoding::Zstd, id, &[Record::default(); 2], 0);
+        assert_eq!(check(&bytes, ContentCoding::Zstd, id, 2).unwrap(), Yield::default());
     }
 
     #[test]
@@ -188,15 +191,15 @@ mod tests {
         for bit in 0..head_len(FILES) as usize * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(check(&wrong, Dense::Brotli, id, FILES).is_err(), "bit {bit}");
+            assert!(check(&wrong, ContentCoding::Brotli, id, FILES).is_err(), "bit {bit}");
         }
         for cut in 0..bytes.len() {
-            assert!(check(&bytes[..cut], Dense::Brotli, id, FILES).is_err(), "cut at {cut}");
+            assert!(check(&bytes[..cut], ContentCoding::Brotli, id, FILES).is_err(), "cut at {cut}");
         }
-        assert!(check(&[&bytes[..], b"x"].concat(), Dense::Brotli, id, FILES).is_err());
-        assert!(check(&bytes, Dense::Zstd, id, FILES).is_err());
-        assert!(check(&bytes, Dense::Brotli, VersionId(Digest::of(b"other")), FILES).is_err());
-        assert!(check(&bytes, Dense::Brotli, id, FILES + 1).is_err());
+        assert!(check(&[&bytes[..], b"x"].concat(), ContentCoding::Brotli, id, FILES).is_err());
+        assert!(check(&bytes, ContentCoding::Zstd, id, FILES).is_err());
+        assert!(check(&bytes, ContentCoding::Brotli, VersionId(Digest::of(b"other")), FILES).is_err());
+        assert!(check(&bytes, ContentCoding::Brotli, id, FILES + 1).is_err());
     }
 
     #[test]
@@ -209,15 +212,15 @@ mod tests {
             Record { offset: at, len: u64::MAX - 3, crc: 0 },
             Record { offset: at, len: 4, crc: 0 },
         ] {
-            let mut bytes = head(Dense::Brotli, id, &[Record { len: 5, ..record }], 0);
-            // As whoever writes the checksum could have it.
+            let mut bytes = head(ContentCoding::Brotli, id, &[Record { len: 5, ..record }], 0);
+            // The checksum is computed over the wrong record, as a faulty writer would do.
             bytes[HEADER..HEADER + 8].copy_from_slice(&record.offset.to_le_bytes());
             bytes[HEADER + 8..HEADER + 16].copy_from_slice(&record.len.to_le_bytes());
             let checked = Digest::of(&bytes[..bytes.len() - CHECK]);
             let end = bytes.len() - CHECK;
             bytes[end..].copy_from_slice(&checked.0);
             bytes.extend_from_slice(b"12345");
-            assert!(check(&bytes, Dense::Brotli, id, 1).is_err(), "{record:?}");
+            assert!(check(&bytes, ContentCoding::Brotli, id, 1).is_err(), "{record:?}");
         }
     }
 
@@ -239,8 +242,8 @@ mod tests {
             wrong[at..at + 4].copy_from_slice(&u32::to_le_bytes(with));
             let checked = Digest::of(&wrong[..head - CHECK]);
             wrong[head - CHECK..head].copy_from_slice(&checked.0);
-            assert_eq!(check(&wrong, Dense::Brotli, id, FILES), Err(CodingFault(why)), "{at} {with}");
+            assert_eq!(check(&wrong, ContentCoding::Brotli, id, FILES), Err(CodingFault(why)), "{at} {with}");
         }
-        assert_eq!(check(&bytes, Dense::Brotli, id, FILES).unwrap().seconds().to_string(), "0.012");
+        assert_eq!(check(&bytes, ContentCoding::Brotli, id, FILES).unwrap().seconds().to_string(), "0.012");
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between two versions, by their indexes alone: no content is read.
+//! The difference between two versions, computed from their indexes alone: no content is read.
 
 use std::cmp::Ordering;
 
@@ -6,52 +6,52 @@ use docwharf_base::model::site_path::{is_hidden, is_page};
 
 use super::index::Index;
 
-/// A file in one version or both.
+/// A file that exists in only one of the versions, or differs between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// Its path.
+    /// The path of the file.
     pub path: Vec<u8>,
-    /// Its size in the one version, in bytes.
+    /// The size in the earlier version, in bytes; `None` if the file is not there.
     pub before: Option<u64>,
-    /// Its size in the other, in bytes.
+    /// The size in the later version, in bytes; `None` if the file is not there.
     pub after: Option<u64>,
 }
 
-/// Files of one sort, pages or others.
+/// The changes among the files of one class: pages, or everything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// How many the one version has.
+    /// The number of such files in the earlier version.
     pub before: u64,
-    /// How many the other has.
+    /// The number of such files in the later version.
     pub after: u64,
-    /// In the other only, in byte order of their paths; so are the next two.
+    /// The files that only the later version has, in byte order of their paths. The next two lists have the same order.
     pub added: Vec<Change>,
-    /// In the one only.
+    /// The files that only the earlier version has.
     pub removed: Vec<Change>,
-    /// In both, with different content.
+    /// The files that both versions have, with different content.
     pub changed: Vec<Change>,
 }
 
-/// What differs.
+/// The difference between two versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// HTML documents that can be reached.
+    /// The HTML documents whose path has no hidden component.
     pub pages: Changes,
-    /// Everything else.
+    /// All other files.
     pub files: Changes,
-    /// Content of all files in bytes, in the one version and the other.
+    /// The size of all content in bytes, in the earlier and the later version.
     pub bytes: (u64, u64),
 }
 
 impl Changes {
-    /// Whether there are none.
+    /// Whether no file was added, removed or changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
 impl Diff {
-    /// Whether the two are the same content.
+    /// Whether both versions have the same content.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.files.is_empty()
     }
@@ -61,12 +61,12 @@ impl Diff {
     }
 }
 
-/// Whether a path is a page that readers can reach.
+/// Whether a path is that of an HTML document and has no hidden component.
 fn is_reachable_page(path: &[u8]) -> bool {
     is_page(path) && !is_hidden(path)
 }
 
-/// How many pages a version has: the number that `sync` and `import` tell.
+/// Returns the number of pages of a version, as `sync` and `import` print it.
 pub fn pages(index: &Index) -> u64 {
     (0..index.len()).filter(|&i| is_reachable_page(index.path(i))).count() as u64
 }
@@ -108,7 +108,7 @@ pub fn diff(before: &Index, after: &Index) -> Diff {
 mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
-    use docwharf_base::model::version::Manifest;
+    use docwharf_base::model::version::VersionManifest;
     use crate::index::{Coding, Entry, encode};
 
     fn index(files: &[(&str, &str)]) -> Index {
@@ -131,7 +131,7 @@ mod tests {
             })
             .collect();
         files.sort_by_key(|(path, _)| *path);
-        let mut manifest = Manifest::default();
+        let mut manifest = VersionManifest::default();
         for (path, entry) in &files {
             manifest.add(&entry.content, entry.len, path);
         }

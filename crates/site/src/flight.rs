@@ -1,17 +1,20 @@
-//! Payloads of exports by Next.js: what its client asks for, and under what names an export may have them.
+//! The payloads (React Server Component flight data) of Next.js exports: the addresses that the Next.js client
+//! requests, and the names that an export may have for them.
 //!
-//! For a page at `/x` the client fetches `/x.txt`, for one at `/x/` `/x/index.txt`; the export has one of the two, by its
-//! `trailingSlash`. Before that it fetches segments of the page, such as `/x/__next.x.__PAGE__.txt`. An export that was
-//! made on Windows has folders where those names have dots: `x/__next.x/__PAGE__.txt`.
+//! For a page at `/x` the client fetches `/x.txt`, for one at `/x/` `/x/index.txt`. The export has one of the two,
+//! depending on its `trailingSlash`. Before that the client fetches segments of the page, such as
+//! `/x/__next.x.__PAGE__.txt`. An export that was built on Windows has folders where those names have dots:
+//! `x/__next.x/__PAGE__.txt`.
 
 use super::lookup::Files;
 
-/// What payloads are called; `.rsc` where a host has renamed them.
+/// The extensions of payloads; `.rsc` where a hosting service has renamed them.
 const ENDINGS: [&[u8]; 2] = [b".txt", b".rsc"];
-/// How the last part of a segment's name begins, and what is before its first dot.
+/// The prefix of a segment's file name, up to its first dot.
 const SEGMENT: &[u8] = b"__next";
 
-/// The payload that is meant by an address at which there is no file. Decoded, without its leading slash.
+/// Returns the number of the payload for an address at which the site has no file. The address is decoded, without its
+/// leading slash.
 pub fn payload(site: &impl Files, address: &[u8]) -> Option<usize> {
     let ending = ENDINGS.into_iter().find(|ending| address.ends_with(ending))?;
     let stem = &address[..address.len() - ending.len()];
@@ -25,7 +28,7 @@ pub fn payload(site: &impl Files, address: &[u8]) -> Option<usize> {
     site.find(&twin)
 }
 
-/// Where the segments begin in `x/__next.a.b` and `x/__next.a/b`, their first dot included.
+/// Returns the offset at which the segments begin in `x/__next.a.b` and `x/__next.a/b`: that of their first dot.
 fn segment(stem: &[u8]) -> Option<usize> {
     let mut at = 0;
     for component in stem.split(|&b| b == b'/') {
@@ -37,8 +40,8 @@ fn segment(stem: &[u8]) -> Option<usize> {
     None
 }
 
-/// The same segments with slashes for dots, or dots for slashes. A segment's own name has neither: Next.js writes it in
-/// letters, digits, `-`, `_`, `@`, `$` and `!`.
+/// Looks up the segments of `stem` with slashes in place of dots, or dots in place of slashes. A segment's own name
+/// contains neither: Next.js writes it in letters, digits, `-`, `_`, `@`, `$` and `!`.
 fn other_form(site: &impl Files, stem: &[u8], at: usize, ending: &[u8]) -> Option<usize> {
     let first = at + 1;
     let is_nested = stem[first..].contains(&b'/');

@@ -1,4 +1,5 @@
-//! Writing a sealed image: a standard ZIP, sequentially, with nothing in it that depends on when or where.
+//! The writer of sealed images. An image is a standard ZIP (APPNOTE.TXT) that is written sequentially; its bytes do not
+//! depend on the time or the machine.
 
 use std::fs::File;
 use std::io;
@@ -6,27 +7,27 @@ use std::os::unix::fs::FileExt;
 
 use super::index::Coding;
 
-/// Marks a name whose bytes are meant as they are: not UTF-8, or with a backslash that does not separate. The reader of
-/// our own images knows the same number.
+/// The id of an extra field (APPNOTE.TXT 4.5) which marks a name whose bytes are to be taken literally: the name is not
+/// UTF-8, or has a backslash that is not a separator. The reader of our own images uses the same id.
 const RAW_NAME: u16 = 0x7764;
-/// 1 January 1980, midnight: the format's zero.
+/// Midnight of 1 January 1980 in MS-DOS format: the earliest time that a ZIP can hold.
 const DOS_TIME: [u8; 4] = [0, 0, 0x21, 0];
 const MAX32: u64 = u32::MAX as u64;
 
-/// One member of the image, as its headers tell it.
+/// One member of the image, with the values of its headers.
 #[derive(Debug, Clone)]
 pub struct Member {
-    /// The path; a folder's ends with `/`.
+    /// The path; that of a folder ends with `/`.
     pub name: Box<[u8]>,
-    /// How its bytes are coded.
+    /// The compression method of the bytes.
     pub coding: Coding,
-    /// CRC-32 of the content.
+    /// The CRC-32 of the content.
     pub crc: u32,
-    /// Coded size.
+    /// The compressed size in bytes.
     pub coded_len: u64,
-    /// Size of the content.
+    /// The uncompressed size in bytes.
     pub len: u64,
-    /// Where its local header stands.
+    /// The offset of the local file header.
     pub header: u64,
 }
 
@@ -54,8 +55,8 @@ impl Member {
         }
     }
 
-    /// Whether the local header needs eight-byte sizes. Decided by the content's size, with room for a coded form that
-    /// is larger, so that it is known before the content is.
+    /// Whether the local header has eight-byte sizes (zip64). This is decided from the size of the content before it is
+    /// compressed, so the limit leaves 64 MiB for a compressed form that is larger than the content.
     fn wide(&self) -> bool {
         self.len >= MAX32 - (64 << 20)
     }
@@ -71,7 +72,7 @@ impl Member {
         put16(out, self.name.len() as u16);
     }
 
-    /// Appends the local header (APPNOTE 4.3.7).
+    /// Appends the local file header (APPNOTE.TXT 4.3.7).
     pub fn put_local(&self, out: &mut Vec<u8>) {
         let wide = self.wide();
         let mut extra = Vec::new();
@@ -89,7 +90,7 @@ impl Member {
         out.extend_from_slice(&extra);
     }
 
-    /// Appends the directory record (APPNOTE 4.3.12).
+    /// Appends the central directory header (APPNOTE.TXT 4.3.12).
     fn put_central(&self, out: &mut Vec<u8>) {
         let wide = self.wide();
         let mut values = Vec::new();
@@ -110,10 +111,10 @@ impl Member {
         let folder = self.name.ends_with(b"/");
         let mode: u32 = if folder { 0o040_755 << 16 | 0x10 } else { 0o100_644 << 16 };
         out.extend_from_slice(b"PK\x01\x02");
-        put16(out, 3 << 8 | 45); // made by Unix
+        put16(out, 3 << 8 | 45); // made by: Unix, version 4.5
         self.put_common(out, wide);
         put16(out, extra.len() as u16);
-        out.extend_from_slice(&[0; 6]); // no comment, disk 0, internal attributes
+        out.extend_from_slice(&[0; 6]); // no comment, disk 0, no internal attributes
         put32(out, u64::from(mode));
         put32(out, self.header);
         out.extend_from_slice(&self.name);
@@ -121,7 +122,7 @@ impl Member {
     }
 }
 
-/// An image being written. Members are appended one after another, each whole.
+/// An image that is being written. Members are appended one after another, each complete.
 #[derive(Debug)]
 pub struct ImageWriter {
     file: File,
@@ -130,7 +131,7 @@ pub struct ImageWriter {
     count: u64,
 }
 
-/// A member whose content is written in pieces because it is large.
+/// A large member, whose content is written in several calls.
 #[derive(Debug)]
 pub struct LargeMember {
     member: Member,
@@ -138,22 +139,23 @@ pub struct LargeMember {
 }
 
 impl ImageWriter {
-    /// Writes to `file`, which is empty.
+    /// Creates a writer for `file`, which must be empty.
     pub fn new(file: File) -> ImageWriter {
         ImageWriter { file, at: 0, central: Vec::new(), count: 0 }
     }
 
-    /// Bytes written so far: where the next member goes.
+    /// Returns the number of bytes written so far, which is the offset of the next member.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// The file, for reading back.
+    /// Returns the file, for reading back what was written.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Appends a block of whole members that begins at [`ImageWriter::position`]; their `header` is relative to it.
+    /// Appends a block of complete members at [`ImageWriter::position`]. The `header` offset of each member is relative
+    /// to the start of the block.
     pub fn append(&mut self, block: &[u8], members: impl Iterator<Item = Member>) -> io::Result<()> {
         self.file.write_all_at(block, self.at)?;
         for mut member in members {
@@ -169,7 +171,7 @@ impl ImageWriter {
         self.count += 1;
     }
 
-    /// Appends an empty folder; its name ends with `/`.
+    /// Appends a folder; its name ends with `/`.
     pub fn folder(&mut self, name: &[u8]) -> io::Result<()> {
         let member = Member { name: name.into(), coding: Coding::Stored, crc: 0, coded_len: 0, len: 0, header: 0 };
         let mut block = Vec::new();
@@ -177,7 +179,7 @@ impl ImageWriter {
         self.append(&block, std::iter::once(member))
     }
 
-    /// Begins a member of `len` bytes of content; its header is completed by [`ImageWriter::end_large`].
+    /// Starts a member with `len` bytes of content. [`ImageWriter::end_large`] completes its local header.
     pub fn begin_large(&mut self, name: &[u8], coding: Coding, len: u64) -> io::Result<LargeMember> {
         let member = Member { name: name.into(), coding, crc: 0, coded_len: 0, len, header: self.at };
         let mut head = Vec::new();
@@ -187,14 +189,14 @@ impl ImageWriter {
         Ok(LargeMember { member, data: self.at })
     }
 
-    /// Appends coded bytes of a large member.
+    /// Appends compressed bytes to the large member that was started last.
     pub fn write_large(&mut self, coded: &[u8]) -> io::Result<()> {
         self.file.write_all_at(coded, self.at)?;
         self.at += coded.len() as u64;
         Ok(())
     }
 
-    /// Ends a large member; gives where its data begin and how many they are.
+    /// Completes a large member. Returns the offset and the length of its compressed data.
     pub fn end_large(&mut self, large: LargeMember, crc: u32) -> io::Result<(u64, u64)> {
         let LargeMember { mut member, data } = large;
         member.crc = crc;
@@ -206,7 +208,8 @@ impl ImageWriter {
         Ok((data, member.coded_len))
     }
 
-    /// Writes the directory and the end records (APPNOTE 4.3.14 to 4.3.16); gives the image's length.
+    /// Writes the central directory and the end records (APPNOTE.TXT 4.3.14 to 4.3.16). Returns the length of the
+    /// image.
     pub fn finish(&mut self) -> io::Result<u64> {
         let (start, size) = (self.at, self.central.len() as u64);
         let mut tail = Vec::new();

@@ -1,27 +1,30 @@
-//! The index beside a sealed image: where each file of the site lies in it.
+//! The index of a sealed image: the place of each file of the site in it.
 //!
-//! A cache: anything but a perfect match with its image (length, version id, checksum, bounds) and it is made again by
-//! proving the image. Little-endian: header, records in byte order of their paths, the table from paths to files, pages
-//! with the Markdown beside them, the paths, SHA-256 of all before, CRC-32 of all before.
+//! The index is a cache: unless it matches its image in every respect (length, version id, checksum, bounds), it is
+//! written again from the verified image. The format is little-endian: a header, one record for each file in byte order
+//! of the paths, the hash table from paths to files, the pairs of a page and its Markdown, the paths, the SHA-256 of
+//! everything before, the CRC-32 of everything before.
 //!
-//! [`Index::read`] checks what has to be right before anything is answered from it, in a time that nobody waits for: that
-//! no bit has changed since it was written (CRC-32), that it belongs to its image, and every bound. [`Index::prove`] checks
-//! what takes digests: that what was written gives the version id. A start does that once it serves.
+//! [`Index::read`] checks what must be right before a request is answered, fast enough for a start: that no bit has
+//! changed since the index was written (CRC-32), that it belongs to its image, and every bound. [`Index::prove`]
+//! verifies what needs digests: that the records give the version id. A starting server does that after it has begun to
+//! serve.
 //!
-//! The file is mapped, so a disk may lose a part of it after it was checked. What is read then is some other record or none,
-//! as with an image: no reader of an index panics or goes on for ever, whatever its bytes have become.
+//! The file is mapped, so a disk may lose a part of it after it was checked. A read then returns another record or
+//! none, as it does for an image: no method of an index panics or loops for ever, whatever its bytes have become.
 
 use bytes::Bytes;
 
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::version::{Manifest, VersionId};
+use docwharf_base::model::version::{VersionManifest, VersionId};
 
 use super::table::{self, EMPTY};
 
 const MAGIC: &[u8; 8] = b"DOCWHARF";
-/// Raised whenever the layout or the meaning of a field changes.
+/// The version of the format. It is raised whenever the layout or the meaning of a field changes.
 const FORMAT: u32 = 2;
-/// The one before: without table, pages with Markdown and CRC-32. It is taken over.
+/// The previous version of the format, without hash table, pairs of page and Markdown, and CRC-32. An index of this
+/// version is converted.
 const BEFORE: u32 = 1;
 const HEADER_BEFORE: usize = 8 + 4 + 4 + 8 + 32 + 8;
 const HEADER: usize = HEADER_BEFORE + 4 + 4;
@@ -29,56 +32,57 @@ const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
 const SHA256: usize = 32;
 const CRC32: usize = 4;
 
-/// Records, or slots of the table, looked at together: few enough to stay in the nearest caches.
+/// The number of records, or slots of the hash table, that are checked together: few enough to stay in the L1 cache.
 const AT_ONCE: usize = 256;
 
-/// How a file's bytes lie in the image.
+/// The compression method of a file in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
-    /// As they are.
+    /// Not compressed.
     Stored,
-    /// As a DEFLATE stream.
+    /// A DEFLATE stream (RFC 1951).
     Deflate,
 }
 
-/// One file of the site.
+/// The record of one file of the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// How its bytes lie in the image.
+    /// The compression method.
     pub coding: Coding,
-    /// Where they begin.
+    /// The offset of the file's data in the image.
     pub offset: u64,
-    /// How many they are.
+    /// The compressed size in bytes.
     pub coded_len: u64,
-    /// Size of the content.
+    /// The size of the content in bytes.
     pub len: u64,
-    /// CRC-32 of the content.
+    /// The CRC-32 of the content.
     pub crc: u32,
-    /// SHA-256 of the content.
+    /// The SHA-256 of the content.
     pub content: Digest,
-    /// CRC-32 of the coded bytes, which tells two codings of one content apart; 0 where it is stored.
+    /// The CRC-32 of the compressed bytes, which distinguishes two compressed forms of one content; 0 for a stored
+    /// file.
     pub coded_crc: u32,
-    /// The bit at which the last DEFLATE block's header stands.
+    /// The bit offset of the header of the last DEFLATE block.
     pub last_header_bit: u64,
-    /// Bits of the last coded byte that do not belong to the stream.
+    /// The number of bits of the last compressed byte that do not belong to the stream.
     pub spare_bits: u8,
-    /// When this path first had this content, in seconds since 1970.
+    /// The time at which this path first had this content, in seconds since 1970.
     pub modified: i64,
 }
 
-/// What is wrong with an index; the remedy is always to make it again.
+/// The reason why an index is refused. The remedy is always to write it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the index does not match its image ({0})")]
 pub struct IndexFault(&'static str);
 
-/// An index that has been checked.
+/// The index of a sealed image. Its bounds have been checked.
 #[derive(Clone)]
 pub struct Index {
     bytes: Bytes,
     count: usize,
     slots: usize,
     pairs: usize,
-    /// Where the table begins, the pairs behind it, the paths, and what comes after these.
+    /// The offsets of the hash table, of the pairs, of the paths, and of the end of the paths.
     at: [usize; 4],
 }
 
@@ -88,7 +92,7 @@ impl std::fmt::Debug for Index {
     }
 }
 
-/// Writes the index of an image of `image_len` bytes. `files` are in byte order of their paths.
+/// Encodes the index of an image of `image_len` bytes. `files` are in byte order of their paths.
 pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8> {
     let names: usize = files.iter().map(|(path, _)| path.len()).sum();
     let paths = || files.iter().map(|&(path, _)| path);
@@ -151,12 +155,12 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The sum of these lengths, each a number and the size of one.
+/// Returns the total length of `parts`, each a count and an element size; `None` on overflow.
 fn total(parts: &[(usize, usize)]) -> Option<usize> {
     parts.iter().try_fold(0usize, |sum, &(number, size)| sum.checked_add(number.checked_mul(size)?))
 }
 
-/// Whether paths lie among so many bytes of them, and files within their image.
+/// Checks that each record's path lies within the `names` bytes of paths, and its file within the image.
 fn bounds_of_records(records: &[[u8; RECORD]], image_len: u64, names: usize) -> Result<(), IndexFault> {
     for record in records {
         let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
@@ -171,7 +175,7 @@ fn bounds_of_records(records: &[[u8; RECORD]], image_len: u64, names: usize) -> 
     Ok(())
 }
 
-/// Reads a record, whatever it holds.
+/// Decodes a record. Any bytes give an entry.
 fn entry(record: &[u8]) -> Entry {
     let number = |n: usize| u64_at(record, 12 + n * 8);
     let mut content = [0; 32];
@@ -190,12 +194,12 @@ fn entry(record: &[u8]) -> Entry {
     }
 }
 
-/// Whether these bytes say that they are an index of the format before.
+/// Whether the header is that of the previous format.
 fn is_of_before(bytes: &[u8]) -> bool {
     bytes.len() >= HEADER_BEFORE + SHA256 && &bytes[..8] == MAGIC && u32_at(bytes, 8) == BEFORE
 }
 
-/// An index of the format before, if it is whole, in the format of now.
+/// Verifies an index of the previous format and converts it to the current one.
 fn taken_over(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
     let count = u32_at(bytes, 12) as usize;
     let names = usize::try_from(u64_at(bytes, 56)).map_err(|_| IndexFault("length"))?;
@@ -223,8 +227,8 @@ fn taken_over(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, In
 }
 
 impl Index {
-    /// Checks `bytes` against the image they belong to, and themselves against the version id they claim. The format
-    /// before is understood, too; [`Index::bytes`] are of the format of now.
+    /// Reads an index and verifies it in full against its image and its version id. An index of the previous format is
+    /// converted: [`Index::bytes`] returns the current format.
     pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
         let bytes = bytes.into();
         let bytes = if is_of_before(&bytes) { taken_over(&bytes, image_len, id)?.into() } else { bytes };
@@ -233,7 +237,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Checks all that must be right before anything is answered from `bytes`, but for digests: see [`Index::prove`].
+    /// Reads an index and checks everything that must be right before a request is answered from it, except digests:
+    /// see [`Index::prove`].
     pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
         if bytes.len() < HEADER + SHA256 + CRC32 || &bytes[..8] != MAGIC || u32_at(&bytes, 8) != FORMAT {
             return Err(IndexFault("another format"));
@@ -260,7 +265,8 @@ impl Index {
         bounds.map(|()| index)
     }
 
-    /// The CRC-32 of all before it, and whether every bound holds: piece by piece, so that each comes from memory once.
+    /// Computes the CRC-32 of everything before it and checks every bound. It works in small pieces, so that each piece
+    /// comes from memory only once.
     fn look_through(&self, image_len: u64, names: usize) -> (u32, Result<(), IndexFault>) {
         let [records, table, pairs, paths] = [HEADER, self.at[0], self.at[1], self.at[2]];
         let mut sum = crc32fast::Hasher::new();
@@ -274,7 +280,7 @@ impl Index {
         let is_empty = |word: &[u8; 4]| u32::from_le_bytes(*word) == EMPTY;
         for piece in self.bytes[table..pairs].chunks(AT_ONCE * 4) {
             sum.update(piece);
-            // All of them, because it is faster without a way out.
+            // Checks all words of the piece: without an early exit the compiler vectorises the loop.
             if !piece.as_chunks().0.iter().fold(true, |holds, word| holds & (is_file(word) | is_empty(word))) {
                 bounds = bounds.and(Err(IndexFault("a slot out of bounds")));
             }
@@ -287,13 +293,14 @@ impl Index {
         (sum.finalize(), bounds)
     }
 
-    /// Proves that this is the index that was written, and that it was written as it should: its SHA-256, paths in order and
-    /// found, the manifest giving the version id, the Markdown beside its page. Takes some 10 ms for 30,000 files.
+    /// Verifies that the index is the one that was written, and that it was written correctly: its SHA-256, paths in
+    /// order and found by the hash table, the manifest giving the version id, each page with its Markdown. Takes about
+    /// 10 ms for 30,000 files.
     pub fn prove(&self, id: VersionId) -> Result<(), IndexFault> {
         if Digest::of(&self.bytes[..self.at[3]]).0 != self.bytes[self.at[3]..self.at[3] + SHA256] {
             return Err(IndexFault("digest"));
         }
-        let mut manifest = Manifest::default();
+        let mut manifest = VersionManifest::default();
         let mut before: Option<&[u8]> = None;
         for i in 0..self.count {
             let (path, entry) = (self.path(i), self.entry(i));
@@ -313,17 +320,17 @@ impl Index {
         if (0..self.pairs).map(|i| self.pair(i)).eq(pairs) { Ok(()) } else { Err(IndexFault("Markdown")) }
     }
 
-    /// What lies in the file.
+    /// Returns the bytes of the index file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether the index has no files.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -332,19 +339,19 @@ impl Index {
         &self.bytes[HEADER + i * RECORD..HEADER + (i + 1) * RECORD]
     }
 
-    /// The path of file `i`, below [`Index::len`].
+    /// Returns the path of file `i`, which is below [`Index::len`].
     pub fn path(&self, i: usize) -> &[u8] {
         let record = self.record(i);
         let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
         self.bytes[self.at[2]..self.at[3]].get(at..at.saturating_add(len)).unwrap_or_default()
     }
 
-    /// The record of file `i`, below [`Index::len`].
+    /// Returns the record of file `i`, which is below [`Index::len`].
     pub fn entry(&self, i: usize) -> Entry {
         entry(self.record(i))
     }
 
-    /// The number of the file at `path`.
+    /// Returns the number of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<usize> {
         let table = &self.bytes[self.at[0]..self.at[1]];
         let mut slot = table::first_slot(path, self.slots);
@@ -362,7 +369,7 @@ impl Index {
         None
     }
 
-    /// The number of the Markdown that says the same as the page with this number.
+    /// Returns the number of the Markdown file with the same text as the page with this number.
     pub fn markdown(&self, page: usize) -> Option<usize> {
         let at = partition(self.pairs, |i| (self.pair(i).0 as usize) < page);
         let (of, file) = (at < self.pairs).then(|| self.pair(at))?;
@@ -374,14 +381,15 @@ impl Index {
         (u32_at(&self.bytes, at), u32_at(&self.bytes, at + 4))
     }
 
-    /// The first path, in byte order, that is not before this one.
+    /// Returns the first path, in byte order, that is equal to or after `path`.
     pub fn first_from(&self, path: &[u8]) -> Option<&[u8]> {
         let at = partition(self.count, |i| self.path(i) < path);
         (at < self.count).then(|| self.path(at))
     }
 }
 
-/// The first number below `len` of which this is not so, or `len`; it is so of all before and of none after.
+/// Returns the first number below `len` for which `is_before` is false, or `len`. `is_before` is true for all numbers
+/// before it and false for all after it.
 fn partition(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
@@ -412,7 +420,7 @@ mod tests {
             spare_bits: 2,
             modified: -5,
         };
-        let mut manifest = Manifest::default();
+        let mut manifest = VersionManifest::default();
         let files: Vec<(&[u8], Entry)> = vec![(b"a.html", entry(0)), (b"a.md", entry(5)), (b"b", entry(10))];
         for (path, entry) in &files {
             manifest.add(&entry.content, entry.len, path);
@@ -440,7 +448,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_and_any_other_length_is_noticed() {
         let (bytes, id) = sample();
-        // Before anything is answered from it.
+        // The check before a request is answered.
         let read = |bytes: &[u8], len, id| Index::read(Bytes::copy_from_slice(bytes), len, id);
         assert!(read(&bytes, 15, id).is_ok());
         for bit in 0..bytes.len() * 8 {
@@ -457,7 +465,7 @@ mod tests {
         assert!(Index::decode(bytes.clone(), 14, id).is_err() && Index::decode(bytes, 15, other).is_err());
     }
 
-    /// With the checksum that is right for what has been changed.
+    /// Sets the CRC-32 that matches the changed bytes.
     fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
         let sum_at = bytes.len() - CRC32;
         let sum = crc32fast::hash(&bytes[..sum_at]);
@@ -473,7 +481,7 @@ mod tests {
             wrong[bit / 8] ^= 1 << (bit % 8);
             let wrong = summed(wrong);
             assert!(Index::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
-            // What passes the first look is within its bounds.
+            // An index that passes the first check stays within its bounds.
             if let Ok(index) = Index::read(wrong.into(), 15, id) {
                 for file in 0..index.len() {
                     let entry = index.entry(file);
@@ -509,7 +517,7 @@ mod tests {
         ask(full);
     }
 
-    /// The same files as an index of the format before has them.
+    /// Converts a sample to the previous format.
     fn of_before(bytes: &[u8]) -> Vec<u8> {
         let index = Index::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
         let mut old = bytes[..HEADER_BEFORE].to_vec();
@@ -538,7 +546,7 @@ mod tests {
         }
     }
 
-    /// With the digest, too, that is right for what has been changed.
+    /// Sets the SHA-256 and the CRC-32 that match the changed bytes.
     fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
         let end = bytes.len() - CRC32 - SHA256;
         let digest = Digest::of(&bytes[..end]);
@@ -565,7 +573,7 @@ mod tests {
             (12, &word(2), "length"),
             (56, &long(10), "length"),
             (56, &long(u64::MAX), "length"),
-            // As long as before, but with another table.
+            // The total length is right, but the hash table has another size.
             (64, &[word(4), word(3)].concat(), "length"),
             (16, &long(14), "another image"),
             (55, &[bytes[55] ^ 1], "another image"),
@@ -609,7 +617,7 @@ mod tests {
         let [table, pairs, _, _] = Index::read(bytes.clone().into(), 15, id).unwrap().at;
         let proved = |bytes: Vec<u8>| Index::read(bytes.into(), 15, id).unwrap().prove(id);
         let last = HEADER + 2 * RECORD;
-        // A date is not part of a version; the digest notices it all the same.
+        // The version id does not cover the date of a file; the digest of the index does.
         let dated = put(&bytes, last + 44, &7u64.to_le_bytes());
         assert_eq!((proved(digested(dated.clone())), proved(summed(dated))), (Ok(()), Err(IndexFault("digest"))));
         let slot = (0..8).map(|n| table + n * 4).find(|&at| u32_at(&bytes, at) == 0).unwrap();

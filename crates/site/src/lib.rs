@@ -1,5 +1,43 @@
-//! A version as a file: the sealed image, its index, its mapping into memory, where an address leads by files and by
-//! rules, which links lead nowhere, what it needs from elsewhere, and what differs from another version.
+//! Reads documentation bundles, seals each into one ZIP image, and looks up where an address of the site leads.
+//!
+//! A *bundle* is a ZIP, a tar (plain, gzip or Zstandard) or a folder with the files of a static site ([`bundle`]).
+//! [`seal`] verifies it to its last byte (docs/design/archives.md) and writes a *sealed image*: a standard ZIP with
+//! text as DEFLATE, which a server maps into memory and sends without compressing anything ([`image`], [`mapping`]).
+//! The [`index`] beside the image has the place, the sizes and the digests of each file. Image and index together are a
+//! [`sealed::Sealed`] version.
+//!
+//! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
+//! fields. The remaining modules work on sealed versions: [`codings`] (Brotli and Zstandard forms of its texts),
+//! [`room`] (memory for inflated pages), [`broken`] (broken links), [`outside`] (the origins that pages connect to, and
+//! security policies made from them), [`diff`] (the difference between two versions) and [`tree`] (plain files).
+//!
+//! ```
+//! use docwharf_base::model::limits::Limits;
+//! use docwharf_site::index::Index;
+//! use docwharf_site::lookup::{Found, Slashes, resolve};
+//! use docwharf_site::mapping;
+//! use docwharf_site::seal::{Effort, Meter, Space, seal};
+//! use docwharf_site::sealed::Sealed;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("index.html"), "<h1>Start</h1>")?;
+//! std::fs::write(folder.path().join("guide.html"), "<h1>Guide</h1>")?;
+//!
+//! // Verify the bundle and write its image to a file without a name.
+//! let space = Space::Unlinked(std::env::temp_dir());
+//! let sealing = seal(folder.path(), &space, &Effort::new(Limits::default()), &Meter::default())?;
+//!
+//! // Map the image and open the version.
+//! let id = sealing.proven.id;
+//! let index = Index::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
+//! let site = Sealed::new(id, mapping::map(sealing.image, id)?, index);
+//!
+//! assert!(matches!(resolve(&site, b"guide", Slashes::Serve), Found::File(_)));
+//! assert_eq!(resolve(&site, b"missing", Slashes::Serve), Found::Nothing);
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod broken;
 pub mod bundle;
@@ -10,7 +48,7 @@ pub mod image;
 pub mod index;
 pub mod links;
 pub mod lookup;
-#[allow(unsafe_code)] // the mapping of a sealed file; the rules stand at the top of the module
+#[allow(unsafe_code)] // memory mappings and glibc calls; the rules are in the module's documentation
 pub mod mapping;
 pub mod outside;
 pub mod room;

@@ -1,33 +1,33 @@
-//! What a page points at, read as a browser reads it: attribute by attribute, never by searching the text.
+//! The links of a page, read from its attributes by an HTML parser, as a browser does, never by searching the text.
 
 use std::borrow::Cow;
 
 use lol_html::html_content::Element;
 use lol_html::{HtmlRewriter, MemorySettings, Settings, element};
 
-/// What one page may cost its reader: more is needed only where tags are nested without end, and then the rest of that
-/// page is not read.
+/// The memory limit of the HTML parser for one page, in bytes. Only a page whose tags are nested without end needs
+/// more; the rest of such a page is not read.
 const MEMORY: usize = 16 << 20;
 
-/// Elements with an address: links, styles, scripts, images, frames, media. Forms are left out: what they are sent to
-/// need not answer a GET.
+/// The elements and attributes that hold an address: links, styles, scripts, images, frames, media. Forms are left out:
+/// the target of a form need not answer a GET.
 const ELEMENTS: &str = "a[href], area[href], base[href], link[href], script[src], img[src], img[srcset], source[src], \
                         source[srcset], iframe[src], frame[src], embed[src], video[src], video[poster], audio[src], \
                         track[src], object[data], meta[http-equiv][content]";
 
-/// The longest name of a character that HTML knows is shorter, in bytes.
+/// An upper bound for the length of the character reference names in HTML, in bytes.
 const NAME: usize = 32;
 
-/// Something that a page says.
+/// An address in a page.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said<'a> {
-    /// What relative links are relative to. The first counts.
+    /// The base of relative links. Only the first one of a page counts.
     Base(&'a str),
-    /// An address, as it is written, character references taken out.
+    /// A link as it is written, with character references decoded.
     Link(&'a str),
 }
 
-/// Reads a page that `feed` gives in pieces and tells of each address in it, in order.
+/// Reads a page that `feed` passes in pieces and calls `tell` for each address in it, in order.
 pub fn read(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnMut(Said<'_>)) {
     let handler = element!(ELEMENTS, |element| {
         addresses(element, &mut tell);
@@ -36,10 +36,10 @@ pub fn read(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnM
     let settings = Settings::new()
         .append_element_content_handler(handler)
         .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MEMORY))
-        // What cannot be told for certain without building the whole tree is read as text, as most browsers end up doing.
+        // Markup that is ambiguous without the whole document tree is read as text, as most browsers end up doing.
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
-    // Beyond `MEMORY` it stops; what was read until then counts.
+    // The parser fails beyond `MEMORY`; the links that it read before count.
     feed(&mut |piece| rewriter.write(piece).is_ok());
 }
 
@@ -69,20 +69,22 @@ fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
             link(value("poster"));
             let set = value("srcset");
             if let Some(set) = set.as_deref().and_then(unescaped) {
-                // Already without references: a second time would take out what the first has uncovered.
+                // The references are decoded already. Decoding again would also decode references that appear only
+                // after the first pass.
                 candidates(&set, |candidate| tell(Said::Link(candidate)));
             }
         }
     }
 }
 
-/// Whether a `link` is fetched or followed: hints name servers, not resources.
+/// Whether the target of a `link` element is fetched or followed. `preconnect` and `dns-prefetch` name servers, not
+/// resources.
 fn leads_somewhere(rel: &str) -> bool {
     !rel.split_ascii_whitespace()
         .any(|word| ["preconnect", "dns-prefetch"].iter().any(|hint| word.eq_ignore_ascii_case(hint)))
 }
 
-/// The address in `5; url=next.html`.
+/// Returns the address of a `meta` refresh: `next.html` in `5; url=next.html`.
 pub fn refresh(content: &str) -> Option<&str> {
     let (_, rest) = content.split_once([';', ','])?;
     let rest = rest.trim_start();
@@ -92,7 +94,7 @@ pub fn refresh(content: &str) -> Option<&str> {
     Some(quote.map_or(url, |quote| url[1..].split(quote).next().unwrap_or_default()))
 }
 
-/// The addresses in a `srcset` (HTML, "parse a srcset attribute").
+/// Calls `tell` for each address in a `srcset` attribute (HTML, "parse a srcset attribute").
 pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     let mut rest = set;
     loop {
@@ -105,7 +107,7 @@ pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
         rest = behind;
         let bare = url.trim_end_matches(',');
         if bare.len() == url.len() {
-            // Behind the address stand descriptors, up to a comma that is not in parentheses.
+            // Descriptors follow the address, up to a comma that is not in parentheses.
             let mut depth = 0u32;
             let comma = rest.find(|c| {
                 match c {
@@ -121,9 +123,9 @@ pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     }
 }
 
-/// Text with its character references taken out. Those that occur in addresses are known here: numbers, and the names
-/// of the characters with a meaning in HTML. `None` if another name is there: what it stands for decides where the link
-/// leads, so nothing is said about it.
+/// Decodes the character references in a text. Only those that occur in addresses are known: numbers, and the names of
+/// the characters with a meaning in HTML. `None` if there is another name: the character that it stands for decides
+/// where the link leads, so the link is not checked.
 fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));
@@ -133,7 +135,7 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
     while let Some(at) = rest.find('&') {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
-        // No further: a page may be made of nothing but `&`.
+        // The search is bounded, because a page may consist of `&` alone.
         let end = rest.bytes().take(NAME + 1).position(|b| b == b';').filter(|&end| end > 0);
         let name = end.map(|end| &rest[..end]);
         let name = name.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#'));
@@ -173,7 +175,7 @@ mod tests {
 
     fn said(html: &str) -> Vec<String> {
         let mut all = Vec::new();
-        // In pieces of three bytes: tags lie across them.
+        // Pieces of three bytes, so that every tag is split.
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
             for piece in html.as_bytes().chunks(3) {
                 assert!(take(piece));
@@ -256,7 +258,7 @@ mod tests {
 
     #[test]
     fn an_address_of_nothing_but_ampersands_is_read_in_one_go() {
-        // Each of them looking for its end through all that follows would take minutes.
+        // An unbounded search for the end of each reference would take minutes.
         let text = "&".repeat(8 << 20);
         assert_eq!(unescaped(&text).as_deref(), Some(text.as_str()));
         let name = |len: usize| format!("&{};", "a".repeat(len));

@@ -1,4 +1,5 @@
-//! Where an address leads: a file, another address, or nowhere. Pure; the site is a set of paths.
+//! The look-up of an address among the files of a site: a file, a redirect to another address, or nothing. Pure; the
+//! site is a set of paths.
 
 use std::sync::Arc;
 
@@ -8,49 +9,50 @@ use super::flight;
 use super::rules::route::{Ask, Budget, End, end_within};
 use super::rules::{Rules, hosting};
 
-/// The paths of a site.
+/// The paths and rules of a site, as the look-up needs them.
 pub trait Files {
-    /// The number of the file at exactly this path.
+    /// Returns the number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;
 
-    /// Whether Next.js has exported it, whose client asks for payloads under several names (see [`super::flight`]).
+    /// Whether the site is a Next.js export. The Next.js client requests payloads under several names (see
+    /// [`super::flight`]).
     fn is_next(&self) -> bool {
         false
     }
 
-    /// The rules that the site brings along.
+    /// Returns the rules in the site's own files.
     fn rules(&self) -> &Rules;
 
-    /// The Markdown that says the same as a page.
+    /// Returns the number of the Markdown file with the same text as a page.
     fn markdown(&self, page: usize) -> Option<usize>;
 }
 
-/// What is done about the several addresses of one page (`server.slashes`).
+/// The answer to the several addresses of one page (`server.slashes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
-    /// Answer at every one.
+    /// Serve the page at each of them.
     Serve,
-    /// Send the reader to an address under which the page's relative links hold.
+    /// Redirect to the address at which the page's relative links work.
     Redirect,
 }
 
-/// Where an address leads.
+/// The result of looking an address up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    /// To this file.
+    /// The number of the file to serve.
     File(usize),
-    /// To this path, relative to the site's root, not encoded.
+    /// The path to redirect to, relative to the site's root, not percent-encoded.
     Redirect(Vec<u8>),
-    /// Nowhere.
+    /// The site has nothing at the address.
     Nothing,
 }
 
-/// How addresses are understood.
+/// The settings that decide where an address leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where the site begins: `/` or `/docs/`.
+    /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: String,
-    /// What is done about several addresses of one page; `None` decides by the site.
+    /// The answer to several addresses of one page; `None` decides by the kind of site.
     pub slashes: Option<Slashes>,
     /// The operator's rules.
     pub rules: Arc<Rules>,
@@ -62,20 +64,20 @@ impl Default for Addresses {
     }
 }
 
-/// Where a decoded address stands to the place where the site begins.
+/// The place of a decoded address relative to the base path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// Within the site, at this address without its leading slash.
+    /// Within the site: the address below the base path, without its leading slash.
     Inside(&'a [u8]),
-    /// Before it: the reader is led to its beginning.
+    /// Above the site: the client is redirected to the base path.
     Above,
-    /// The payload of the site's front page: a client of Next.js asks for `/docs.txt` where `basePath` is `/docs`.
+    /// The payload of the site's front page: the Next.js client requests `/docs.txt` where `basePath` is `/docs`.
     Front(&'static [u8]),
-    /// Elsewhere.
+    /// Outside the site.
     Outside,
 }
 
-/// Sees whether an address with its leading slash is of the site that begins at `base_path`.
+/// Places an address with its leading slash relative to the site at `base_path`.
 pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
     let base = base_path.as_bytes();
     match address.strip_prefix(base) {
@@ -89,13 +91,13 @@ pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
     }
 }
 
-/// Whether a decoded address, with its leading slash, ends in a file: at once, or where the site or a rule sends its
-/// reader. Other hosts are taken at their word.
+/// Whether a decoded address, with its leading slash, is answered with a file: directly, or after the redirects of the
+/// site and its rules. A redirect to another host counts as answered.
 pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
     answers_within(site, addresses, slashes, address, None)
 }
 
-/// The same, where somebody counts what it costs; not to be believed once the budget is spent.
+/// As [`answers`], with a budget for the comparisons. The result is not valid once the budget is spent.
 pub fn answers_within(
     site: &impl Files,
     addresses: &Addresses,
@@ -103,7 +105,7 @@ pub fn answers_within(
     address: &[u8],
     budget: Option<&Budget>,
 ) -> bool {
-    // The server takes none of these for an address.
+    // The server refuses addresses with control characters.
     if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return false;
     }
@@ -118,20 +120,20 @@ pub fn answers_within(
     matches!(end_within(site, &ask, inside, None, budget), End::File | End::Elsewhere)
 }
 
-/// The folder of reserved addresses at the root; such paths in a bundle are not served.
+/// The reserved folder at the root: docwharf's own routes. Paths of a bundle below it are not served.
 pub const RESERVED: &[u8] = b"_docwharf";
 
-/// Whether an address is of what the site tells the server, not its readers.
+/// Whether an address is that of a file for the server, not for its clients.
 fn is_for_us(address: &[u8]) -> bool {
     address == hosting::REDIRECTS.as_bytes() || address == hosting::HEADERS.as_bytes()
 }
 
-/// Follows a decoded address without its leading slash.
+/// Looks up a decoded address without its leading slash.
 pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
     if is_never_served(address) {
         return Found::Nothing;
     }
-    // An exact address is a home whatever is done about the others; this is most requests.
+    // A file at exactly this address is served whatever `slashes` says. Most requests end here.
     if let Some(file) = site.find(address) {
         return Found::File(file);
     }
@@ -145,7 +147,7 @@ pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
     Found::Redirect(home(site, &path))
 }
 
-/// The file at exactly this address, if it may be served.
+/// Returns the number of the file at exactly this address, if it may be served.
 pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
     if is_never_served(address) { None } else { site.find(address) }
 }
@@ -156,14 +158,14 @@ fn is_never_served(address: &[u8]) -> bool {
         || address.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// The file behind an address that is not its path (design, under HTTP).
+/// Returns the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
 fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
     let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
     if address.is_empty() {
         return exact(b"index.html");
     }
     if let Some(stem) = address.strip_suffix(b"/") {
-        // `/x/` is the folder's page where there is one, and else whatever `/x` is.
+        // `/x/` is the folder's index page if there is one, and otherwise the same as `/x`.
         return exact(&join(stem, b"/index.html")).or_else(|| page(site, stem));
     }
     exact(&join(address, b".html")).or_else(|| exact(&join(address, b"/index.html"))).or_else(|| {
@@ -172,8 +174,8 @@ fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
     })
 }
 
-/// What assistants ask for beside pages: `/x.md` for the Markdown of the page `/x`, wherever that lies, and the site's
-/// `llms.txt` among the well-known addresses.
+/// Returns the file for the addresses that language model assistants request: `/x.md` for the Markdown of the page
+/// `/x`, wherever that file is, and the site's `llms.txt` below `/.well-known/`.
 fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
     if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
         return site.find(name);
@@ -183,7 +185,7 @@ fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
     site.markdown(page)
 }
 
-/// The page called `stem`, under any of its names.
+/// Returns the page with the name `stem`, under any of its paths.
 fn page(site: &impl Files, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
     if stem.is_empty() || stem.ends_with(b"/") {
         return None;
@@ -199,13 +201,13 @@ fn join(stem: &[u8], end: &[u8]) -> Vec<u8> {
     [stem, end].concat()
 }
 
-/// What relative links are relative to: everything up to the last slash.
+/// Returns the folder of a path, up to and including its last slash: the base of relative links.
 fn folder(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
     &path[..end]
 }
 
-/// The short address of a page in its own folder: without `.html`, unless another file has that name.
+/// Returns the canonical address of a page, in its own folder: without `.html`, unless another file has that name.
 fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
     if path == b"index.html" || path.ends_with(b"/index.html") {
         return path[..path.len() - b"index.html".len()].to_vec();
@@ -220,7 +222,7 @@ fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
 pub(super) mod paths {
     use super::*;
 
-    /// Paths alone, as a site.
+    /// A site of paths without contents and rules.
     pub(in crate) struct Paths<'a>(pub(in crate) &'a [&'a str]);
 
     impl Files for Paths<'_> {

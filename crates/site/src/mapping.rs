@@ -1,12 +1,18 @@
-//! A sealed image and its index in memory: the only place with `unsafe` beside options of sockets (`base/defer`).
+//! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
-//! The rules that make it sound: the file is opened read-only, its length is known, and nobody truncates or writes it again
-//! (nobody may write to it, and docwharf deletes by unlink only: a mapping outlives its file's name). An index is under the
-//! same rules, and is replaced by rename only. Where those rules cannot be relied on (network and user-space file systems, removable media)
-//! the file is read into an anonymous memory file that nobody else knows.
+//! All `unsafe` code of this crate is in this module. (Elsewhere in the workspace there is one block, for socket
+//! options, in `crates/base/src/defer.rs`.) Three kinds of calls need it: memory mappings, the SIGBUS handler, and
+//! glibc's `mallopt` and `malloc_trim`.
 //!
-//! If the disk loses a page all the same, the kernel sends SIGBUS. The handler marks the version in a file opened
-//! before, writes one line and ends with 8; the next start verifies that version in full.
+//! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
+//! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
+//! outlives the name of its file. An index follows the same rules and is replaced by rename only. Where these rules
+//! cannot be relied on (network and user-space file systems, removable media), the file is copied into an anonymous
+//! memory file that no other process knows. The memory file behind `Shared` is written while it is mapped; the rule
+//! for that is at `Shared::bytes`.
+//!
+//! If the disk loses a page of a mapped file, the kernel sends SIGBUS. The handler writes the version's id to a file
+//! that was opened before, writes one line to stderr and exits with 8; the next start verifies that version in full.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,17 +31,19 @@ use docwharf_base::mapped::Note;
 use docwharf_base::regular;
 use docwharf_base::model::version::VersionId;
 
-/// Maps of other servers may come and go while a response is still being sent, so a few are registered at once; one
-/// more is simply not told apart in the handler's message.
+/// The number of mappings that the SIGBUS handler can attribute to a version. Mappings of replaced versions live as
+/// long as a response is still being sent from them, so there may be several. A mapping beyond this number works, but a
+/// SIGBUS in it takes the default action.
 const SLOTS: usize = 64;
 
-/// What each arena of the C library may keep at its end of what was freed, in bytes.
+/// The maximum freed memory that each arena of the C library keeps at its end, in bytes.
 #[cfg(target_env = "gnu")]
 const MOST_FREED: libc::c_int = 1 << 20;
-/// Larger blocks, in bytes, are mapped each by itself and given back when they are freed, which costs a fault for each page.
+/// The size above which a block is mapped on its own and unmapped when it is freed, in bytes. That costs a page fault
+/// for each page.
 #[cfg(target_env = "gnu")]
 const LARGEST_BLOCK: libc::c_int = 4 << 20;
-/// Arenas beside one for each processor, for the threads that do not serve.
+/// The number of arenas in addition to one for each processor, for the threads that do not serve.
 #[cfg(target_env = "gnu")]
 const FURTHER_ARENAS: libc::c_int = 2;
 
@@ -48,40 +56,41 @@ struct Slot {
 #[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
 const FREE: Slot = Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
 static SLOTS_IN_USE: [Slot; SLOTS] = [FREE; SLOTS];
-/// In the place of an id: the mapping is of something derived. No content has this digest.
+/// The id that is registered for a mapping of a derived file. No content has this digest.
 const DERIVED: [u8; 32] = [0; 32];
 static REGISTRY: Mutex<()> = Mutex::new(());
-/// Where the handler writes the version's id; -1 without a store.
+/// The descriptor to which the handler writes the version's id; -1 without a store.
 static SUSPECT: AtomicI32 = AtomicI32::new(-1);
 
-/// The bytes of an image and what keeps them valid.
+/// A mapping and its registrations, which end when it is dropped.
 struct Mapped {
     map: Mmap,
     slot: Option<usize>,
     _note: Note,
 }
 
-/// An image in memory, and the lease on its file: a shared `flock`, for which pruning passes by. The bytes are valid
-/// without it. So whoever wants the version to stay in the store keeps the image, and an answer that waits for its reader
-/// has bytes alone: what only such answers hold is removed like anything else.
+/// An image in memory, and a lease on its file: a shared `flock`, because of which pruning skips the version. The bytes
+/// are valid without the lease. A holder that wants the version to stay in the store keeps the image. A response that
+/// waits for its client holds bytes only, so a version that is held by such responses alone is removed like any other.
 #[derive(Debug)]
 pub struct Image {
     bytes: Bytes,
-    /// None for an image that has no file.
+    /// `None` for an image that has no file.
     lease: Option<File>,
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
         if let Some(lease) = &self.lease {
-            // A mapping keeps the open file, and with it the lock: closing the descriptor would not end it.
+            // The mapping keeps the open file description, and with it the lock: closing the descriptor would not
+            // release it.
             let _ = flock(lease, FlockOperation::Unlock);
         }
     }
 }
 
 impl From<Vec<u8>> for Image {
-    /// An image that was made in memory: there is no file to lease.
+    /// Creates an image in memory. It has no file to lease.
     fn from(bytes: Vec<u8>) -> Image {
         Image { bytes: bytes.into(), lease: None }
     }
@@ -110,8 +119,8 @@ impl Drop for Mapped {
     }
 }
 
-/// Maps the image in `file` for as long as bytes of it live. Whoever has locked the file keeps us from a lease, not from
-/// reading.
+/// Maps the image in `file` for as long as its bytes are held. If another process has locked the file, the image is
+/// mapped without a lease.
 pub fn map(file: File, id: VersionId) -> io::Result<Image> {
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(errno) if errno != Errno::WOULDBLOCK => return Err(errno.into()),
@@ -121,8 +130,9 @@ pub fn map(file: File, id: VersionId) -> io::Result<Image> {
     Ok(Image { bytes, lease: Some(file) })
 }
 
-/// Maps a file that was computed from a version, under the same rules: it is only ever replaced by a rename or unlinked.
-/// If the disk loses a page of it, no version is to be doubted: whoever maps it at the next start has read it before.
+/// Maps a file that was computed from a version, under the rules of this module: it is only ever replaced by rename or
+/// unlinked. If the disk loses a page of it, no version becomes suspect; the file is read in full before it is mapped
+/// at the next start.
 pub fn map_derived(file: &File) -> io::Result<Bytes> {
     whole(file, None)
 }
@@ -135,12 +145,12 @@ fn whole(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
     if may_change(file)? { mapped(&in_memory(file)?, &options, id) } else { mapped(file, &options, id) }
 }
 
-/// Maps the index at `path`, which is read from its begin to its end next.
+/// Maps the index at `path` and loads all its pages, because it is read from start to end next.
 pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
     map_index(regular::open(path)?, id)
 }
 
-/// The same for one that is open already. What is no regular file is read.
+/// Maps an index that is open already. If it is not a regular file, or empty, it is read instead.
 pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() == 0 {
@@ -160,22 +170,27 @@ fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Resu
     Ok(Bytes::from_owner(Mapped { map, slot, _note: note }))
 }
 
-/// A memory file that is mapped while it is written to. Nobody reads what is being written: see [`Shared::bytes`].
+/// A memory file that is mapped while it is written to. A range that is being written is never read: see
+/// [`Shared::bytes`].
 #[derive(Debug)]
 pub(super) struct Shared(MmapRaw);
 
 impl Shared {
-    /// Maps all of `file`, for reading.
+    /// Maps all of `file` for reading.
     pub(super) fn new(file: &File) -> io::Result<Shared> {
         MmapOptions::new().map_raw_read_only(file).map(Shared)
     }
 
-    /// So many bytes from `at` on. The room that gives stretches out writes to one before it lets anybody read it, gives it to
-    /// nobody else while somebody reads it, and the file is never made shorter.
+    /// Returns `len` bytes from `at` on.
+    ///
+    /// The caller keeps this contract: a range is written completely before it is read for the first time, it is not
+    /// written again while it is read, and the file is never truncated. [`super::room::Room`] is the only caller: it
+    /// writes a range before it hands it out, and hands it out again only after the last reader has dropped it.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
-        // SAFETY: within the mapping, by the line above; not written meanwhile, by the rule above (`Room::put` has the file
-        // to itself: it is anonymous, and its descriptor leaves this process only for the kernel to read from).
+        // SAFETY: the range is within the mapping (the assertion above) and is not written while it is read (the
+        // contract above; `Room::put` is the only writer: the file is anonymous, and its descriptor leaves this process
+        // only for the kernel to read from it).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
     }
 }
@@ -185,7 +200,8 @@ pub fn open(path: &Path, id: VersionId) -> io::Result<Image> {
     map(File::open(path)?, id)
 }
 
-/// Whether the file lies where others than this machine's kernel decide what its pages hold.
+/// Whether the content of the file may change although no process on this machine writes to it: it is on a network or
+/// user-space file system, or on removable media.
 fn may_change(file: &File) -> io::Result<bool> {
     const NFS: i64 = 0x6969;
     const SMB: i64 = 0x517b;
@@ -194,7 +210,7 @@ fn may_change(file: &File) -> io::Result<bool> {
     const FUSE: i64 = 0x6573_5546;
     const P9: i64 = 0x0102_1997;
     const CEPH: i64 = 0x00c3_6400;
-    // Sticks and cards.
+    // The file systems of USB sticks and memory cards.
     const FAT: i64 = 0x4d44;
     const EXFAT: i64 = 0x2011_bab0;
     // The field's type differs between architectures.
@@ -203,12 +219,13 @@ fn may_change(file: &File) -> io::Result<bool> {
     Ok([NFS, SMB, SMB2, CIFS, FUSE, P9, CEPH, FAT, EXFAT].contains(&kind) || on_removable_media(file)?)
 }
 
-/// What the kernel says of the disk that the file's file system lies on; nothing is known of virtual ones.
+/// Whether the kernel reports the disk below the file's file system as removable. Virtual file systems have no disk and
+/// count as not removable.
 fn on_removable_media(file: &File) -> io::Result<bool> {
     let device = std::os::unix::fs::MetadataExt::dev(&file.metadata()?);
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let disk = format!("/sys/dev/block/{major}:{minor}");
-    // A partition lies below its disk.
+    // The directory of a partition is inside that of its disk.
     let says = |end: &str| std::fs::read_to_string(format!("{disk}/{end}")).is_ok_and(|text| text.trim() == "1");
     Ok(says("removable") || says("../removable"))
 }
@@ -241,25 +258,25 @@ fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
     Some(free)
 }
 
-/// Names the file that the handler marks a damaged version in. It is opened now, as a handler must not; `file` stays
-/// open until the process ends.
+/// Sets the file to which the handler writes the id of a damaged version. A signal handler must not open files, so it
+/// is opened now; `file` stays open until the process ends.
 pub fn mark_suspects_in(file: File) {
     let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
     debug_assert_eq!(before, -1, "one store a process");
 }
 
-/// Bounds what the C library keeps of freed memory at the end of each of its arenas, and how many arenas there are. Left alone
-/// it raises the first bound with the largest block that was freed, up to 64 MiB an arena, and has 8 arenas for each processor;
-/// [`return_freed`] gives back the end of the first arena only. Where the C library is another one than glibc this does nothing.
-/// To be called before there are threads.
+/// Limits the freed memory that glibc keeps at the end of each of its arenas, and the number of arenas. By default
+/// glibc raises the first limit with the size of the largest block that was freed, up to 64 MiB for each arena, and
+/// creates up to 8 arenas for each processor; [`return_freed`] trims the end of the first arena only. With another C
+/// library this function does nothing. Call it before the first thread is started.
 pub fn bound_freed() {
     #[cfg(target_env = "gnu")]
     {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX).saturating_add(FURTHER_ARENAS);
-        // SAFETY: it takes no pointer, and may be called by any thread at any time.
+        // SAFETY: `mallopt` takes no pointer, and may be called by any thread at any time.
         unsafe {
-            // Blocks up to that size stay blocks of an arena, whose pages are used again.
+            // Blocks up to that size stay in an arena, whose pages are used again.
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_BLOCK);
             libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_FREED);
             libc::mallopt(libc::M_ARENA_MAX, arenas);
@@ -267,12 +284,11 @@ pub fn bound_freed() {
     }
 }
 
-/// Gives memory that was freed back to the system (`malloc_trim(3)`). Takes milliseconds, in which threads that
-/// allocate wait.
-/// Where the C library is another one than glibc it does nothing.
+/// Returns freed memory to the system (`malloc_trim(3)`). It takes milliseconds, during which threads that allocate
+/// wait. With another C library than glibc it does nothing.
 pub fn return_freed() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it takes no pointer, and may be called by any thread at any time.
+    // SAFETY: `malloc_trim` takes no pointer, and may be called by any thread at any time.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -299,8 +315,8 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _con
         .iter()
         .find(|slot| slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire));
     let Some(slot) = hit else {
-        // Not ours: back to the default action, which ends the process when the access is repeated.
-        // SAFETY: signal() with SIG_DFL is async-signal-safe.
+        // The address is in no registered mapping: restore the default action, which ends the process when the access
+        // is repeated.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     };
@@ -365,7 +381,7 @@ mod tests {
         let bytes = image.slice(3..);
         drop(image);
         assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
-        // Who has locked it keeps nobody from reading.
+        // A lock does not prevent reading.
         assert_eq!(&map(file.reopen().unwrap(), id()).unwrap()[..], b"content");
     }
 

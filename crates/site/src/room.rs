@@ -1,8 +1,9 @@
-//! A memory file with room for pages: what lies in it can be read like any memory, and the kernel can send it without
-//! copying it (sendfile(2)).
+//! An arena in a memory file (memfd_create(2)): stored bytes can be read like any memory, and the kernel can send them
+//! without a copy (sendfile(2)).
 //!
-//! What goes gives its memory back at once by a hole in the file, and what comes into its place gets memory of its own: the
-//! kernel may still be sending what went (sendfile(2), notes), and what it sends does not change.
+//! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that
+//! place gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must
+//! not change.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,34 +17,34 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 
 use super::mapping::Shared;
 
-/// What is given out is a multiple of this, in bytes: memory that holds a page goes as a whole or not at all.
+/// The granularity of allocations in bytes: a memory page can only be released as a whole.
 const GRAIN: u64 = 4096;
 
-/// The file, and what of it is free.
+/// An arena in a memory file, with a list of its free ranges.
 #[derive(Debug)]
 pub struct Room {
     file: File,
     map: Shared,
-    /// Where free stretches begin, and how long they are. No two touch.
+    /// The free ranges: length by offset. No two are adjacent.
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// Where bytes lie in a room.
+/// The place of an allocation in the file of its arena.
 #[derive(Debug, Clone)]
 pub struct Lies {
     room: Arc<Room>,
-    /// Of the first byte, from the file's begin.
+    /// The offset of the first byte in the file.
     pub at: u64,
 }
 
 impl Lies {
-    /// The room's file.
+    /// Returns the memory file of the arena.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.room.file.as_fd()
     }
 }
 
-/// A stretch that is taken, until the last who reads it lets go.
+/// An allocated range. It is freed when the last reader drops it.
 struct Taken {
     room: Arc<Room>,
     at: u64,
@@ -63,11 +64,11 @@ impl Drop for Taken {
 }
 
 impl Room {
-    /// Room for so many bytes. It takes memory only for what is put in.
+    /// Creates an arena of `bytes` bytes. It uses memory only for what is stored in it.
     ///
     /// # Errors
     ///
-    /// When the system has no memory files, or no such stretch of addresses.
+    /// Fails if the system has no memory files, or no contiguous address range of that size.
     pub fn new(bytes: u64) -> io::Result<Arc<Room>> {
         let bytes = bytes.next_multiple_of(GRAIN);
         let file = File::from(memfd_create("docwharf-pages", MemfdFlags::CLOEXEC)?);
@@ -76,12 +77,14 @@ impl Room {
         Ok(Arc::new(Room { file, map, free: Mutex::new(BTreeMap::from([(0, bytes)])) }))
     }
 
-    /// Puts a copy of `content` in, for as long as somebody reads it. None if there is no such stretch, or no memory.
+    /// Stores a copy of `content`, which stays until the returned bytes are dropped. `None` if no free range is long
+    /// enough, or there is no memory.
     pub fn put(self: &Arc<Room>, content: &[u8]) -> Option<(Bytes, Lies)> {
         let len = content.len();
         let at = self.take(grains(len))?;
         let taken = Taken { room: Arc::clone(self), at, len };
-        // Whoever gets `taken` sees only what is whole; if it fails, dropping it gives back what was written.
+        // `taken` is handed out only after the content is written in full; if the write fails, dropping `taken` frees
+        // the range.
         self.file.write_all_at(content, at).ok()?;
         Some((Bytes::from_owner(taken), Lies { room: Arc::clone(self), at }))
     }
@@ -90,7 +93,7 @@ impl Room {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first stretch that is long enough.
+    /// Allocates the first free range of at least `len` bytes.
     fn take(&self, len: u64) -> Option<u64> {
         let mut free = self.free();
         let (at, had) = free.iter().map(|(at, had)| (*at, *had)).find(|(_, had)| *had >= len)?;
@@ -104,7 +107,8 @@ impl Room {
     fn give_back(&self, at: u64, len: u64) {
         let hole = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len);
         if hole.is_err() {
-            // Its memory may still be on its way to somebody, so nothing may be written there.
+            // The old memory is still in the file and may still be sent, so the range must not be written again: it
+            // stays allocated.
             return;
         }
         let mut free = self.free();
@@ -122,7 +126,7 @@ impl Room {
     }
 }
 
-/// What so many bytes take.
+/// Rounds a length up to whole grains.
 fn grains(len: usize) -> u64 {
     (len as u64).next_multiple_of(GRAIN)
 }

@@ -1,6 +1,7 @@
-//! A version ready to be read: its bytes and its index.
+//! An opened version: its image, its index and the rules in its files.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -17,40 +18,47 @@ use super::types::{self, CacheClass};
 /// A sealed version in memory.
 #[derive(Debug)]
 pub struct Sealed {
-    /// Which version it is.
+    /// The version id.
     pub id: VersionId,
+    /// A number that identifies this opening within the process. The same version may be opened again from an image
+    /// whose files are compressed differently.
+    pub opening: u64,
     image: Image,
     index: Index,
     /// The number of the site's `404.html`.
     pub not_found: Option<usize>,
-    /// What `slashes = "auto"` means for this site.
+    /// The meaning of `slashes = "auto"` for this site.
     pub auto_slashes: Slashes,
-    /// Whether Next.js has exported it: there is a root `_next/` folder.
+    /// Whether the site is a Next.js export: there is a root `_next/` folder.
     pub is_next: bool,
-    /// The site's `llms.txt`, its index for assistants.
+    /// The number of the site's `llms.txt`, an index for language model assistants.
     pub llms: Option<usize>,
     rules: Rules,
 }
 
-/// A larger `_redirects` or `_headers`, in bytes, is not read.
+/// The maximum size of `_redirects` and `_headers`, in bytes. A larger file is not read.
 const RULES_FILE: u64 = 2_000_000;
-/// A larger `docs.json`, in bytes, is not read.
+/// The maximum size of `docs.json`, in bytes. A larger file is not read.
 const DOCS_JSON: u64 = 8_000_000;
 
+/// The number of versions that this process has opened.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
+
 impl Sealed {
-    /// Joins an image with the index that was checked against it.
+    /// Opens a version from an image and the index that was checked against it.
     pub fn new(id: VersionId, image: Image, index: Index) -> Sealed {
         let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
         let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
         let llms = index.find(b"llms.txt");
         let rules = Rules::default();
-        let mut sealed = Sealed { id, image, index, not_found, auto_slashes, is_next, llms, rules };
+        let opening = OPENINGS.fetch_add(1, Ordering::Relaxed);
+        let mut sealed = Sealed { id, opening, image, index, not_found, auto_slashes, is_next, llms, rules };
         sealed.rules = Rules::new(sealed.draft());
         sealed
     }
 
-    /// Reads the rules that the site brings along.
+    /// Reads the rules in the site's own files.
     fn draft(&self) -> Draft {
         let mut draft = Draft::default();
         if let Some(text) = self.text(hosting::REDIRECTS, RULES_FILE, &mut draft) {
@@ -65,7 +73,7 @@ impl Sealed {
         draft
     }
 
-    /// A file of the site as text, if it is there and has at most so many bytes.
+    /// Returns a file of the site as text, if it exists and has at most `most` bytes.
     fn text(&self, name: &str, most: u64, draft: &mut Draft) -> Option<String> {
         let entry = self.entry(self.index.find(name.as_bytes())?);
         let what = if entry.len > most {
@@ -81,47 +89,47 @@ impl Sealed {
         None
     }
 
-    /// What is wrong with the rules that the site brings along, on one line.
+    /// Describes the faults in the site's own rules on one line; `None` without faults.
     pub fn doubts(&self) -> Option<String> {
         let (first, more) = self.rules.faults.split_first()?;
         let more = if more.is_empty() { String::new() } else { format!(" (and {} more of them)", more.len()) };
-        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` tells all");
+        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` lists all of them");
         Some(OneLine(&line).to_string())
     }
 
-    /// The files, in byte order of their paths.
+    /// Returns the index, whose files are in byte order of their paths.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Proves the index, if it has only been read.
+    /// Verifies the index in full, which [`Index::read`] does not.
     pub fn prove_index(&self) -> Result<(), IndexFault> {
         self.index.prove(self.id)
     }
 
-    /// The record of a file.
+    /// Returns the record of a file.
     pub fn entry(&self, file: usize) -> Entry {
         self.index.entry(file)
     }
 
-    /// A file's bytes as they lie in the image, without a copy.
+    /// Returns a file's compressed bytes in the image, without a copy.
     pub fn coded(&self, entry: &Entry) -> Bytes {
-        // The index was checked against the image's length when it was read. If a disk has lost a part of it since then,
-        // there is too little to send, and the connection breaks off.
+        // The bounds were checked when the index was read. If the disk has lost a part of the index since, the result
+        // is empty, the response is shorter than announced, and the connection is closed.
         let end = entry.offset.checked_add(entry.coded_len).filter(|&end| end <= self.image.len() as u64);
         end.map_or_else(Bytes::new, |end| self.image.slice(entry.offset as usize..end as usize))
     }
 
-    /// The whole content of a file, decoded if need be; meant for small ones.
+    /// Returns the whole content of a file, inflated if necessary. Meant for small files.
     pub fn content(&self, entry: &Entry) -> Result<Bytes, docwharf_base::codec::inflate::InflateFault> {
         let coded = self.coded(entry);
         match entry.coding {
             Coding::Stored => Ok(coded),
-            Coding::Deflate => docwharf_base::codec::inflate::all(&coded, entry.len as usize).map(Bytes::from),
+            Coding::Deflate => docwharf_base::codec::inflate::inflate_all(&coded, entry.len as usize).map(Bytes::from),
         }
     }
 
-    /// The media type of a file.
+    /// Returns the media type of a file.
     pub fn content_type(&self, file: usize) -> Cow<'static, str> {
         types::content_type(self.index.path(file))
     }
@@ -131,7 +139,7 @@ impl Sealed {
         types::is_archive(self.index.path(file))
     }
 
-    /// How long a file may be cached.
+    /// Returns the cache class of a file.
     pub fn cache_class(&self, file: usize) -> CacheClass {
         types::cache_class(self.index.path(file))
     }
@@ -159,15 +167,15 @@ impl Files for Sealed {
 pub(super) mod made {
     use super::*;
     use docwharf_base::model::digest::Digest;
-    use docwharf_base::model::version::Manifest;
+    use docwharf_base::model::version::VersionManifest;
     use crate::index::encode;
 
-    /// A site of these files, each as it is, in memory.
+    /// Creates a version of these files in memory; nothing is compressed.
     pub(in crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> Sealed {
         let mut files: Vec<(&[u8], &[u8])> =
             files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
         files.sort_unstable();
-        let (mut image, mut manifest, mut entries) = (Vec::new(), Manifest::default(), Vec::new());
+        let (mut image, mut manifest, mut entries) = (Vec::new(), VersionManifest::default(), Vec::new());
         for &(path, text) in &files {
             let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::of(text));
             manifest.add(&content, len, path);
@@ -197,7 +205,7 @@ mod tests {
     use super::made::sealed;
     use super::*;
 
-    /// Files, whether Next.js made them, its page for what is missing, and its llms.txt.
+    /// Files, whether they are a Next.js export, the page for 404, and the `llms.txt`.
     type Told<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
 
     #[test]

@@ -1,20 +1,22 @@
-//! What an index has beside its records, so that nothing has to be built when it is opened: a table from paths to files,
-//! and which Markdown says the same as which page. Pure; written once, by [`super::index::encode`].
+//! The parts of an index besides its records: the hash table from paths to files, and the pairs of a page and the
+//! Markdown file with the same text. They are stored, so that opening an index builds nothing. Pure; written once, by
+//! [`super::index::encode`].
 
 use std::collections::HashMap;
 
 use docwharf_base::model::site_path::is_page;
 
-/// A slot in which there is no file.
+/// The value of an empty slot.
 pub(super) const EMPTY: u32 = u32::MAX;
 
-/// How many slots a table of so many files has: a power of two, at least half of them empty.
+/// Returns the number of slots for `files` files: a power of two, at least half of the slots empty.
 pub(super) fn slots(files: usize) -> usize {
     (files * 2).next_power_of_two().max(2)
 }
 
-/// The slot in which the search for a path begins; it goes on with the slots behind it. A part of the format: FNV-1a, its
-/// halves combined. The table is sealed with the site, so no request can make its chains longer.
+/// Returns the slot at which the search for a path begins; it continues with the next slots (linear probing). The hash
+/// is part of the format: 64-bit FNV-1a, folded to 32 bits. The table is fixed when the site is sealed, so no request
+/// can make its chains longer.
 pub(super) fn first_slot(path: &[u8], slots: usize) -> usize {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for &byte in path {
@@ -23,7 +25,7 @@ pub(super) fn first_slot(path: &[u8], slots: usize) -> usize {
     ((hash ^ hash >> 32) as u32) as usize & (slots - 1)
 }
 
-/// The table of files with these paths, in their order.
+/// Builds the hash table of files with these paths, in their order.
 pub(super) fn table<'a>(paths: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u32> {
     let mut table = vec![EMPTY; slots(paths.len())];
     for (file, path) in (0u32..).zip(paths) {
@@ -36,8 +38,8 @@ pub(super) fn table<'a>(paths: impl ExactSizeIterator<Item = &'a [u8]>) -> Vec<u
     table
 }
 
-/// The pages beside which Markdown lies, in order, each with that file: `x.md`, `x.html.md` or `x/index.md` for a page
-/// `x.html` or `x/index.html`. Where there are several, the first of these counts.
+/// Finds the pages that have Markdown, in order, each with that file: `x.md`, `x.html.md` or `x/index.md` for a page
+/// `x.html` or `x/index.html`. If there are several, the first one in this list counts.
 pub(super) fn beside<'a>(
     paths: impl Iterator<Item = &'a [u8]>,
     find: impl Fn(&[u8]) -> Option<usize>,
@@ -47,7 +49,7 @@ pub(super) fn beside<'a>(
         let Some(stem) = path.strip_suffix(b".md") else { continue };
         let page = |name: &[u8]| find(name).filter(|_| is_page(name));
         let joined = |end: &[u8]| page(&[stem, end].concat());
-        // The shorter a name, the more it is meant for everybody.
+        // The shorter the name, the more likely it is the general one.
         let (rank, page) = if let Some(page) = page(stem) {
             (1, page)
         } else if let Some(page) = joined(b".html").or_else(|| joined(b"/index.html")) {
@@ -76,7 +78,7 @@ mod tests {
         for (files, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (8, 16), (9, 32)] {
             assert_eq!(slots(files), expected, "{files}");
         }
-        // What is written in stores: another order of bits, and no index fits.
+        // A hash that stores contain: with another bit order no stored index would match.
         for (path, slot) in [("", 0xbfc1), ("a", 0x30c0), ("foobar", 0x2699)] {
             assert_eq!(first_slot(path.as_bytes(), 1 << 16), slot, "{path}");
         }

@@ -1,7 +1,7 @@
-//! A site as plain files: the one place where a judged path becomes a file.
+//! Writes a site as plain files. This is the only module that creates a file at a checked path ([`SitePath`]).
 //!
-//! Folders are opened one component at a time: a legal path may be longer than what the kernel takes at once, and no
-//! link is followed on the way.
+//! Folders are opened one component at a time: a legal path may be longer than the kernel accepts in one call, and no
+//! symbolic link is followed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,28 +12,28 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use docwharf_base::codec::inflate::{Inflate, Status};
+use docwharf_base::codec::inflate::{Inflate, InflateStatus};
 use docwharf_base::model::site_path::{SitePath, components, file_name};
 
 use super::index::{Coding, Entry};
 
-/// Who may do what with files and folders, as in `chmod`.
+/// The permission bits of files and folders, as in `chmod`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modes {
-    /// Of files.
+    /// The bits of files.
     pub file: u32,
-    /// Of folders.
+    /// The bits of folders.
     pub folder: u32,
 }
 
 impl Modes {
-    /// Files of this mode. Folders can be entered by whoever may read the files, and changed by their owner, who has to
-    /// remove them one day.
+    /// Derives the bits of folders from those of files: a class that may read the files may enter the folders. The
+    /// owner may always change folders, because it has to remove them one day.
     pub fn of_files(mode: u32) -> Modes {
         Modes { file: mode, folder: mode | (mode & 0o444) >> 2 | 0o700 }
     }
 
-    /// What a program that asks for everything gets under this umask.
+    /// Returns the bits that files and folders get under this umask by default.
     pub fn under(umask: u32) -> Modes {
         Modes { file: 0o666 & !umask, folder: 0o777 & !umask }
     }
@@ -41,28 +41,28 @@ impl Modes {
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A folder of site files. Files are best gone through in the order of their paths: the folder of the last one is kept
-/// open.
+/// A folder of site files. Access in the order of the paths is fastest: the folder of the last file is kept open.
 #[derive(Debug)]
 pub struct Tree {
     root: File,
-    /// Set on what is made, whatever the umask says; without them it is 0644 and 0755 under the umask.
+    /// The bits that are set on each new file and folder, whatever the umask is. Without them a file has 0644 and a
+    /// folder 0755, under the umask.
     modes: Option<Modes>,
     last: Option<(Box<[u8]>, OwnedFd)>,
 }
 
 impl Tree {
-    /// The tree below `root`.
+    /// Creates the tree below `root`.
     pub fn new(root: File, modes: Option<Modes>) -> Tree {
         Tree { root, modes, last: None }
     }
 
-    /// Makes a folder and those above it, as far as they are not there.
+    /// Creates a folder and its parents where they do not exist.
     pub fn make_folder(&mut self, path: &SitePath) -> rustix::io::Result<()> {
         self.folder(path.as_bytes(), true).map(drop)
     }
 
-    /// Makes a file, which must not be there yet, and the folders above it.
+    /// Creates a file, which must not exist, and its parent folders.
     pub fn create(&mut self, path: &SitePath) -> rustix::io::Result<File> {
         let mode = self.modes;
         let (folder, name) = self.place(path, true)?;
@@ -74,20 +74,20 @@ impl Tree {
         Ok(file.into())
     }
 
-    /// What lies at `path`; a link itself, not what it leads to.
+    /// Returns the metadata of the entry at `path`. A symbolic link is not followed.
     pub fn stat(&mut self, path: &SitePath) -> rustix::io::Result<Stat> {
         let (folder, name) = self.place(path, false)?;
         statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    /// Opens a file to read; no link is followed, and nothing waits for whoever writes to a pipe.
+    /// Opens a file for reading. No symbolic link is followed, and opening a FIFO does not wait for a writer.
     pub fn open(&mut self, path: &SitePath) -> rustix::io::Result<File> {
         let (folder, name) = self.place(path, false)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         openat(folder, name, flags, Mode::empty()).map(File::from)
     }
 
-    /// Gives the file at `path` of another tree the same path here as a further name.
+    /// Creates a hard link to the file at `path` of another tree, at the same path here.
     pub fn link_from(&mut self, other: &mut Tree, path: &SitePath) -> rustix::io::Result<()> {
         let (from, name) = other.place(path, false)?;
         let (to, _) = self.place(path, true)?;
@@ -100,7 +100,7 @@ impl Tree {
         unlinkat(folder, name, AtFlags::empty())
     }
 
-    /// The folder that `path` lies in, and its name there.
+    /// Returns the parent folder of `path`, and its name there.
     fn place<'a>(&mut self, path: &'a SitePath, make: bool) -> rustix::io::Result<(&OwnedFd, &'a OsStr)> {
         let path = path.as_bytes();
         let name = file_name(path);
@@ -136,14 +136,14 @@ impl Tree {
     }
 }
 
-/// Gives a folder this mode. Where the folder above hands its group down, this one goes on doing so: that is how the
-/// processes of a pod share a volume.
+/// Sets the bits of a folder and keeps its set-group-ID bit. That bit hands the group of the folder down to new
+/// entries, which is how the processes of a Kubernetes pod share a volume.
 pub fn set_folder_mode(folder: &impl AsFd, mode: u32) -> rustix::io::Result<()> {
     let hands_down = fstat(folder)?.st_mode & Mode::SGID.as_raw_mode();
     fchmod(folder, Mode::from_raw_mode(mode | hands_down))
 }
 
-/// Writes a file's content from its bytes in the image.
+/// Writes a file's content from its compressed bytes in the image.
 pub fn write(file: &mut File, coded: &[u8], entry: &Entry, inflate: &mut Inflate) -> io::Result<()> {
     if entry.coding == Coding::Stored {
         return file.write_all(coded);
@@ -154,7 +154,7 @@ pub fn write(file: &mut File, coded: &[u8], entry: &Entry, inflate: &mut Inflate
         let step = inflate.run(&coded[at..], true).map_err(io::Error::other)?;
         at += step.consumed;
         file.write_all(inflate.output())?;
-        if step.status == Status::Done {
+        if step.status == InflateStatus::Done {
             return Ok(());
         }
     }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn path(text: &str) -> SitePath {
-        SitePath::judge(text.as_bytes(), false).unwrap().unwrap()
+        SitePath::parse(text.as_bytes(), false).unwrap().unwrap()
     }
 
     fn mode(path: &Path) -> u32 {
@@ -199,7 +199,7 @@ mod tests {
             let modes = ["a", "a/b", "c", "a/b/x.txt"].map(|name| mode(&root.path().join(name)));
             assert_eq!(modes, [folder, folder, folder, file], "below {above:o}");
         }
-        // Without modes nobody may do more than this, whatever the umask takes away besides.
+        // Without modes the bits are at most these; the umask may clear more.
         let root = tempfile::tempdir().unwrap();
         tree(root.path(), None).create(&path("a/x.txt")).unwrap();
         assert_eq!((mode(&root.path().join("a")) & !0o755, mode(&root.path().join("a/x.txt")) & !0o644), (0, 0));
@@ -225,7 +225,7 @@ mod tests {
         from.remove(&path("a/x")).unwrap();
         assert_eq!(from.stat(&path("a/x")).unwrap_err(), Errno::NOENT);
         assert!(other.path().join("a/x").exists());
-        // Whoever only looks makes nothing.
+        // Reading creates no folders.
         for look in
             [from.open(&path("new/x")).map(drop), from.remove(&path("new/x")), from.stat(&path("new/x")).map(drop)]
         {
@@ -257,7 +257,7 @@ mod tests {
     fn a_file_is_written_as_it_was_however_it_lies_in_the_image() {
         let text = "so many words ".repeat(50_000);
         let mut coded = Vec::new();
-        docwharf_base::codec::deflate::Deflater::new(1).all(text.as_bytes(), &mut coded);
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(text.as_bytes(), &mut coded);
         let mut inflate = Inflate::new();
         for (coding, bytes) in
             [(Coding::Deflate, &coded[..]), (Coding::Stored, text.as_bytes()), (Coding::Deflate, &coded)]

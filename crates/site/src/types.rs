@@ -1,10 +1,10 @@
-//! Media types and cache classes by name.
+//! Media types and cache classes by file name.
 
 use std::borrow::Cow;
 
 use docwharf_base::model::site_path::{components, file_name, is_page, short_extension};
 
-/// The media type that goes out for a file, charset included.
+/// Returns the value of `Content-Type` for a file, charset included.
 pub fn content_type(path: &[u8]) -> Cow<'static, str> {
     let Some(guess) = media_type(path) else {
         return Cow::Borrowed("application/octet-stream");
@@ -25,10 +25,10 @@ pub fn content_type(path: &[u8]) -> Cow<'static, str> {
     Cow::Borrowed(with_charset)
 }
 
-/// The media type of a name with a known extension, without parameters.
+/// Returns the media type of a name with a known extension, without parameters.
 pub fn media_type(path: &[u8]) -> Option<&'static str> {
     let extension = short_extension(path)?;
-    // What the registry-derived table leaves out or has in an older form, and what is asked for most.
+    // The types that the table of `mime_guess` lacks or has in an older form, and those that are requested most.
     let known = match extension.as_str() {
         "html" | "htm" => "text/html",
         "css" => "text/css",
@@ -37,8 +37,8 @@ pub fn media_type(path: &[u8]) -> Option<&'static str> {
         "webmanifest" => "application/manifest+json",
         "md" | "markdown" => "text/markdown",
         "txt" => "text/plain",
-        // Payloads of React server components; a client of Next.js takes them under no other type. In a static export they
-        // are called .txt, and it takes text/plain as well.
+        // Payloads of React Server Components; the Next.js client accepts them under no other type. In a static export
+        // they are called .txt, and the client accepts text/plain for those.
         "rsc" => "text/x-component",
         "xml" => "application/xml",
         "wasm" => "application/wasm",
@@ -59,29 +59,29 @@ pub fn media_type(path: &[u8]) -> Option<&'static str> {
     Some(known)
 }
 
-/// Whether a browser shows what has this media type, without parameters, as a document in XML (MIME Sniffing, 4.6; the last
-/// one is known to some).
+/// Whether a browser shows a resource of this media type, without parameters, as an XML document (MIME Sniffing
+/// Standard, 4.6; some browsers also know `text/xsl`).
 pub fn is_xml(media_type: &str) -> bool {
     media_type.ends_with("+xml") || matches!(media_type, "text/xml" | "application/xml" | "text/xsl")
 }
 
-/// Whether a browser runs what has this media type, without parameters, as a script.
+/// Whether a browser runs a resource of this media type, without parameters, as a script.
 pub fn is_script(media_type: &str) -> bool {
     let Some(("text" | "application", name)) = media_type.split_once('/') else { return false };
     ["javascript", "ecmascript", "jscript", "livescript"].iter().any(|known| name.contains(known))
 }
 
-/// Whether scripts may run in what is sent with this `Content-Type`, or beside a page by it. Of several types in one field
-/// each counts: browsers do not agree on which.
+/// Whether scripts may run in a resource with this `Content-Type`, or in a page that includes it. If the field has
+/// several types, each of them counts: browsers do not agree on the one to use.
 pub fn runs_scripts(content_type: &str) -> bool {
     content_type.split(',').any(|one| {
         let essence = one.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        // The parts of the last one have types of their own.
+        // The parts of a multipart/x-mixed-replace body have types of their own.
         matches!(essence.as_str(), "text/html" | "multipart/x-mixed-replace") || is_xml(&essence) || is_script(&essence)
     })
 }
 
-/// Whether a sealed image compresses a file: text does shrink; images, fonts, archives and media do not.
+/// Whether a sealed image compresses a file: text shrinks; images, web fonts, archives and media do not.
 pub fn is_compressible(path: &[u8]) -> bool {
     if is_archive(path) {
         return false;
@@ -115,7 +115,7 @@ pub fn is_archive(path: &[u8]) -> bool {
     short_extension(path).is_some_and(|extension| ARCHIVES.contains(&extension.as_str()))
 }
 
-/// Whether a file is text in the sense of adoption: something that belongs compressed.
+/// Whether a file is text that a received ZIP should have compressed to be adopted as an image.
 pub fn is_text(path: &[u8]) -> bool {
     media_type(path).is_some_and(|guess| {
         guess.starts_with("text/")
@@ -125,16 +125,17 @@ pub fn is_text(path: &[u8]) -> bool {
     })
 }
 
-/// How long a file may be kept by caches.
+/// The time for which caches may keep a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheClass {
-    /// Its name changes with its content: for ever.
+    /// The name changes with the content: cached for a year.
     Immutable,
-    /// Asked for anew each time, mostly answered with 304.
+    /// Revalidated for each use, mostly answered with 304.
     Revalidate,
 }
 
-/// Whether the name of a file is derived from its content (design, under HTTP).
+/// Returns whether the name of a file is derived from its content (docs/design/http.md, "Addresses, entity tags and
+/// caching").
 pub fn cache_class(path: &[u8]) -> CacheClass {
     const HASHED: [&str; 18] = [
         "css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot", "png", "jpg", "jpeg", "gif", "svg",
@@ -152,7 +153,7 @@ pub fn cache_class(path: &[u8]) -> CacheClass {
     if hashed_kind && runs.into_iter().any(is_hash) { CacheClass::Immutable } else { CacheClass::Revalidate }
 }
 
-/// A run of 8 or more hex digits with at least one letter and one digit.
+/// Whether `run` is 8 or more hex digits with at least one letter and one digit.
 fn is_hash(run: &[u8]) -> bool {
     run.len() >= 8
         && run.iter().all(u8::is_ascii_hexdigit)

@@ -17,7 +17,7 @@ use docwharf_agent::api::analytics::{Endless, Page, Question, Reading};
 use docwharf_agent::api::ask::Ask;
 use docwharf_base::chain::{Chain, OneLine};
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count, parse_duration};
+use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_base::net::trouble::Cause;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::asked::Spool;
@@ -83,7 +83,7 @@ pub(super) fn read(
         let page = caller.persist(Ask::Searches, &doing, || caller.answer(caller.api.searches(project, &question)))?;
         keep(&page);
         if let Err(endless) = reading.take(page) {
-            let read = count(reading.joined.searches.len() as u64, "term");
+            let read = count_noun(reading.joined.searches.len() as u64, "term");
             let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
             let why = match endless {
                 Endless::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
@@ -93,7 +93,7 @@ pub(super) fn read(
             let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
             return Err(Failure::GoesRound(what));
         }
-        caller.means.doing.tell(&format!("{} read", count(reading.joined.searches.len() as u64, "term")));
+        caller.means.doing.tell(&format!("{} read", count_noun(reading.joined.searches.len() as u64, "term")));
     }
     warn_of_doubles(&reading.joined);
     Ok(reading.joined)
@@ -163,7 +163,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     let anew = period.clone();
     let (mut period, reading) = begun.unwrap_or((period, Reading::all(limit)));
     if is_resumed {
-        let terms = count(reading.joined.searches.len() as u64, "term");
+        let terms = count_noun(reading.joined.searches.len() as u64, "term");
         tracing::warn!("going on with a reading that was interrupted after {terms}");
     } else {
         kept.keep(|spool| spool.begin(&question, &notes));
@@ -214,7 +214,7 @@ fn warn_of_doubles(page: &Page) {
     let mut seen = HashSet::new();
     let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
     if doubles > 0 {
-        let terms = count(doubles as u64, "term");
+        let terms = count_noun(doubles as u64, "term");
         tracing::warn!("the API gives {terms} more than once: new searches have moved them while they were read");
     }
 }

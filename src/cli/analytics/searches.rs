@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use docwharf_agent::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
 use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 
 use super::super::attend::attended;
 use super::super::caller::Caller;
@@ -159,7 +159,7 @@ fn table(page: &Page, is_all: bool) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    let terms = count(page.searches.len() as u64, "term");
+    let terms = count_noun(page.searches.len() as u64, "term");
     let total = page.total_searches.map_or_else(|| "unknown".to_owned(), |total| total.to_string());
     let more = if page.next_cursor.is_some() && !is_all { ", and there are more: --limit N or --all" } else { "" };
     let _ = writeln!(out, "{terms}{more}; totalSearches {total} (events in the period, not terms)");

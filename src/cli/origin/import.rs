@@ -11,8 +11,8 @@ use serde_json::json;
 
 use docwharf_base::regular;
 use crate::cli::{Context, Failure};
-use docwharf_base::model::digest::{Digest, Hasher};
-use docwharf_base::model::units::count;
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
+use docwharf_base::model::units::count_noun;
 use docwharf_origin::Organization;
 use docwharf_origin::analytics::Allowance;
 use docwharf_origin::analytics::import::{ImportError, import};
@@ -60,7 +60,7 @@ impl ImportSearches {
         });
         let what = format!(
             "{} standing for {}",
-            count(imported.rows, "row"),
+            count_noun(imported.rows, "row"),
             match imported.searches {
                 1 => "1 search".to_owned(),
                 n => format!("{n} searches"),
@@ -77,7 +77,7 @@ impl ImportSearches {
 
 /// The digest of a file, which is read from its beginning afterwards.
 fn digest(file: &mut File) -> std::io::Result<Digest> {
-    let (mut hasher, mut piece) = (Hasher::new(), vec![0; PIECE]);
+    let (mut hasher, mut piece) = (Sha256Hasher::new(), vec![0; PIECE]);
     loop {
         let n = file.read(&mut piece)?;
         if n == 0 {

@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::config::origin::{OriginConfig, read};
 use crate::config::values::parse_listen;
 use crate::daemon::{self, OnHangup};
-use docwharf_base::model::limits::Limits;
-use docwharf_base::model::units::{count, parse_duration};
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_origin::source::Source;
 use docwharf_origin::{
     self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
@@ -60,7 +60,7 @@ impl Check {
         let projects = organizations.iter().map(|organization| organization.projects.len()).sum::<usize>();
         let told = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
         let text =
-            format!("{}, {}\n", count(organizations.len() as u64, "organization"), count(projects as u64, "project"));
+            format!("{}, {}\n", count_noun(organizations.len() as u64, "organization"), count_noun(projects as u64, "project"));
         context.result(&told, &text)
     }
 }
@@ -101,7 +101,7 @@ fn config(context: &Context) -> Result<OriginConfig, Failure> {
     let Some(path) = &context.global.config else {
         return Err(Failure::Usage("say which origin is meant: --config origin.toml".to_owned()));
     };
-    read(path, Limits::default()).map_err(Failure::Config)
+    read(path, BundleLimits::default()).map_err(Failure::Config)
 }
 
 /// The database of the origin that is meant; another process may be serving it.

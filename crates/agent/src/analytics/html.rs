@@ -1,4 +1,4 @@
-//! A report as one page that needs nothing else: no script, and nothing that a browser would load. Pure.
+//! A report as one self-contained HTML page: no script, and no resource that a browser would load. Pure.
 
 use std::fmt::Write;
 
@@ -6,14 +6,14 @@ use super::report::{Gone, List, Report, Term, Totals};
 use super::words::{grouped, number, percent, signed, terms};
 use docwharf_base::chain::OneLine;
 
-/// Says to the browser, too, that nothing is loaded.
+/// Content security policy of the page, which forbids every load.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 const STYLE: &str = include_str!("report.css");
 
-/// Characters of a term or page that are shown. What is longer was no search of a reader.
+/// Upper bound of the characters shown of a term or a path; a longer term is not a reader's search.
 const LONGEST: usize = 96;
 
-/// A page. Terms, pages and names are any text, and only ever text in it.
+/// Renders the page. Terms, paths and names may be any text; all are escaped.
 pub fn page(report: &Report) -> String {
     let title = format!("Searches in {}, {}", shown(&report.project), escaped(&report.period.words()));
     let mut out = format!(
@@ -40,7 +40,7 @@ pub fn page(report: &Report) -> String {
     out
 }
 
-/// Text as text: what HTML would read as its own is escaped.
+/// Escapes the characters that have a meaning in HTML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -56,8 +56,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Text of others: on one line, control characters spelt out, cut when long, escaped, and kept from turning around what
-/// stands beside it.
+/// Renders text from other sources: on one line, control characters escaped, shortened when long, escaped for HTML. It
+/// cannot change the direction of the text around it.
 fn shown(text: &str) -> String {
     let line = OneLine(text).to_string();
     let mut cut: String = line.chars().take(LONGEST).collect();
@@ -67,7 +67,7 @@ fn shown(text: &str) -> String {
     escaped(&cut)
 }
 
-/// A term in an element of its own direction.
+/// Renders a term in a `bdi` element, which isolates its text direction.
 fn term(text: &str) -> String {
     if text.trim().is_empty() {
         return "<span class=\"none\">nothing typed</span>".to_owned();
@@ -89,7 +89,7 @@ fn header(out: &mut String, report: &Report) {
     );
 }
 
-/// The report in a sentence or two.
+/// Renders the summary of the report in one or two sentences.
 fn lead(report: &Report) -> String {
     if report.is_empty() {
         return "Nobody searched in this period.".to_owned();
@@ -135,7 +135,7 @@ fn tiles(out: &mut String, report: &Report) {
     out.push_str("</dl>\n");
 }
 
-/// A difference to the period before, with its sign.
+/// Formats a difference to the period before, with its sign.
 fn against(number: Option<f64>, unit: &str) -> String {
     let moved = match number {
         None => return "nothing to compare with".to_owned(),
@@ -145,7 +145,8 @@ fn against(number: Option<f64>, unit: &str) -> String {
     format!("<span class=\"up\">{moved}</span> against the period before")
 }
 
-/// A bar: what was clicked, then what was not, of the most that there is. For eyes alone; the numbers stand beside it.
+/// Renders a bar: searches with a click, then searches without, in proportion to `most`. Only for the eye; the numbers
+/// stand beside it.
 fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
     let length = hits.unwrap_or(0) as f64 * 100.0 / most.max(1) as f64;
     let found = length * ctr.unwrap_or(0.0) / 100.0;
@@ -183,16 +184,16 @@ fn compared(out: &mut String, report: &Report) {
     out.push_str("</tbody>\n</table>\n</section>\n");
 }
 
-/// What the second number of a term is.
+/// The second number in the row of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Second {
-    /// How often it was clicked.
+    /// The click-through rate.
     Clicked,
-    /// Its part of all searches, where nothing was clicked.
+    /// The share of all searches, in lists of terms without a click.
     Share,
 }
 
-/// A section with terms as bars.
+/// Renders a section with the bars of terms.
 fn ranked(out: &mut String, report: &Report, head: &str, note: &str, second: Second, list: &[Term], caption: &str) {
     let _ = write!(out, "<section>\n<h2>{head}</h2>\n<p class=\"note\">{note}</p>\n");
     if !list.is_empty() {
@@ -247,7 +248,7 @@ fn top(out: &mut String, report: &Report) {
     ranked(out, report, "What readers search for", &note, Second::Clicked, &report.top, "The most frequent terms");
 }
 
-/// Of how many a list shows the first.
+/// Formats how many terms a list has, and how many of them are shown.
 fn of(list: &List) -> String {
     let all = terms(list.terms);
     if list.list.len() < list.terms { format!("{all}; here are the first {}", list.list.len()) } else { all }
@@ -290,7 +291,7 @@ fn low(out: &mut String, report: &Report) {
     ranked(out, report, "Seldom clicked", &note, Second::Clicked, &list.list, "Terms with a low click-through rate");
 }
 
-/// One of the four lists of what moved; its rows are cells.
+/// Renders one of the four lists of changes; `rows` are table cells.
 fn mover(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
     let _ = writeln!(out, "<div>\n<h3>{head}</h3>");
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! Search analytics: the period that is asked for, what a report says of it, and the report as a page.
+//! Search analytics: the requested period, the numbers of a report, and the report as an HTML page.
 
 pub mod html;
 pub mod period;

@@ -1,4 +1,4 @@
-//! A period as the API takes it: `dateFrom` inclusive, `dateTo` exclusive, each ISO 8601 or YYYY-MM-DD. Pure.
+//! A period as the API accepts it: `dateFrom` inclusive, `dateTo` exclusive, each ISO 8601 or YYYY-MM-DD. Pure.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use docwharf_base::model::units::show_duration;
 
 const DAY: Duration = Duration::from_hours(24);
 
-/// From when until when, as it is sent.
+/// Both ends of a period, in the form in which they are sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Period {
-    /// The first moment; without it, since there are records.
+    /// First moment; none for the beginning of the records.
     pub from: Option<String>,
-    /// The first moment that does not count any more; without it, until now.
+    /// End, exclusive; none for now.
     pub to: Option<String>,
 }
 
 /// One end of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Moment {
-    /// A whole day.
+    /// The beginning of a day.
     Day(Date),
     /// A point in time.
     Point(Timestamp),
@@ -35,7 +35,7 @@ impl Moment {
         let is_day = text.len() == 10;
         let day = || text.parse::<Date>().ok().map(Moment::Day).filter(|_| is_day);
         let point = || text.parse::<Timestamp>().ok().map(Moment::Point);
-        // Without a zone it is the API's, which is UTC.
+        // A time without a zone is in UTC, like all times of the API.
         let bare = || text.parse::<DateTime>().ok().filter(|_| text.contains([':', 'T']));
         let bare =
             || bare().and_then(|time| time.to_zoned(TimeZone::UTC).ok()).map(|time| Moment::Point(time.timestamp()));
@@ -45,7 +45,7 @@ impl Moment {
             .ok_or_else(|| format!("{text:?} is no date: write it like 2026-11-01 or 2026-11-01T08:30:00Z (ISO 8601)"))
     }
 
-    /// In UTC; where a day begins.
+    /// Returns the time in UTC; of a day, its beginning.
     fn timestamp(self) -> Timestamp {
         match self {
             Moment::Day(day) => day.to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |time| time.timestamp()),
@@ -75,14 +75,14 @@ fn day_of(time: Timestamp) -> Date {
     time.to_zoned(TimeZone::UTC).date()
 }
 
-/// The moment that `text` names as an end of a period does; a day is its first moment in UTC. The message says what is
-/// wrong.
+/// Parses one end of a period; a day is its first moment in UTC. The error describes the mistake.
 pub fn moment(text: &str) -> Result<Timestamp, String> {
     Moment::parse(text).map(Moment::timestamp)
 }
 
 impl Period {
-    /// The period between two ends as a person writes them, which are sent as they are. The message says what is wrong.
+    /// Creates the period between two ends as a person writes them; they are sent unchanged. The error describes the
+    /// mistake.
     pub fn between(from: Option<&str>, to: Option<&str>) -> Result<Period, String> {
         let first = from.map(Moment::parse).transpose()?;
         let last = to.map(Moment::parse).transpose()?;
@@ -95,7 +95,8 @@ impl Period {
         Ok(Period { from: sent(from), to: sent(to) })
     }
 
-    /// The last so much time before `to`, or before now. Whole days are days of the calendar in UTC, today besides.
+    /// Creates the period of length `span` before `to`, or before now. Whole days are calendar days in UTC, and today
+    /// is added to them if `to` is none.
     pub fn since(span: Duration, to: Option<&str>, now: Timestamp) -> Result<Period, String> {
         if span < Duration::from_secs(1) {
             return Err("a period is at least a second long".to_owned());
@@ -105,12 +106,12 @@ impl Period {
             None if span.as_secs().is_multiple_of(DAY.as_secs()) => Moment::Day(day_of(now)),
             None => Moment::Point(now),
         };
-        let too_far = || format!("{} before that is before any calendar", show_duration(span));
+        let too_far = || format!("{} before that is out of range", show_duration(span));
         let from = end.before(span).ok_or_else(too_far)?.text();
         Ok(Period { from: Some(from), to: to.map(|to| to.trim().to_owned()) })
     }
 
-    /// The same with an end: today's beginning, so that what is compared are whole days.
+    /// Ends a period without an end at the beginning of today, so that two periods of whole days are compared.
     #[must_use]
     pub fn until_today(mut self, now: Timestamp) -> Period {
         let today = Moment::Day(day_of(now));
@@ -121,12 +122,12 @@ impl Period {
         self
     }
 
-    /// The period of the same length that ends where this one begins; none if it has no beginning.
+    /// Returns the period of the same length that ends where this one begins; none if this one has no beginning.
     pub fn previous(&self, now: Timestamp) -> Option<Period> {
         let from = Moment::parse(self.from.as_deref()?).ok()?;
         let to = match &self.to {
             Some(to) => Moment::parse(to).ok()?,
-            // Today counts as a whole.
+            // Today counts as a whole day.
             None if matches!(from, Moment::Day(_)) => Moment::Day(day_of(now).checked_add(1.day()).ok()?),
             None => Moment::Point(now),
         };
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(pair(&month), (Some("2026-10-22"), Some("2026-11-21")));
         assert_eq!(pair(&month.previous(now()).unwrap()), (Some("2026-09-22"), Some("2026-10-22")));
         for (from, to, expected) in [
-            // Without an end it is until now, and where it begins with a day, until the end of today.
+            // A period without an end ends now; if it begins with a day, it ends with today.
             (Some("2026-11-21"), None, Some(("2026-11-20", "2026-11-21"))),
             (Some("2026-11-21T15:00:10.5Z"), None, Some(("2026-11-21T14:30:10Z", "2026-11-21T15:00:10.5Z"))),
             (Some("2026-11-23"), None, None),

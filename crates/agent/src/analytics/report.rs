@@ -1,7 +1,7 @@
-//! What readers search for and do not find: a report on a period, and on what is different from the period before. Pure.
+//! The report of what readers search for and do not find in a period, and of the changes since the period before. Pure.
 //!
-//! Rates are in percent, shares are of all searches of the period, both rounded to a tenth. A number that the API does
-//! not give is none, never zero.
+//! Rates are in percent; shares are of all searches in the period. Both are rounded to a tenth. A number that the API
+//! does not send is none, never zero.
 
 use std::cmp::Reverse;
 
@@ -11,27 +11,27 @@ use super::period::Period;
 use super::side::{Row, Side, finite, minus, share, tenth};
 use crate::api::analytics::Page;
 
-/// Terms with fewer searches have no low rate: of one or two searches, none, half or all were clicked, which is chance.
+/// Minimum number of searches for a term to have a low rate: with one or two searches the rate is chance.
 pub const FEWEST_HITS: u64 = 3;
 
-/// What the report's lists go by.
+/// Parameters of the lists in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rules {
-    /// The most terms in each list.
+    /// Upper bound of the terms in each list.
     pub top: usize,
-    /// Rates below are low; percent.
+    /// Click-through rate in percent below which a term has a low rate.
     pub low_percent: f64,
-    /// See [`FEWEST_HITS`].
+    /// Minimum number of searches; see [`FEWEST_HITS`].
     pub fewest_hits: u64,
 }
 
-/// The terms of a period, as they were read.
+/// The terms of a period, as the API sent them.
 #[derive(Debug, Clone)]
 pub struct Read {
-    /// What was asked for.
+    /// The requested period.
     pub period: Period,
-    /// What came.
+    /// All terms that were read.
     pub page: Page,
 }
 
@@ -39,83 +39,83 @@ pub struct Read {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// Of this form: 1.
+    /// Version of this format: 1.
     pub schema_version: u32,
-    /// Whose searches these are.
+    /// The project of the searches.
     pub project: String,
-    /// When the report was made, in UTC, to the second.
+    /// Time of the report in UTC, to the second.
     pub made_at: String,
-    /// What the lists go by.
+    /// Parameters of the lists.
     pub rules: Rules,
     /// The period.
     pub period: Totals,
-    /// The period before, if it was asked for.
+    /// The period before, if it was requested.
     pub previous: Option<Totals>,
-    /// From the one to the other.
+    /// Differences between the two periods.
     pub change: Option<Change>,
     /// The most frequent terms.
     pub top: Vec<Term>,
-    /// Terms that were clicked, at a low rate; by how many searches went without a click.
+    /// Terms with a low click-through rate, by searches without a click.
     pub low_ctr: List,
-    /// Terms that nobody clicked a result of; by searches.
+    /// Terms of which no result was clicked, by searches.
     pub unclicked: List,
-    /// What moved, if there is a period before.
+    /// Changes of terms, if there is a period before.
     pub trends: Option<Trends>,
 }
 
-/// A period in numbers.
+/// The numbers of a period.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
-    /// The first moment; none for since there are records.
+    /// First moment; none for the beginning of the records.
     pub from: Option<String>,
-    /// The first moment that does not count any more; none for until now.
+    /// End, exclusive; none for now.
     pub to: Option<String>,
-    /// Searches: events, also those of terms that were not read.
+    /// Number of searches: events, those for terms that were not read included.
     pub total_searches: Option<u64>,
-    /// Terms that were read.
+    /// Number of terms read.
     pub terms_read: usize,
-    /// Whether there are no more.
+    /// Whether all terms were read.
     pub all_terms_read: bool,
-    /// Searches for these terms.
+    /// Number of searches for the terms read.
     pub searches_read: u64,
-    /// Searches that led to a click, of the searches whose terms have a rate; percent.
+    /// Searches with a click, of all searches whose terms have a rate; percent.
     pub click_through_rate: Option<f64>,
 }
 
-/// The period against the one before.
+/// Differences between a period and the one before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Change {
-    /// Searches more (or, below zero, fewer).
+    /// Increase of searches; negative for a decrease.
     pub searches: Option<i64>,
-    /// The same in percent of the period before.
+    /// Increase of searches in percent of the period before.
     pub percent: Option<f64>,
-    /// Click-through rate, in percentage points.
+    /// Increase of the click-through rate in percentage points.
     pub points: Option<f64>,
 }
 
-/// A term.
+/// A term with its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Term {
-    /// As readers typed it: any text.
+    /// The term as readers typed it: any text.
     pub search_query: String,
-    /// Its place among all terms, by searches; 1 is the first.
+    /// Position among all terms, by searches; 1 is the first.
     pub rank: usize,
-    /// Searches for it.
+    /// Number of searches for the term.
     pub hits: Option<u64>,
-    /// Its part of all searches; percent.
+    /// Share of all searches; percent.
     pub share: Option<f64>,
-    /// Searches that led to a click; percent.
+    /// Searches with a click; percent.
     pub ctr: Option<f64>,
-    /// Searches that did not.
+    /// Number of searches without a click.
     pub without_click: Option<u64>,
-    /// The page that was clicked most.
+    /// The page that readers clicked most.
     pub top_clicked_page: Option<String>,
-    /// What it was in the period before; none if it was not among the terms that were read of it.
+    /// The term in the period before; none if it was not among the terms read for that period.
     pub before: Option<Before>,
-    /// Searches more than in the period before (below zero: fewer); none if that cannot be told.
+    /// Increase of searches since the period before (negative for a decrease); none if it is unknown.
     pub change: Option<i64>,
 }
 
@@ -123,55 +123,55 @@ pub struct Term {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Before {
-    /// Its place then.
+    /// Position in that period.
     pub rank: usize,
-    /// Searches for it then.
+    /// Number of searches in that period.
     pub hits: Option<u64>,
-    /// Searches that led to a click then; percent.
+    /// Searches with a click in that period; percent.
     pub ctr: Option<f64>,
 }
 
-/// The head of a list, and how much there is of it.
+/// The first terms of a list, and the totals of the whole list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct List {
-    /// Terms of this kind among those that were read.
+    /// Number of terms in the whole list.
     pub terms: usize,
-    /// Searches for them.
+    /// Number of searches for them.
     pub searches: u64,
-    /// The same as a part of all searches; percent.
+    /// Their share of all searches; percent.
     pub share: Option<f64>,
-    /// The first of them.
+    /// The first terms.
     pub list: Vec<Term>,
 }
 
-/// What moved between the periods, by how far. A term that was read in one period only is new or gone if it would have
-/// been read in the other with as many searches.
+/// Changes of terms between the periods, largest first. A term that was read in one period only is new or gone if it
+/// would have been read in the other period with as many searches.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trends {
-    /// Searched for more often than before.
+    /// Terms with more searches than before.
     pub risen: Vec<Term>,
-    /// Searched for less often.
+    /// Terms with fewer searches than before.
     pub fallen: Vec<Term>,
-    /// Not searched for before.
+    /// Terms without a search before.
     pub new: Vec<Term>,
-    /// Searched for before, not any more: rank, share and rate are none of this period; see `before`.
+    /// Terms without a search in this period.
     pub gone: Vec<Gone>,
 }
 
-/// A term of the period before.
+/// A term without a search in this period, and so without rank, share and rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gone {
-    /// As readers typed it.
+    /// The term as readers typed it.
     pub search_query: String,
-    /// What it was.
+    /// The term in the period before.
     pub before: Before,
 }
 
-/// What a rate has to be multiplied by to be percent. Some servers say percent, some a part of one: a rate above 1
-/// anywhere can only be percent. It takes all rates that were read, so that two periods are read the same way.
+/// Returns the factor that converts rates to percent. Some servers send percent, others a fraction of one: a rate above
+/// 1 can only be percent. It takes the rates of both periods, so that both are converted in the same way.
 pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
     if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
 }
@@ -192,7 +192,7 @@ fn trends(now: &Side<'_>, before: &Side<'_>, rules: &Rules) -> Trends {
     let gone = gone.map(|row| Gone { search_query: row.search.search_query.clone(), before: row.before() });
     let gone = gone.take(rules.top).collect();
     new.truncate(rules.top);
-    // Stable: among equals the more frequent term comes first.
+    // A stable sort: of equal changes, the more frequent term comes first.
     let list = |moved: Vec<(i64, Term)>| moved.into_iter().take(rules.top).map(|(_, term)| term).collect();
     let (mut risen, mut fallen): (Vec<_>, Vec<_>) =
         moved.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
@@ -202,7 +202,7 @@ fn trends(now: &Side<'_>, before: &Side<'_>, rules: &Rules) -> Trends {
 }
 
 impl Report {
-    /// Makes a report of what was read.
+    /// Creates a report of the terms read.
     pub fn new(project: &str, made_at: &str, read: &Read, before: Option<&Read>, rules: Rules) -> Report {
         let rates = [Some(read), before].into_iter().flatten().flat_map(|read| &read.page.searches);
         let factor = percent_factor(rates.filter_map(|search| finite(search.ctr.as_ref())));
@@ -236,7 +236,7 @@ impl Report {
         }
     }
 
-    /// Whether nobody searched, in neither period.
+    /// Whether there was no search in either period.
     pub fn is_empty(&self) -> bool {
         let empty = |totals: &Totals| totals.terms_read == 0 && totals.total_searches.unwrap_or(0) == 0;
         empty(&self.period) && self.previous.as_ref().is_none_or(empty)
@@ -244,7 +244,7 @@ impl Report {
 }
 
 impl Totals {
-    /// How much of all searches the terms that were read are; percent.
+    /// Returns the share of all searches that the terms read have; percent.
     pub fn share_read(&self) -> Option<f64> {
         share(self.searches_read, self.total_searches)
     }
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(percent_factor([0.0, 0.4, 1.0]).to_bits(), 100f64.to_bits());
         assert_eq!(percent_factor([0.0, 0.4, 1.1]).to_bits(), 1f64.to_bits());
         assert_eq!(percent_factor([]).to_bits(), 100f64.to_bits());
-        // One period's rates say it for both.
+        // The rates of one period decide for both.
         let now = read(vec![search("a", Some(10.0), Some(0.5), Some("/a"))], None, false);
         let before = read(vec![search("a", Some(10.0), Some(50.0), Some("/a"))], None, false);
         assert_eq!(report(&now, Some(&before)).top[0].ctr, Some(0.5));

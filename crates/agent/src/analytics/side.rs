@@ -1,4 +1,4 @@
-//! One period as it was read: rows by their searches, with numbers proved, and totals.
+//! One period as it was read: its rows by searches, with checked numbers, and its totals.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use serde_json::Number;
 use super::report::{Before, List, Read, Rules, Term, Totals};
 use crate::api::analytics::{Page, Search};
 
-/// A row with its numbers proved.
+/// A row with checked numbers.
 #[derive(Debug)]
 pub(super) struct Row<'a> {
     pub(super) search: &'a Search,
@@ -17,41 +17,41 @@ pub(super) struct Row<'a> {
     ctr: Option<f64>,
 }
 
-/// A number, if it is one.
+/// Converts a number of JSON, if it is finite.
 pub(super) fn finite(number: Option<&Number>) -> Option<f64> {
     number?.as_f64().filter(|number| number.is_finite())
 }
 
-/// A count; none if it is below zero. Half a search is rounded.
+/// Converts a number of searches, rounded to a whole; none if it is negative.
 fn counted(number: Option<&Number>) -> Option<u64> {
     let number = number?;
-    // Too large for a count is as many as can be counted.
+    // A number that is too large counts as the maximum.
     number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(rounded))
 }
 
-/// To a whole; below zero is zero, and beyond what can be counted is the most that can.
+/// Rounds to a whole; negative numbers become 0, and numbers above the range its maximum.
 #[expect(clippy::cast_sign_loss, reason = "what is below zero is cut off before")]
 fn rounded(number: f64) -> u64 {
     number.round().max(0.0) as u64
 }
 
-/// To a tenth.
+/// Rounds to a tenth.
 pub(super) fn tenth(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// A part in percent, to a tenth; none of nothing.
+/// Returns a part in percent, rounded to a tenth; none if the whole is 0 or unknown.
 pub(super) fn share(part: u64, whole: Option<u64>) -> Option<f64> {
     whole.filter(|whole| *whole > 0).map(|whole| tenth(part as f64 * 100.0 / whole as f64))
 }
 
-/// How many more there are than before.
+/// Returns the difference between two counts, within the range of i64.
 pub(super) fn minus(now: u64, before: u64) -> i64 {
     i64::try_from(i128::from(now) - i128::from(before)).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
 }
 
-/// Rows by hits. A term that came twice, because others were searched for while it was read, counts once: the later row
-/// is the newer one.
+/// Converts and sorts rows by hits. A term may come twice, because the order of terms changes while pages are read; the
+/// later row is newer and replaces the earlier one.
 fn rows(page: &Page, factor: f64) -> Vec<Row<'_>> {
     let mut places: HashMap<&str, usize> = HashMap::new();
     let mut rows: Vec<Row<'_>> = Vec::new();
@@ -82,24 +82,24 @@ impl Row<'_> {
         Some(hits.saturating_sub(rounded(hits as f64 * ctr / 100.0)))
     }
 
-    /// The rate decides; where there is none, whether there is a page.
+    /// Whether no result was clicked. The rate decides; without a rate, whether the row names a clicked page.
     pub(super) fn is_unclicked(&self) -> bool {
         self.ctr.map_or(self.search.top_clicked_page.is_none(), |ctr| ctr <= 0.0)
     }
 
-    /// Whether it was clicked, but seldom.
+    /// Whether results were clicked at a low rate.
     pub(super) fn is_low(&self, rules: &Rules) -> bool {
         self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < rules.low_percent)
             && self.hits.is_some_and(|hits| hits >= rules.fewest_hits)
     }
 
-    /// What a later period says of this one.
+    /// Returns the numbers of this row as those of the period before.
     pub(super) fn before(&self) -> Before {
         Before { rank: self.rank, hits: self.hits, ctr: self.ctr.map(tenth) }
     }
 }
 
-/// One period's rows beside its totals.
+/// The rows and the totals of one period.
 pub(super) struct Side<'a> {
     pub(super) totals: Totals,
     pub(super) rows: Vec<Row<'a>>,
@@ -107,7 +107,7 @@ pub(super) struct Side<'a> {
 }
 
 impl<'a> Side<'a> {
-    /// What was read, with rates made percent by `factor`.
+    /// Converts the terms read; `factor` converts rates to percent.
     pub(super) fn new(read: &'a Read, factor: f64) -> Side<'a> {
         let rows = rows(&read.page, factor);
         let searches_read = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
@@ -128,18 +128,18 @@ impl<'a> Side<'a> {
         Side { totals, rows, places }
     }
 
-    /// The row of a term.
+    /// Finds the row of a term.
     pub(super) fn find(&self, term: &str) -> Option<&Row<'a>> {
         self.places.get(term).map(|at| &self.rows[*at])
     }
 
-    /// Whether a term with so many searches would have been read here.
+    /// Whether a term with this many searches would have been read in this period.
     pub(super) fn would_have(&self, hits: u64) -> bool {
         let fewest = || self.rows.last().and_then(|row| row.hits);
         self.totals.all_terms_read || fewest().is_some_and(|fewest| hits > fewest)
     }
 
-    /// A row as it is reported, beside what it was before.
+    /// Converts a row for the report, with its numbers in the previous period.
     pub(super) fn term(&self, row: &Row<'_>, previous: Option<&Side<'_>>) -> Term {
         let query = row.search.search_query.as_str();
         let then = previous.and_then(|previous| previous.find(query));
@@ -161,7 +161,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// The head of a list of these rows, and how much there is of them.
+    /// Creates a list from these rows: its first terms and its totals.
     pub(super) fn list(&self, mut rows: Vec<&Row<'_>>, previous: Option<&Side<'_>>, rules: &Rules) -> List {
         let searches = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
         rows.sort_by_key(|row| Reverse(row.without_click().or(row.hits)));
@@ -186,7 +186,7 @@ mod tests {
         serde_json::from_str(text).ok()
     }
 
-    /// `-` is a number that the API does not give.
+    /// Creates a row; `-` is a number that the API does not send.
     fn search((term, hits, ctr, page): (&str, &str, &str, Option<&str>)) -> Search {
         Search {
             search_query: term.to_owned(),
@@ -246,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_rate_is_low_below_the_bound_and_above_nothing_with_enough_searches() {
-        // Searches, rate in percent, page; whether the rate is low, whether nothing was clicked, searches without a click.
+        // Searches, rate in percent, page; whether the rate is low, whether no result was clicked, searches without a
+        // click.
         for (hits, ctr, page, is_low, is_unclicked, without) in [
             ("3", "19.9", Some("/x"), true, false, Some(2)),
             ("3", "20", Some("/x"), false, false, Some(2)),

@@ -1,11 +1,11 @@
-//! Numbers and periods of a report for people, the same on a terminal and in a page. Pure.
+//! Numbers and periods of a report for people, formatted equally for a terminal and an HTML page. Pure.
 
 use jiff::civil::Date;
 
 use super::report::Totals;
 
 impl Totals {
-    /// The period for people: whole days by their first and last.
+    /// Formats the period; whole days by the first and the last.
     pub fn words(&self) -> String {
         let day = |text: &Option<String>| text.as_deref().filter(|text| text.len() == 10)?.parse::<Date>().ok();
         if let (Some(first), Some(end)) = (day(&self.from), day(&self.to))
@@ -27,7 +27,7 @@ impl Totals {
     }
 }
 
-/// A number with its thousands apart.
+/// Formats a number with separated thousands.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -40,7 +40,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// A difference with its sign.
+/// Formats a difference with its sign.
 pub fn signed(number: i64) -> String {
     let sign = match number {
         0 => "±",
@@ -50,17 +50,17 @@ pub fn signed(number: i64) -> String {
     format!("{sign}{}", grouped(number.unsigned_abs()))
 }
 
-/// A count, or a dash where there is none.
+/// Formats a count, or a dash if there is none.
 pub fn number(number: Option<u64>) -> String {
     number.map_or_else(|| "–".to_owned(), grouped)
 }
 
-/// A rate or share, or a dash where there is none.
+/// Formats a rate or share, or a dash if there is none.
 pub fn percent(number: Option<f64>) -> String {
     number.map_or_else(|| "–".to_owned(), |number| format!("{number:.1}%"))
 }
 
-/// So many terms.
+/// Formats a number of terms.
 pub fn terms(count: usize) -> String {
     format!("{} {}", grouped(count as u64), if count == 1 { "term" } else { "terms" })
 }

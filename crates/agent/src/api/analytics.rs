@@ -1,4 +1,4 @@
-//! Search analytics: what a page of them says, and how a reading of several pages goes on. Pure.
+//! Search analytics: parsing one page of search terms, and reading several pages in sequence. Pure.
 
 use std::collections::HashSet;
 
@@ -8,51 +8,51 @@ use serde_json::{Number, Value};
 
 use super::wire::{Answer, whole};
 
-/// The most terms that a page may be asked for.
+/// Upper bound of the terms in one page, set by the API.
 pub const LARGEST_PAGE: u64 = 100;
 
-/// What a page is asked for with.
+/// The parameters of a request for one page.
 #[derive(Debug, Clone, Copy)]
 pub struct Question<'a> {
-    /// ISO 8601 or YYYY-MM-DD.
+    /// First moment of the range, inclusive: ISO 8601 or YYYY-MM-DD.
     pub from: Option<&'a str>,
-    /// The same, exclusive.
+    /// End of the range, exclusive: ISO 8601 or YYYY-MM-DD.
     pub to: Option<&'a str>,
-    /// Terms a page, 1 to 100.
+    /// Number of terms in the page, 1 to 100.
     pub limit: u64,
-    /// From the page before.
+    /// The `nextCursor` of the page before.
     pub cursor: Option<&'a str>,
 }
 
-/// A term and what came of it, in the API's field names.
+/// A search term with its numbers, in the API's field names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Search {
-    /// The term.
+    /// The term, as readers typed it.
     pub search_query: String,
-    /// How often it was searched for.
+    /// How often readers searched for the term.
     pub hits: Option<Number>,
-    /// Clicks for a search, as the API has it: some servers say it in percent, others as a part of one.
+    /// Click-through rate as the API reports it: some servers use percent, others a fraction of one.
     pub ctr: Option<Number>,
-    /// The page that was clicked most; none if none was.
+    /// The page that readers clicked most; none if they clicked none.
     pub top_clicked_page: Option<String>,
-    /// When it was last searched for, in the server's words.
+    /// Time of the last search for the term, as the server formats it.
     pub last_searched_at: Option<String>,
 }
 
-/// One page of terms, or several joined.
+/// One page of search terms, or several joined.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Page {
-    /// By hits, descending.
+    /// The terms by hits, descending.
     pub searches: Vec<Search>,
-    /// Searches in the whole range: events, not terms.
+    /// Number of searches in the whole range: events, not terms.
     pub total_searches: Option<u64>,
-    /// For the next page; none if there is none.
+    /// Cursor of the next page; none on the last page.
     pub next_cursor: Option<String>,
 }
 
-/// Reads one page. A field that is missing or odd costs itself, never its row.
+/// Parses one page. A missing or invalid field is none; its row stays.
 pub fn page(answer: &Answer) -> Result<Page, String> {
     let searches = answer.raw("searches").ok_or_else(|| "it has no searches".to_owned())?;
     let rows: Option<Vec<Box<RawValue>>> =
@@ -61,8 +61,8 @@ pub fn page(answer: &Answer) -> Result<Page, String> {
     let rows = rows.unwrap_or_default();
     let searches: Vec<Search> = rows.iter().filter_map(|raw| row(raw)).collect();
     if searches.len() < rows.len() {
-        let odd = docwharf_base::model::units::count((rows.len() - searches.len()) as u64, "row");
-        tracing::warn!("{odd} of the searches are no objects and left out");
+        let odd = docwharf_base::model::units::count_noun((rows.len() - searches.len()) as u64, "row");
+        tracing::warn!("{odd} of the searches are not JSON objects and are left out");
     }
     let next_cursor = match answer.get("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
@@ -92,41 +92,41 @@ fn search(row: &Answer) -> Search {
     }
 }
 
-/// Why a reading does not go on though there is a cursor.
+/// The reason why reading stops although the last page has a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endless {
-    /// It was given before: going on would go round.
+    /// The cursor was returned before, so reading would not end.
     Repeated,
-    /// So many pages in a row had no term.
+    /// Too many pages in a row had no term.
     Empty,
-    /// It is longer than an address can be.
+    /// The cursor is too long for a URL.
     TooLong,
 }
 
-/// A cursor that is longer fits into no address.
+/// Upper bound of a cursor's length in bytes; a longer one fits into no URL.
 const LONGEST_CURSOR: usize = 8 * 1024;
-/// Pages without a term, one after the other, after which none is expected any more.
+/// Number of pages without a term in a row after which reading stops.
 const EMPTY: u32 = 10;
 
-/// A reading of pages: as many terms as are wanted, or all.
+/// A reader of consecutive pages, up to a number of terms or to the end.
 #[derive(Debug, Clone)]
 pub struct Reading {
     wanted: Option<u64>,
     page: u64,
     seen: HashSet<String>,
-    /// What has been read, joined.
+    /// All pages read so far, joined into one.
     pub joined: Page,
     pages: u64,
     empty: u32,
 }
 
 impl Reading {
-    /// The first so many terms; in pages of a hundred, but never more than are wanted.
+    /// Reads the first `terms` terms, in pages of at most 100.
     pub fn first(terms: u64) -> Reading {
         Reading::of(Some(terms), LARGEST_PAGE)
     }
 
-    /// All terms, so many a page.
+    /// Reads all terms, `page` of them in each page.
     pub fn all(page: u64) -> Reading {
         Reading::of(None, page)
     }
@@ -135,7 +135,7 @@ impl Reading {
         Reading { wanted, page, seen: HashSet::new(), joined: Page::default(), pages: 0, empty: 0 }
     }
 
-    /// Begins at a cursor that somebody kept.
+    /// Begins at a cursor that an earlier run has stored.
     #[must_use]
     pub fn from(mut self, cursor: Option<String>) -> Reading {
         self.seen.extend(cursor.clone());
@@ -143,7 +143,7 @@ impl Reading {
         self
     }
 
-    /// What to ask for next: terms and cursor; none if there is nothing more to ask.
+    /// Returns the limit and the cursor of the next request; none if reading is complete.
     pub fn next(&self) -> Option<(u64, Option<&str>)> {
         let cursor = self.joined.next_cursor.as_deref();
         if self.pages > 0 && cursor.is_none() {
@@ -153,7 +153,7 @@ impl Reading {
         (left > 0).then_some((left.min(self.page), cursor))
     }
 
-    /// Takes a page. A cursor that leads nowhere ends the reading, and what was read stays.
+    /// Adds a page. A cursor that cannot be followed is an error; the terms read so far stay.
     pub fn take(&mut self, page: Page) -> Result<(), Endless> {
         self.pages += 1;
         self.empty = if page.searches.is_empty() { self.empty + 1 } else { 0 };
@@ -171,7 +171,7 @@ impl Reading {
         }
     }
 
-    /// Pages read so far.
+    /// Number of pages read so far.
     pub fn pages(&self) -> u64 {
         self.pages
     }
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(reading.take(terms(1, Some(&format!("{round}")))), Ok(()));
         }
         assert_eq!((reading.pages(), reading.joined.searches.len()), (50, 5));
-        // A last page has no cursor, however many before it had no term.
+        // The last page has no cursor, however many pages before it had no term.
         for n in 0..9 {
             assert_eq!(reading.take(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
         }

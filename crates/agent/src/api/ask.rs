@@ -1,27 +1,27 @@
-//! Which call of the API it is: what that means for trying again, and what a person can do when it fails.
+//! The calls of the management API: whether each may be repeated, and the advice to print when it fails.
 
 use docwharf_base::net::retry::{Call, PATIENCE};
 use docwharf_base::net::trouble::{Cause, Trouble};
 
-/// Which call of the API.
+/// A call of the management API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// Start an export job.
     Start,
-    /// Its state.
+    /// Poll the state of an export job.
     Poll,
-    /// A link to its bundle.
+    /// Request a link to the bundle of an export job.
     Link,
     /// Start a preview, or deploy it again.
     Preview,
-    /// The state of its deployment.
+    /// Poll the state of a preview's deployment.
     Deployment,
-    /// What readers have searched for.
+    /// Request a page of search analytics.
     Searches,
 }
 
 impl Ask {
-    /// What kind of call it is, for trying again.
+    /// Returns the kind of call, which decides whether it may be repeated.
     pub fn call(self) -> Call {
         match self {
             Ask::Start | Ask::Preview => Call::Start,
@@ -30,7 +30,7 @@ impl Ask {
         }
     }
 
-    /// What a person can do about this trouble, to be put behind it; empty where nobody knows.
+    /// Returns advice for a person about this failure, to be appended to its message; empty if there is none.
     pub fn hint(self, trouble: &Trouble) -> String {
         let hint = match trouble.cause {
             Cause::Status(401) => unauthorized(trouble),
@@ -55,7 +55,7 @@ impl Ask {
                 _ => "too many requests: try again later",
             },
             Cause::NotSent => "check api.baseUrl, the network and proxies",
-            Cause::Unreadable => "what answers at api.baseUrl does not speak the management API",
+            Cause::Unreadable => "the server at api.baseUrl does not speak the management API",
             Cause::Lost | Cause::Status(500..) => "the upstream has trouble; try again later",
             Cause::Tls | Cause::Redirected | Cause::TooLarge | Cause::Disk | Cause::Status(_) => return String::new(),
         };
@@ -91,7 +91,7 @@ impl Ask {
     }
 }
 
-/// What to do about a 401, as far as the upstream has not said it itself.
+/// Returns the advice for a 401, without what the upstream's message already says.
 fn unauthorized(trouble: &Trouble) -> &'static str {
     let said = trouble.to_string().to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(ALL.map(Ask::call), calls);
     }
 
-    /// Hints of all calls for one trouble: a part of each, in the order of [`ALL`].
+    /// Checks the hints of all calls for one failure: a part of each, in the order of [`ALL`].
     fn assert_hints(trouble: &Trouble, parts: [&str; 6]) {
         for (ask, part) in ALL.into_iter().zip(parts) {
             let hint = ask.hint(trouble);

@@ -1,24 +1,24 @@
-//! From a job's state to what comes next: pure, without clock or socket.
+//! Decides the next step of an export job from its state. Pure: no clock, no socket.
 
 use std::time::Duration;
 
 use super::wire::{Job, Status};
 
-/// A job that has not moved for this long is told of.
+/// Time without progress after which a job is reported as stalled.
 const STALL: Duration = Duration::from_mins(2);
 
-/// What follows from a poll.
+/// The next step after a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Poll again after a pause.
     Poll,
-    /// The bundle can be had.
+    /// Request the link to the bundle.
     AskForLink,
     /// The job has failed, for this reason.
     GiveUp(String),
 }
 
-/// `completed` and `failed` alone end a job; any other status means still working.
+/// Returns the next step. Only `completed` and `failed` end a job; any other status means that it is still working.
 pub fn next(job: &Job) -> Step {
     match job.meaning() {
         Status::Completed => Step::AskForLink,
@@ -27,12 +27,12 @@ pub fn next(job: &Job) -> Step {
     }
 }
 
-/// The pause before the poll after this many: it grows by half each time.
+/// Returns the pause after this many polls: it grows by half each time, from `first` to `most`.
 pub fn pause(polls: u32, first: Duration, most: Duration) -> Duration {
     first.mul_f64(1.5f64.powi(polls.min(30).cast_signed())).min(most)
 }
 
-/// Notices a job that does not move.
+/// Detects a job that makes no progress.
 #[derive(Debug, Clone, Default)]
 pub struct Stall {
     seen: Option<(Job, Duration)>,
@@ -40,8 +40,8 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// Takes note of a state at `elapsed` since the watch began; gives the time without movement, once, when it has
-    /// grown long.
+    /// Records a state at `elapsed` since the first poll. Returns the time without progress when it first exceeds the
+    /// limit; a job is reported once until it changes.
     pub fn see(&mut self, job: &Job, elapsed: Duration) -> Option<Duration> {
         match &self.seen {
             Some((before, since)) if before == job => {
@@ -58,7 +58,7 @@ impl Stall {
         }
     }
 
-    /// How long the job has not moved.
+    /// Returns how long the job has been unchanged.
     pub fn still(&self, elapsed: Duration) -> Duration {
         self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| elapsed.saturating_sub(*since))
     }

@@ -1,9 +1,9 @@
-//! The management API as its client sees it: one request, one answer. Never touches disk; never follows the key out of
-//! the API's own origin.
+//! Client of the management API: one request, one response. It does no disk I/O, and it sends the key to the API's own
+//! origin only (`docs/design/agent.md`, rule 6).
 //!
-//! [`wire`] reads answers, taking what the specification promises and tolerating everything else; [`export`] and
-//! [`preview`] tell what the state of a job means, [`analytics`] what readers searched for, [`ask`] what can be done about
-//! a call that failed. Trying again is the caller's business (`net::retry`).
+//! [`wire`] parses responses: it requires only the fields that the specification promises. [`export`] and [`preview`]
+//! decide what the state of a job means, [`analytics`] reads pages of search terms, [`ask`] gives advice about a failed
+//! call. Retries are left to the caller (`docwharf_base::net::retry`).
 
 pub mod analytics;
 pub mod ask;
@@ -28,34 +28,34 @@ use analytics::{Page, Question};
 use preview::{Deployment, Preview};
 use wire::{Answer, Job, Link};
 
-/// Answers of the API are small; more than this is none.
+/// Upper bound of a response body in bytes; the API's responses are small.
 const LARGEST: usize = 1024 * 1024;
-/// But for what a build says.
+/// Upper bound of the state of a deployment in bytes, which contains the log of a build.
 const LARGEST_LOG: usize = 16 * 1024 * 1024;
-/// So much of an error page is read, for so long.
+/// Upper bounds for the body of an error response: bytes read, and time spent on reading.
 const ERROR_PAGE: usize = 64 * 1024;
 const ERROR_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the API says to a question that changes nothing.
+/// The response to a request that changes nothing; see [`Api::greet`].
 #[derive(Debug)]
 pub struct Greeting {
-    /// The status.
+    /// Status code of the response.
     pub status: u16,
-    /// Whether the body is a JSON object, as all of the API's are.
+    /// Whether the body is a JSON object, as all responses of the API are.
     pub is_api: bool,
     /// Status and body in one line, without secrets.
     pub said: String,
-    /// The head.
+    /// Header fields of the response.
     pub headers: HeaderMap,
-    /// The server's certificate in DER, if there was TLS.
+    /// The server's certificate in DER, if the connection used TLS.
     pub certificate: Option<Vec<u8>>,
 }
 
-/// The API of one base URL, with its key.
+/// Client of the API at one base URL, with its key.
 #[derive(Debug, Clone)]
 pub struct Api {
     http: reqwest::Client,
-    /// Without a trailing slash.
+    /// Base URL; a trailing slash is ignored.
     base: SafeUrl,
     key: Secret,
     call: Duration,
@@ -64,7 +64,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// A client for the API at `base`; `call` limits each call as a whole.
+    /// Creates a client of the API at `base`; `call` is the timeout of each call as a whole.
     pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> Api {
         let mut scrubber = Scrubber::default();
         scrubber.hide(&key);
@@ -72,12 +72,12 @@ impl Api {
         Api { http, base, key, call, redirects, scrubber }
     }
 
-    /// What must not be seen of this API's texts.
+    /// Hides the key and the secrets of the base URL in texts of this API.
     pub fn scrubber(&self) -> &Scrubber {
         &self.scrubber
     }
 
-    /// POST /static-export/jobs: starts an export of `domain`; gives the job's id.
+    /// Starts an export of `domain` (POST /static-export/jobs); returns the job's id.
     pub async fn start(&self, domain: &str, version: Option<&str>) -> Result<String, Trouble> {
         let mut body = json!({ "domain": domain });
         if let Some(version) = version {
@@ -87,28 +87,28 @@ impl Api {
         wire::job_id(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
-    /// GET /static-export/jobs/{jobId}
+    /// Polls an export job (GET /static-export/jobs/{jobId}).
     pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
         let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
         wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
-    /// POST /project/preview/{projectId}: starts a preview of `branch`, or deploys the one there is again.
+    /// Starts a preview of `branch`, or deploys an existing one again (POST /project/preview/{projectId}).
     pub async fn preview(&self, project: &str, branch: &str) -> Result<Preview, Trouble> {
         let body = json!({ "branch": branch });
         let (_, answer, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
-        // It has begun, whatever the answer leaves out: asking again would begin another.
+        // The preview has been started, whatever the response leaves out: a repetition would start another one.
         Ok(preview::started(&answer))
     }
 
-    /// GET api.statusPath: how far the deployment of a preview is.
+    /// Polls the deployment of a preview (GET `api.statusPath`).
     pub async fn deployment(&self, path: &[&str]) -> Result<Deployment, Trouble> {
         let (status, answer, bytes) = self.call_for(Method::GET, path, &[], None, LARGEST_LOG).await?;
         let deployment = preview::deployment(&answer, &self.scrubber);
         deployment.map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
-    /// GET /analytics/{projectId}/searches: one page of what readers searched for.
+    /// Requests one page of search analytics (GET /analytics/{projectId}/searches).
     pub async fn searches(&self, project: &str, question: &Question<'_>) -> Result<Page, Trouble> {
         let limit = question.limit.to_string();
         let given = [
@@ -122,7 +122,7 @@ impl Api {
         analytics::page(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
-    /// Asks for a job that does not exist: the API is there and takes the key if it says so. Starts nothing.
+    /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
     pub async fn greet(&self) -> Result<Greeting, Trouble> {
         let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
         let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
@@ -149,10 +149,10 @@ impl Api {
         Ok(Greeting { status, is_api: Answer::read(&body).is_some(), said, headers, certificate })
     }
 
-    /// POST /static-export/jobs/{jobId}/bundle: a fresh link; no body.
+    /// Requests a fresh link to a bundle (POST /static-export/jobs/{jobId}/bundle, without a body).
     pub async fn link(&self, id: &str) -> Result<Link, Trouble> {
         let path = ["static-export", "jobs", id, "bundle"];
-        // The body may hold the link itself: it is not quoted, whatever is wrong with it.
+        // The body may contain the link itself, so it is never quoted in an error.
         let (status, answer, _) =
             self.call(Method::POST, &path, &[], None).await.map_err(|trouble| match trouble.cause {
                 Cause::Unreadable => Trouble::new(Cause::Unreadable, "the answer is no JSON object that can be read"),
@@ -161,7 +161,7 @@ impl Api {
         wire::link(&answer).map_err(|why| Trouble::new(Cause::Unreadable, format!("{status}, but {why}")))
     }
 
-    /// One call within its time. Any 2xx with a JSON object counts.
+    /// Makes one call within its timeout. Any 2xx with a JSON object counts (`docs/design/agent.md`, rule 1).
     async fn call(
         &self,
         method: Method,
@@ -172,7 +172,7 @@ impl Api {
         self.call_for(method, path, query, body, LARGEST).await
     }
 
-    /// The same, for an answer of at most so many bytes.
+    /// Makes one call like [`Api::call`], with a response body of at most `largest` bytes.
     async fn call_for(
         &self,
         method: Method,
@@ -184,7 +184,7 @@ impl Api {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
         for segment in path {
             if matches!(*segment, "." | "..") {
-                // Encoded or not, a URL would take it for a step up.
+                // A URL parser would remove the segment, encoded or not.
                 return Err(Trouble::new(
                     Cause::Unreadable,
                     format!("the id {segment:?} cannot be part of an address"),
@@ -207,7 +207,7 @@ impl Api {
         let (shown, took) = (OneLine(&shown), began.elapsed().as_millis());
         match &result {
             Ok((status, ..)) => tracing::debug!("{shown}: {status} in {took} ms"),
-            // An answer that cannot be read may hold a link.
+            // An unreadable response may contain a link.
             Err(trouble) if trouble.cause == Cause::Unreadable => {
                 tracing::debug!("{shown}: unreadable after {took} ms");
             }
@@ -260,11 +260,11 @@ impl Api {
         Err(Trouble::new(Cause::Redirected, format!("the API redirects more than {} times", self.redirects)))
     }
 
-    /// Where a redirect leads, if the key may go there: the API's own scheme, host and port.
+    /// Returns the target of a redirect, if the key may be sent there: the API's own scheme, host and port.
     fn follow(&self, method: &Method, status: u16, from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
         let refused = |what: String| Trouble::new(Cause::Redirected, format!("{status}: {what}"));
         let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-        let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;
+        let location = location.ok_or_else(|| refused("a redirect without a usable Location".to_owned()))?;
         let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
         if !to.same_origin(&self.base) {
             let to = to.name();
@@ -272,11 +272,11 @@ impl Api {
                 "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
             )));
         }
-        // It would be sent beside the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
+        // They would be sent next to the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
         if !to.expose().username().is_empty() || to.expose().password().is_some() {
             let to = to.name();
             return Err(refused(format!(
-                "the API redirects to {to} with a user name or a password; the key alone says who we are"
+                "the API redirects to {to} with a user name or a password; only the key may authenticate the request"
             )));
         }
         if *method == Method::POST && matches!(status, 301..=303) {
@@ -294,7 +294,7 @@ impl Api {
     }
 }
 
-/// An answer that is not a good one: its status counts, however much of its body can be had in a moment.
+/// Converts an error response. The status decides; as much of the body is quoted as arrives within [`ERROR_PATIENCE`].
 async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> Trouble {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
@@ -309,13 +309,13 @@ async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scru
         Ok::<(), Trouble>(())
     };
     match tokio::time::timeout(ERROR_PATIENCE, read).await {
-        // Only a whole answer says that nothing was begun.
+        // Only a complete response means that the server has started nothing.
         Ok(Err(cut)) if status >= 500 => Trouble::new(Cause::Lost, format!("{status}, and {cut}")),
         _ => Trouble::from_answer(status, &headers, &body, scrubber),
     }
 }
 
-/// All but the unreserved characters of RFC 3986 section 2.3.
+/// All characters but the unreserved ones of RFC 3986 section 2.3.
 const RESERVED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! Previews: where one is, and what the state of its deployment means. Pure.
+//! Previews: the response to starting one, and the state of its deployment. Pure.
 //!
-//! The specification leaves open how the state is asked for and what it says: the path is a setting, every field but
-//! `status` may be missing or of any type, and a state that nobody knows means still working.
+//! The specification leaves open how the state is requested and what it contains. So the path is a setting, every field
+//! but `status` may be missing or of any type, and an unknown status means that the deployment is still working.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,20 +10,20 @@ use docwharf_base::secret::Scrubber;
 
 use super::wire::{Answer, hint, text, whole};
 
-/// What starting a preview gives.
+/// The response to starting a preview.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preview {
-    /// What its state is asked for with.
+    /// The id for requests of the deployment's state.
     pub status_id: Option<String>,
-    /// Where it is, or will be.
+    /// URL of the preview, which may not be deployed yet.
     pub preview_url: Option<String>,
 }
 
-/// An address longer than this is none.
+/// Upper bound of the length of a preview's URL in bytes; a longer one is ignored.
 const LONGEST_URL: usize = 8 * 1024;
 
-/// Reads what starting a preview gives. An address is written as a browser would send it, so that it is safe to print.
+/// Parses the response to starting a preview. The URL is normalized as a browser does, so that it is safe to print.
 pub fn started(answer: &Answer) -> Preview {
     let said = match answer.get("previewUrl") {
         Some(Value::String(text)) => url::Url::parse(&text).ok(),
@@ -38,68 +38,69 @@ pub fn started(answer: &Answer) -> Preview {
     Preview { status_id, preview_url: preview_url.map(String::from) }
 }
 
-/// Whether this can be a segment of a path.
+/// Whether the text can be a segment of a path.
 pub fn is_id(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
 }
 
-/// How far the deployment of a preview is.
+/// The state of a preview's deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
-    /// The word itself.
+    /// The status, as the server names it.
     pub status: String,
-    /// What has come of it.
+    /// Summary of the result.
     pub summary: Option<String>,
-    /// What the build says, line by line.
+    /// Lines of the build's log.
     pub logs: Vec<String>,
-    /// When it was asked for, in the server's words.
+    /// Time of the request, as the server formats it.
     pub created_at: Option<String>,
-    /// When it ended, in the server's words.
+    /// Time of the end, as the server formats it.
     pub ended_at: Option<String>,
-    /// What was deployed.
+    /// The deployed commit.
     pub commit: Option<Commit>,
 }
 
-/// What was deployed.
+/// A deployed commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Commit {
-    /// Its id.
+    /// Hash of the commit.
     pub sha: Option<String>,
-    /// Its branch.
+    /// Branch of the commit.
     #[serde(rename = "ref")]
     pub branch: Option<String>,
-    /// What its author says.
+    /// Message of the commit.
     pub message: Option<String>,
-    /// How many files it changes.
+    /// How many files the commit changes.
     pub files_changed: FilesChanged,
 }
 
-/// How many files a commit changes, as far as the server says.
+/// How many files a commit changes, as far as the server reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct FilesChanged {
-    /// New ones.
+    /// Number of added files.
     pub added: Option<u64>,
-    /// Other content.
+    /// Number of modified files.
     pub modified: Option<u64>,
-    /// Gone.
+    /// Number of removed files.
     pub removed: Option<u64>,
 }
 
-/// What follows from a state.
+/// The next step after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Ask again after a pause.
+    /// Poll again after a pause.
     Poll,
-    /// It can be looked at.
+    /// The preview is deployed.
     Ready,
-    /// It has failed.
+    /// The deployment has failed.
     GiveUp,
 }
 
 impl Deployment {
-    /// `success` and `failure` alone end a deployment; any other status means still working.
+    /// Returns the next step. Only `success` and `failure` end a deployment; any other status means that it is still
+    /// working.
     pub fn step(&self) -> Step {
         match self.status.as_str() {
             "success" => Step::Ready,
@@ -108,16 +109,16 @@ impl Deployment {
         }
     }
 
-    /// In a few words: `in_progress, 12 lines of log`.
+    /// Formats the state in a few words: `in_progress, 12 lines of log`.
     pub fn line(&self) -> String {
         match self.logs.len() as u64 {
             0 => self.status.clone(),
-            lines => format!("{}, {} of log", self.status, docwharf_base::model::units::count(lines, "line")),
+            lines => format!("{}, {} of log", self.status, docwharf_base::model::units::count_noun(lines, "line")),
         }
     }
 }
 
-/// Reads the state of a deployment.
+/// Parses the state of a deployment; secrets are hidden in it.
 pub fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
     let said = |name| hint(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
     Ok(Deployment {
@@ -133,7 +134,7 @@ pub fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, St
     })
 }
 
-/// A list of texts, or one text of several lines.
+/// Splits logs into lines: the server sends a list of texts, or one text of several lines.
 fn lines(logs: Option<Value>) -> Vec<String> {
     let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     match logs {
@@ -149,7 +150,7 @@ fn lines(logs: Option<Value>) -> Vec<String> {
     }
 }
 
-/// Lists of names, or numbers.
+/// Counts changed files: the server sends lists of names, or numbers.
 fn changed(commit: &Answer) -> FilesChanged {
     let Some(files) = commit.raw("filesChanged").and_then(|raw| Answer::read(raw.get().as_bytes())) else {
         return FilesChanged::default();
@@ -161,14 +162,13 @@ fn changed(commit: &Answer) -> FilesChanged {
     FilesChanged { added: of("added"), modified: of("modified"), removed: of("removed") }
 }
 
-/// Where the state of a deployment is asked for, below `api.baseUrl`: segments of a path, one of which stands for the
-/// status id.
+/// Path of a deployment's state below `api.baseUrl`. One of its segments is replaced by the status id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusPath(Vec<String>);
 
-/// What stands for the status id.
+/// Placeholder of the status id.
 const ID: &str = "{statusId}";
-/// What stands for the project.
+/// Placeholder of the project.
 const PROJECT: &str = "{projectId}";
 
 impl Default for StatusPath {
@@ -178,7 +178,7 @@ impl Default for StatusPath {
 }
 
 impl StatusPath {
-    /// Reads `/project/update-status/{statusId}`; the message says what is wrong.
+    /// Parses a path like `/project/update-status/{statusId}`; the error describes the mistake.
     pub fn parse(text: &str) -> Result<StatusPath, String> {
         let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{ID}");
         let path = text.trim().strip_prefix('/').ok_or_else(|| wrong("does not begin with /"))?;
@@ -195,7 +195,7 @@ impl StatusPath {
         Ok(StatusPath(segments))
     }
 
-    /// The path for one deployment; none if it has a place for the project and there is none.
+    /// Returns the path for one deployment; none if the path contains the project and none is given.
     pub fn of<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
         let fill = |segment: &'a String| match segment.as_str() {
             ID => Some(id),

@@ -1,5 +1,5 @@
-//! Answers of the API. Only `jobId`, `status` and `bundleUrl` are required, each in its own answer, as texts that are
-//! not empty; everything else may be missing or of any type (rules of the agent, part C1).
+//! Responses of the API. Only `jobId`, `status` and `bundleUrl` are required, each in its own response, as non-empty
+//! strings; every other field may be missing or of any type (`docs/design/agent.md`, rule 1).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,15 +9,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use docwharf_base::secret::{SafeUrl, Scrubber};
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 
-/// An answer's fields, each read when it is wanted: a number that no type holds or half a surrogate pair in a field that
-/// we do not need says nothing about the others.
+/// The fields of a response, each parsed only when it is read: a number out of range or half a surrogate pair in a
+/// field that is not needed does no harm.
 #[derive(Debug, Clone)]
 pub struct Answer(BTreeMap<String, Box<RawValue>>);
 
 impl Answer {
-    /// Reads a JSON object; `None` if it is none.
+    /// Parses a JSON object; `None` for anything else.
     pub fn read(bytes: &[u8]) -> Option<Answer> {
         let text = String::from_utf8_lossy(bytes);
         serde_json::from_str(text.trim_start_matches('\u{feff}')).ok().map(Answer)
@@ -28,14 +28,14 @@ impl Answer {
         serde_json::from_str(raw).ok().or_else(|| serde_json::from_str(&without_halves(raw)).ok())
     }
 
-    /// A field's own text.
+    /// Returns the JSON text of a field.
     pub(super) fn raw(&self, name: &str) -> Option<&RawValue> {
         self.0.get(name).map(AsRef::as_ref)
     }
 }
 
-/// JSON whose lone halves of surrogate pairs, as a text cut in the middle of a character has, are replacement characters
-/// (RFC 8259 section 8.2 leaves them to the reader).
+/// Replaces lone halves of surrogate pairs, which a text cut in the middle of a character contains, by replacement
+/// characters (RFC 8259 section 8.2 leaves them to the reader).
 fn without_halves(json: &str) -> String {
     let unit = |at: usize| {
         let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -53,7 +53,7 @@ fn without_halves(json: &str) -> String {
                 continue;
             }
             (Some(_), _) => 6,
-            // A backslash and what it escapes, which is one byte.
+            // A backslash and the escaped byte.
             _ => 2,
         };
         let end = json.ceil_char_boundary(at + length);
@@ -64,35 +64,35 @@ fn without_halves(json: &str) -> String {
     out
 }
 
-/// What a job's status means.
+/// The meaning of a job's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
-    /// The bundle can be asked for.
+    /// The bundle is ready.
     Completed,
-    /// There will be no bundle.
+    /// The job has failed.
     Failed,
-    /// Every other word: still working.
+    /// The job is still working, with this status.
     Working(String),
 }
 
-/// A job as it was last seen.
+/// The state of an export job at the last poll.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// The word itself.
+    /// The status, as the server names it.
     pub status: String,
-    /// How far, in percent.
+    /// Progress in percent.
     pub progress: Option<f64>,
-    /// Pages so far.
+    /// Number of pages so far.
     pub page_count: Option<u64>,
-    /// When it last moved, in the server's words.
+    /// Time of the last progress, as the server formats it.
     pub updated_at: Option<String>,
-    /// Why it failed.
+    /// The reason of a failure.
     pub error: Option<String>,
 }
 
 impl Job {
-    /// What the status means.
+    /// Returns the meaning of the status.
     pub fn meaning(&self) -> Status {
         match self.status.as_str() {
             "completed" => Status::Completed,
@@ -101,27 +101,27 @@ impl Job {
         }
     }
 
-    /// In a few words: `running, 55 %, 12 pages`.
+    /// Formats the state in a few words: `running, 55 %, 12 pages`.
     pub fn line(&self) -> String {
         let mut line = self.status.clone();
         if let Some(progress) = self.progress {
             let _ = write!(line, ", {progress:.0} %");
         }
         if let Some(pages) = self.page_count {
-            let _ = write!(line, ", {}", count(pages, "page"));
+            let _ = write!(line, ", {}", count_noun(pages, "page"));
         }
         line
     }
 }
 
-/// A presigned link.
+/// A presigned link to a bundle.
 #[derive(Debug, Clone)]
 pub struct Link {
-    /// Where the bundle is.
+    /// URL of the bundle.
     pub url: SafeUrl,
-    /// Size in bytes, as a hint.
+    /// Size of the bundle in bytes; a hint.
     pub size: Option<u64>,
-    /// Until when, in the server's words; a hint.
+    /// Expiry of the link, as the server formats it; a hint.
     pub expires_at: Option<String>,
 }
 
@@ -142,9 +142,9 @@ pub(super) fn number(value: Option<Value>) -> Option<f64> {
     number.filter(|n| n.is_finite() && *n >= 0.0)
 }
 
-/// A number of things.
+/// Converts a value to a whole number, rounded.
 pub(super) fn whole(value: Option<Value>) -> Option<u64> {
-    // What is beyond u64 is beyond counting.
+    // A number above the range of u64 counts as its maximum.
     number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
 }
 
@@ -155,12 +155,12 @@ pub(super) fn hint(answer: &Answer, name: &str) -> Option<String> {
     }
 }
 
-/// The id that a start gives.
+/// Parses the id in the response to starting a job.
 pub fn job_id(answer: &Answer) -> Result<String, String> {
     text(answer, "jobId")
 }
 
-/// The state that a poll gives.
+/// Parses the response to a poll; secrets are hidden in its error.
 pub fn job(answer: &Answer, scrubber: &Scrubber) -> Result<Job, String> {
     let error = match answer.get("error") {
         None | Some(Value::Null) => None,
@@ -176,7 +176,7 @@ pub fn job(answer: &Answer, scrubber: &Scrubber) -> Result<Job, String> {
     })
 }
 
-/// The link that a bundle call gives.
+/// Parses the link in the response to a bundle call.
 pub fn link(answer: &Answer) -> Result<Link, String> {
     let url = SafeUrl::parse(&text(answer, "bundleUrl")?).map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
     Ok(Link { url, size: whole(answer.get("sizeBytes")), expires_at: hint(answer, "expiresAt") })

@@ -1,5 +1,5 @@
-//! A content coding that nobody asked for. Often it is a mere label on a `.tar.gz`; sometimes it is a second layer of
-//! gzip around the archive (rules of the agent, part C7). What the bytes are decides.
+//! Removal of an unrequested content coding. Often the coding is only a wrong label on a `.tar.gz`; sometimes it is a
+//! second layer of gzip around the archive (`docs/design/agent.md`, rule 7). The bytes decide.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -11,18 +11,18 @@ use docwharf_base::directory::{Access, Demands, Directory};
 
 use super::partial::{FILE_MODE, INNER, PART};
 
-/// Beginnings of archives that may stand inside a layer of gzip: gzip, ZIP, zstd.
+/// First bytes of the archives that may be inside a layer of gzip: gzip, ZIP, Zstandard.
 const INSIDE: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28, 0xb5, 0x2f, 0xfd]];
 
-/// If what has arrived in the directory `downloads` is gzip around another archive, writes that archive beside it and gives
-/// its path. At most `limit` bytes.
+/// Writes the inner archive to a file beside the received one and returns its path, if the received file in `downloads`
+/// is gzip around another archive. It writes at most `limit` bytes plus one, which shows that the limit is exceeded.
 pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
     let layer = || -> io::Result<_> {
         let part = downloads.open_file(PART, Access::Read, Demands::SINGLE_NAME)?;
         Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, part)))
     };
     let mut head = Vec::new();
-    // What cannot be inflated is no layer; proving says what it is.
+    // A file that cannot be inflated has no second layer; verifying it will report the damage.
     if layer()?.take(4).read_to_end(&mut head).is_err() || !INSIDE.iter().any(|begin| head.starts_with(begin)) {
         return Ok(None);
     }
@@ -34,7 +34,8 @@ pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Opti
     Ok(written?.then(|| downloads.path().join(INNER)))
 }
 
-/// Whether the layer could be taken off: a damaged one is left on, and refused for what it is.
+/// Writes the content of the layer to `out`. Returns false if the layer is damaged: it is then kept, and verifying the
+/// bundle reports the damage.
 fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> {
     let mut decoder = layer.take(limit.saturating_add(1));
     let mut buffer = vec![0; 256 * 1024];
@@ -48,7 +49,7 @@ fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> 
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use super::*;
     use flate2::Compression;

@@ -1,10 +1,11 @@
-//! Downloading a bundle: whole, resumed, or not at all because it is known. Never holds the key.
+//! Download of one bundle: whole, resumed, or skipped because the server's file is known. It never has the API key.
 //!
-//! One [`Download`] lives as long as one bundle is wanted; each [`Download::attempt`] continues where the one before was
-//! cut, also through another link to the same file, also after a restart. What has been received lies in the store's
-//! `downloads/` with the validator it was received under, so that a resumed file is one file (RFC 9110 section 13.1.5).
+//! A [`Download`] lives as long as one bundle is wanted. Each [`Download::attempt`] continues where the one before was
+//! cut off, also through another link to the same file and after a restart. The received bytes are in the store's
+//! `downloads/`, together with the validator of the response that they came with, so that all parts of a resumed file
+//! belong to one representation (RFC 9110 section 13.1.5).
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod coding;
@@ -33,14 +34,14 @@ pub use coding::unwrap_second_layer;
 use partial::Partial;
 use range::ContentRange;
 
-/// Progress worth so much makes attempts count anew.
+/// Number of new bytes after which the attempts are counted from zero again.
 const PROGRESS: u64 = 1024 * 1024;
-/// After so many bytes of a bundle that does not say how many they will be, its room is looked at again.
+/// Number of bytes after which free space is checked again, for a bundle of unknown length.
 const UNANNOUNCED: u64 = 4 * 1024 * 1024;
-/// An error page is read this far.
+/// Upper bound of the bytes that are read of an error response.
 const ERROR_PAGE: usize = 64 * 1024;
 
-/// How far a download has come, for whoever shows it.
+/// The progress of a download, for display.
 #[derive(Debug, Default)]
 pub struct Progress {
     received: AtomicU64,
@@ -48,67 +49,67 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Bytes received.
+    /// Number of bytes received.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes to come in all; 0 if the server does not say.
+    /// Size of the bundle in bytes; 0 if the server does not send it.
     pub fn total(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 }
 
-/// A bundle that need not be downloaded again if the server still has it.
+/// A bundle that is already in the store, and need not be downloaded again if the server still has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// Its strong `ETag`, or its Last-Modified where there is none.
+    /// The validator: a strong `ETag`, or Last-Modified if there is none.
     pub validator: String,
-    /// Its size in bytes as it was sent.
+    /// Size of the received file in bytes.
     pub size: u64,
 }
 
-/// How a download ended well.
+/// The result of a successful download.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fetched {
-    /// The server has what is known already; this one.
+    /// The server still has this known bundle.
     Unchanged(Known),
-    /// The bundle is here.
+    /// The bundle has been received.
     Whole(Arrived),
 }
 
-/// A bundle that has arrived.
+/// A received bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
-    /// Where it lies; ours to remove.
+    /// Path of the file; the receiver must remove it.
     pub path: PathBuf,
-    /// What it was received under, if the server names it.
+    /// Validator and size of the file, if the server sent a validator.
     pub known: Option<Known>,
-    /// Whether part of it was received by an earlier process, so that a power cut may have damaged it.
+    /// Whether an earlier process received a part of the file, which a power cut may have damaged.
     pub resumed: bool,
-    /// Whether the server named a content coding though none was asked for.
+    /// Whether the server named a content coding although none was requested.
     pub encoded: bool,
 }
 
-/// A bundle that is about to arrive.
+/// A bundle that is about to be received.
 #[derive(Debug)]
 pub struct Coming<'a> {
-    /// How many bytes it has; how many have come, where nobody says.
+    /// Size of the bundle in bytes; the number received so far if the size is unknown.
     pub whole: u64,
-    /// How many of them are still to come; 0 where nobody says.
+    /// Number of bytes still to be received; 0 if the size is unknown.
     pub more: u64,
-    /// Where it lies, as soon as there is anything.
+    /// Path of the file, which exists once the first byte has been received.
     pub path: PathBuf,
-    /// The directory in which it lies, and its name there.
+    /// Directory of the file, and its name there.
     pub place: (&'a Directory, &'static str),
-    /// How far it has come there.
+    /// How many bytes of the file can be read.
     pub growth: &'a Arc<Growth>,
 }
 
-/// Sees to it that there is room for what comes.
+/// Provides free space for a bundle that is about to be received, or fails.
 pub type Room<'a> = &'a dyn Fn(&Coming<'_>) -> Result<(), Trouble>;
 
-/// One bundle that is wanted.
+/// The download of one wanted bundle.
 #[derive(Debug)]
 pub struct Download {
     http: reqwest::Client,
@@ -116,25 +117,25 @@ pub struct Download {
     progress: Arc<Progress>,
     partial: Partial,
     source: String,
-    /// The most bytes that are taken.
+    /// Upper bound of the size in bytes.
     limit: u64,
     known: Vec<Known>,
-    /// Whether a 304 has left open which of them the server has: it is asked without a condition from then on.
+    /// Whether a 304 did not tell which known bundle the server has. Requests are unconditional from then on.
     is_unclear: bool,
-    /// The furthest that any attempt has come, and where attempts last counted anew: what is received again counts for
-    /// nothing.
+    /// The largest length of any attempt, and the length at which attempts were last counted from zero: bytes that are
+    /// received again are no progress.
     furthest: u64,
     counted: u64,
 }
 
-/// What a good answer brings.
+/// The content of a successful response.
 enum Answer {
     Unchanged(Known),
     Body(reqwest::Response),
 }
 
 impl Download {
-    /// Wants the bundle of `source` in `dir`. What is `known` is not downloaded.
+    /// Prepares the download of the bundle of `source` into `dir`. A bundle in `known` is not downloaded.
     pub fn new(
         http: reqwest::Client,
         network: Network,
@@ -150,7 +151,7 @@ impl Download {
         Download { http, network, progress, partial, source, limit, known, is_unclear, furthest, counted }
     }
 
-    /// Whether enough has arrived since the last time it was asked for attempts to count anew.
+    /// Whether enough bytes have arrived since the last call that returned true to count attempts from zero.
     pub fn has_moved(&mut self) -> bool {
         let moved = self.furthest >= self.counted + PROGRESS;
         if moved {
@@ -159,17 +160,17 @@ impl Download {
         moved
     }
 
-    /// Forgets what has been received: the next attempt begins at the start.
+    /// Discards the received bytes: the next attempt begins at the start.
     pub fn restart(&mut self) {
         self.partial.discard();
     }
 
-    /// Bytes received so far.
+    /// Number of bytes received so far.
     pub fn received(&self) -> u64 {
         self.partial.len()
     }
 
-    /// Asks `url` once and takes what it gives, as far as there is `room` for it.
+    /// Requests `url` once and receives the body, as far as `room` provides free space for it.
     pub async fn attempt(&mut self, url: &SafeUrl, room: Room<'_>) -> Result<Fetched, Trouble> {
         let mut scrubber = Scrubber::default();
         scrubber.hide_url(url);
@@ -192,7 +193,7 @@ impl Download {
         result
     }
 
-    /// Sends the request, follows redirects, and judges the head of the answer.
+    /// Sends the request, follows redirects, and checks the status and header fields of the response.
     async fn ask(&mut self, link: &SafeUrl, scrubber: &mut Scrubber) -> Result<Answer, Trouble> {
         let mut url = link.clone();
         let mut redirects = 0;
@@ -230,7 +231,7 @@ impl Download {
         Err(Trouble::new(Cause::Redirected, format!("more than {} redirects", self.network.redirects)))
     }
 
-    /// Bundles that the server can be asked about: those with a strong entity tag.
+    /// Known bundles that a conditional request can name: those with a strong entity tag.
     fn tagged(&self) -> impl Iterator<Item = &Known> {
         self.known.iter().filter(|known| known.validator.starts_with('"'))
     }
@@ -240,8 +241,8 @@ impl Download {
         (!etags.is_empty() && !self.is_unclear).then(|| etags.join(", "))
     }
 
-    /// The bundle that a 304 speaks of. A server has to repeat the entity tag (RFC 9110, 15.4.5), perhaps as a weak one;
-    /// without it, the answer is clear only if there was one bundle to ask about.
+    /// The known bundle that a 304 means. A server must repeat the entity tag (RFC 9110, 15.4.5), possibly as a weak
+    /// one. Without the tag, the response is clear only if the request named one bundle.
     fn same_as(&self, headers: &HeaderMap) -> Option<&Known> {
         let Some(etag) = text(headers, ETAG) else {
             let mut tagged = self.tagged();
@@ -269,12 +270,12 @@ impl Download {
                 }
                 _ => {
                     self.partial.discard();
-                    Err(Trouble::new(Cause::Lost, "the server sent another part than was asked for"))
+                    Err(Trouble::new(Cause::Lost, "the server sent another range than requested"))
                 }
             },
             416 if self.partial.len() > 0 => {
                 self.partial.discard();
-                Err(Trouble::new(Cause::Lost, "the server has no such part any more"))
+                Err(Trouble::new(Cause::Lost, "the server no longer has the requested range"))
             }
             200..300 => {
                 let length = length(headers);
@@ -296,11 +297,11 @@ impl Download {
         }
     }
 
-    /// Whether a 206 speaks of the file that the part here is from.
+    /// Whether a 206 belongs to the same file as the part received so far.
     fn same_file(&self, headers: &HeaderMap) -> bool {
         match (validator(headers), self.partial.validator()) {
             (Some(theirs), Some(ours)) => theirs == ours,
-            // If-Range has seen to it.
+            // Without a validator in the response, `If-Range` has ensured it.
             _ => true,
         }
     }
@@ -336,7 +337,7 @@ impl Download {
             self.progress.received.store(self.partial.len(), Ordering::Relaxed);
             let chunk = tokio::time::timeout(idle, response.chunk())
                 .await
-                .map_err(|_| Trouble::new(Cause::Lost, format!("nothing came for {}", seconds(idle))))?;
+                .map_err(|_| Trouble::new(Cause::Lost, format!("no data received for {}", seconds(idle))))?;
             let Some(chunk) = chunk.map_err(|error| Trouble::from_client(error, url))? else { break };
             if self.partial.len() + chunk.len() as u64 > self.limit {
                 let length = self.partial.len() + chunk.len() as u64;
@@ -367,9 +368,9 @@ impl Download {
     }
 }
 
-/// The disk failed, not the upstream.
+/// Reports a failure of the disk, not of the upstream.
 fn broken(error: &std::io::Error) -> Trouble {
-    Trouble::new(Cause::Disk, format!("cannot keep what was received: {}", words(error)))
+    Trouble::new(Cause::Disk, format!("cannot store the received data: {}", words(error)))
 }
 
 fn header(text: &str) -> Result<HeaderValue, Trouble> {
@@ -377,11 +378,11 @@ fn header(text: &str) -> Result<HeaderValue, Trouble> {
         .map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
 }
 
-/// Where a redirect leads: http or https, never from https to http. No key is ever sent along.
+/// Returns the target of a redirect: http or https, never from https to http. The key is never sent here.
 pub fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
     let refused = |what: String| Trouble::new(Cause::Redirected, what);
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-    let location = location.ok_or_else(|| refused("a redirect that leads nowhere".to_owned()))?;
+    let location = location.ok_or_else(|| refused("a redirect without a usable Location".to_owned()))?;
     let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
     if from.is_encrypted() && !to.is_encrypted() {
         return Err(refused(format!("a redirect from https to plain {}", to.name())));
@@ -401,7 +402,7 @@ async fn error_page(mut response: reqwest::Response, scrubber: &Scrubber) -> Tro
             }
         }
     };
-    // An error page that does not end is cut; its status is what counts.
+    // An error response that does not end is cut off; its status decides.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(5), read).await;
     Trouble::from_answer(status, &headers, &body, scrubber)
 }
@@ -414,7 +415,7 @@ fn text(headers: &HeaderMap, name: http::HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.trim().to_owned())
 }
 
-/// What names the content: a strong `ETag`, else Last-Modified.
+/// Returns the validator of the content: a strong `ETag`, else Last-Modified.
 fn validator(headers: &HeaderMap) -> Option<String> {
     match text(headers, ETAG) {
         Some(etag) if etag.starts_with('"') => Some(etag),
@@ -422,8 +423,8 @@ fn validator(headers: &HeaderMap) -> Option<String> {
     }
 }
 
-/// What a part may be continued under: a strong `ETag`, or a Last-Modified that is strong because it is older than the
-/// answer (RFC 9110 section 8.8.2.2).
+/// Returns the validator under which a part may be resumed: a strong `ETag`, or a Last-Modified that is strong because
+/// it is older than the response (RFC 9110 section 8.8.2.2).
 fn resumable(headers: &HeaderMap) -> Option<String> {
     let validator = validator(headers)?;
     if validator.starts_with('"') {
@@ -435,7 +436,7 @@ fn resumable(headers: &HeaderMap) -> Option<String> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::cell::RefCell;
     use std::sync::LazyLock;
@@ -449,14 +450,14 @@ mod tests {
     const NOON: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
     const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
 
-    /// Never asked.
+    /// Sends no request.
     static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| docwharf_base::net::client::client(&Network::default()).unwrap());
 
     type Fields<'a> = &'a [(HeaderName, &'a str)];
-    /// What is known, what is asked with, the answer's tag, and what it speaks of.
+    /// Known bundles, the If-None-Match of the request, the `ETag` of the 304, and the bundle that it means.
     type Asked<'a> = (&'a [&'a Known], Option<&'a str>, Option<&'a str>, Option<&'a Known>);
-    /// What it is, an answer's fields and how many bytes come, the limit, the result, what is left, and for which room was
-    /// asked.
+    /// Name of the case, header fields and body length of a response, the limit, the result, the bytes left, and the
+    /// calls for free space.
     type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, Cause>, u64, &'a [(u64, u64)]);
 
     fn headers(fields: Fields<'_>) -> HeaderMap {
@@ -478,7 +479,7 @@ mod tests {
         Known { validator: validator.to_owned(), size }
     }
 
-    /// A download of which `have` of ten bytes are here, under the tag "v".
+    /// Creates a download with `have` of ten bytes received, under the tag "v".
     fn download(limit: u64, have: usize, known: Vec<Known>) -> (TempDir, Download) {
         let dir = tempfile::tempdir().unwrap();
         let (http, network) = (HTTP.clone(), Network::default());
@@ -578,7 +579,7 @@ mod tests {
     fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
         let rest = (CONTENT_RANGE, "bytes 5-9/10");
         let lost = Err(Cause::Lost);
-        // With five of ten bytes here: what comes of it, and how many are left.
+        // With five of ten bytes received: the result, and how many bytes are left.
         let cases: [(u16, Fields<'_>, Result<(), Cause>, u64); 19] = [
             (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
             (206, std::slice::from_ref(&rest), Ok(()), 5),
@@ -605,7 +606,7 @@ mod tests {
             let found = judged(&mut download, response(status, fields, b""));
             assert_eq!((found, download.received()), (result.map(|()| None), left), "{status} {fields:?}");
         }
-        // With nothing here.
+        // With nothing received.
         for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
             let (_dir, mut download) = download(20, 0, Vec::new());
             let expected = if status == 206 { Cause::Lost } else { Cause::Status(416) };
@@ -640,7 +641,7 @@ mod tests {
         }
     }
 
-    /// What comes of a body, how many bytes are here then, and what room was asked for: the whole, and what is to come.
+    /// The result, the bytes received, and the calls for free space: whole size and bytes to come.
     type Took = (Result<u64, Cause>, u64, Vec<(u64, u64)>);
 
     fn took(download: &mut Download, answer: reqwest::Response, has_room: bool) -> Took {
@@ -703,7 +704,7 @@ mod tests {
         let whole = response(200, &[(CONTENT_LENGTH, "5"), (ETAG, "\"w\"")], b"yyyyy");
         assert_eq!(took(&mut download, whole, false), (disk, 0, vec![(5, 5)]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        // Where nobody says how long it is, its room is looked at as it grows.
+        // Free space for a bundle of unknown length is checked as it grows.
         let bytes = vec![b'x'; UNANNOUNCED as usize];
         for (body, has_room, result, asked) in [
             (&bytes[1..], false, Ok(UNANNOUNCED - 1), vec![]),
@@ -723,7 +724,7 @@ mod tests {
             took(&mut download, response(200, &[], body), true).0.unwrap();
             assert_eq!((download.has_moved(), download.has_moved()), (has_moved, false), "{}", body.len());
         }
-        // What an earlier process has received is no progress.
+        // Bytes that an earlier process has received are no progress.
         let (dir, mut earlier) = self::download(u64::MAX, 5, Vec::new());
         let directory = Directory::open(dir.path()).unwrap();
         earlier.known.push(known("\"a\"", 1));

@@ -1,7 +1,7 @@
-//! A bundle on its way: `downloads/bundle.part`, and beside it in `bundle.json` what it was received under.
+//! The partly received bundle: its bytes in `downloads/bundle.part`, and their source and validator in `bundle.json`.
 //!
-//! Root may type a command in the store of another user, who may put links there. So none is followed, and a file with a
-//! second name, which may be anybody's, is neither cut nor continued.
+//! Root may run a command on the store of another user, who may create links there. So no link is followed, and a file
+//! with a second name, which may be any file of the file system, is neither truncated nor continued.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,51 +15,51 @@ use docwharf_base::growth::Growth;
 
 use super::{Arrived, Known};
 
-/// The received bytes.
+/// Name of the file with the received bytes.
 pub(super) const PART: &str = "bundle.part";
-/// What was inside, if it was wrapped once too often.
+/// Name of the file with the inner archive, if a second layer of gzip was removed.
 pub(super) const INNER: &str = "bundle.inner";
-/// What they are.
+/// Name of the file with the source and the validator of the received bytes.
 const NOTE: &str = "bundle.json";
-/// A note of ours is never larger: a link and a validator.
+/// Upper bound of the size of the note in bytes; it contains a link and a validator.
 const MAX_NOTE_BYTES: u64 = 1 << 20;
-/// Nobody else needs what is not yet judged.
+/// Permissions of the files: no other user needs a bundle that is not yet verified.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// What is known of the bytes received.
+/// Source and validator of the received bytes.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Note {
     source: String,
-    /// What names the content strongly enough for a part to be continued under it.
+    /// A validator that is strong enough to resume the part under it.
     validator: Option<String>,
     total: Option<u64>,
-    /// Whether a content coding was named.
+    /// Whether the server named a content coding.
     encoded: bool,
 }
 
-/// A bundle on its way.
+/// A partly received bundle.
 #[derive(Debug)]
 pub(super) struct Partial {
     dir: Directory,
     note: Note,
     len: u64,
     resumed: bool,
-    /// Told how far it has come; given up with these bytes.
+    /// The length of the part file, for readers; given up when the bytes are discarded.
     growth: Arc<Growth>,
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // Nobody brings any more of it.
+        // Readers must not wait for more bytes.
         self.growth.give_up();
     }
 }
 
 impl Partial {
-    /// Takes up what an earlier process has left for the same source, or begins with nothing.
+    /// Opens the part that an earlier process has left for the same source, or begins with nothing.
     pub(super) fn open(dir: &Directory, source: &str) -> Partial {
-        // Made from the part, and made again from it.
+        // The inner archive is made from the part; it is made again when needed.
         let _ = dir.remove_file(INNER);
         let growth = Arc::new(Growth::begun(0));
         let mut partial = Partial { dir: dir.clone(), note: Note::default(), len: 0, resumed: false, growth };
@@ -73,8 +73,8 @@ impl Partial {
                 partial.len = len;
                 partial.resumed = true;
                 if whole {
-                    // All there, but not proved when the process ended: the last byte again shows whether it still is
-                    // what the server has.
+                    // The file was complete but not verified when the process ended. Requesting the last byte again
+                    // shows whether the server still has this file.
                     partial.shorten();
                 }
             }
@@ -94,7 +94,7 @@ impl Partial {
         }
     }
 
-    /// Begins at the start with what a 200 says of itself.
+    /// Begins a new file with the header fields of a 200.
     pub(super) fn begin(
         &mut self,
         source: &str,
@@ -108,27 +108,27 @@ impl Partial {
         self.dir.create_file(NOTE, FILE_MODE)?.write_all(&text)
     }
 
-    /// The file, to be continued.
+    /// Opens the file to append to it.
     pub(super) fn append(&self) -> io::Result<File> {
         self.dir.open_file(PART, Access::Append(FILE_MODE), Demands::SINGLE_NAME)
     }
 
-    /// Bytes received.
+    /// Number of bytes received.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes to come in all.
+    /// Size of the whole bundle in bytes, if known.
     pub(super) fn total(&self) -> Option<u64> {
         self.note.total
     }
 
-    /// What names the content.
+    /// The validator of the content.
     pub(super) fn validator(&self) -> Option<String> {
         self.note.validator.clone()
     }
 
-    /// The validator to continue under, if there is something to continue.
+    /// The validator to resume under, if there is a part to resume.
     pub(super) fn resumable(&self) -> Option<&str> {
         self.note.validator.as_deref().filter(|_| self.len > 0)
     }
@@ -138,25 +138,25 @@ impl Partial {
         self.growth.reach(self.len);
     }
 
-    /// The received bytes.
+    /// Path of the file with the received bytes.
     pub(super) fn path(&self) -> PathBuf {
         self.dir.path().join(PART)
     }
 
-    /// The directory that holds them, and their name in it.
+    /// Directory of the file, and its name there.
     pub(super) fn place(&self) -> (&Directory, &'static str) {
         (&self.dir, PART)
     }
 
-    /// How far these bytes have come.
+    /// The length of the part file, for readers.
     pub(super) fn growth(&self) -> &Arc<Growth> {
         &self.growth
     }
 
-    /// Forgets all of it.
+    /// Discards the part and its note.
     pub(super) fn discard(&mut self) {
         for name in [NOTE, PART, INNER] {
-            // What cannot be removed will not be continued either: the note goes first.
+            // A part that cannot be removed is not resumed either, because its note is removed first.
             let _ = self.dir.remove_file(name);
         }
         self.note = Note::default();
@@ -166,7 +166,7 @@ impl Partial {
         self.growth = Arc::new(Growth::begun(0));
     }
 
-    /// It is whole.
+    /// Reports the file as complete, and describes it.
     pub(super) fn finish(&mut self) -> Arrived {
         self.growth.end();
         let size = self.len;
@@ -176,7 +176,7 @@ impl Partial {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::Path;
@@ -193,7 +193,7 @@ mod tests {
         (dir, directory)
     }
 
-    /// What a process has left: a note, and so many bytes.
+    /// Writes the files that an earlier process may have left: a note, and a part of this many bytes.
     fn leave(dir: &TempDir, note: &str, bytes: usize) {
         std::fs::write(dir.path().join(NOTE), note).unwrap();
         std::fs::write(dir.path().join(PART), vec![b'x'; bytes]).unwrap();

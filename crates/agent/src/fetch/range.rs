@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::CONTENT_RANGE;
 
-/// The part that a 206 brings.
+/// The range of a 206 response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentRange {
     first: u64,
@@ -12,7 +12,7 @@ pub(super) struct ContentRange {
 }
 
 impl ContentRange {
-    /// Reads `bytes 5-9/10` or `bytes 5-9/*`.
+    /// Parses `bytes 5-9/10` or `bytes 5-9/*`.
     pub(super) fn of(headers: &HeaderMap) -> Option<ContentRange> {
         let text = headers.get(CONTENT_RANGE)?.to_str().ok()?;
         let (range, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
@@ -22,7 +22,7 @@ impl ContentRange {
         (range.first <= range.last && range.total.is_none_or(|total| range.last < total)).then_some(range)
     }
 
-    /// Whether it is the rest of a file of which `have` bytes are here.
+    /// Whether the range is the rest of a file of which `have` bytes have been received.
     pub(super) fn continues(self, have: u64, total: Option<u64>) -> bool {
         let same_total = self.total.is_none() || total.is_none() || self.total == total;
         self.first == have

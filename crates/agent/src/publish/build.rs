@@ -1,4 +1,5 @@
-//! A version's files: written from its image, or linked from an earlier folder that has them untouched.
+//! Construction of a version's directory: each file is written from the image, or hard-linked from an earlier
+//! directory.
 
 use std::io::{self, Read};
 
@@ -7,7 +8,7 @@ use rustix::process::geteuid;
 
 use docwharf_base::directory::Directory;
 use docwharf_base::codec::inflate::Inflate;
-use docwharf_base::model::digest::Hasher;
+use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
 use docwharf_site::index::Entry;
 use docwharf_site::sealed::Sealed;
@@ -15,15 +16,15 @@ use docwharf_site::tree::{self, Modes, Tree};
 
 use super::{PublishError, Published};
 
-/// The files of a version that a reader may see, in the order of their paths.
+/// The served files of a version, in the order of their paths.
 fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
     let index = version.index();
     let seen = (0..index.len()).filter(|&file| !is_hidden(index.path(file)));
-    // They were judged when the version was sealed; only a path that passes again is joined to a folder.
-    seen.map(|file| (SitePath::judge(index.path(file), false).ok().flatten(), index.entry(file)))
+    // The paths were checked when the version was sealed. They are checked again before they are joined to a directory.
+    seen.map(|file| (SitePath::parse(index.path(file), false).ok().flatten(), index.entry(file)))
 }
 
-/// Writes the site to the empty directory `to`, linking from `donors` what has not changed.
+/// Writes the site to the empty directory `to`; unchanged files are linked from `donors`.
 pub(super) fn build(
     to: &Directory,
     version: &Sealed,
@@ -42,7 +43,7 @@ pub(super) fn build(
     };
     let mut done = Published { changed: true, ..Published::default() };
     for (path, entry) in files(version) {
-        let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the index holds an impossible path"));
+        let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the index contains an invalid path"));
         let path = path.map_err(PublishError::io("write", dir))?;
         if building.link(&path, &entry) {
             done.linked += 1;
@@ -74,8 +75,8 @@ impl Building {
         Ok(futimens(&file, &Timestamps { last_access: unchanged, last_modification: modified })?)
     }
 
-    /// Whether the file could be had from an earlier folder. Whatever speaks against it (other content, another disk, too
-    /// many links, a file that the kernel protects), it is written then.
+    /// Links the file from an earlier directory; returns whether that succeeded. If it fails (other content, another
+    /// disk, too many links, a file that the kernel protects), the caller writes the file.
     fn link(&mut self, path: &SitePath, entry: &Entry) -> bool {
         for donor in &mut self.donors {
             if !donor.stat(path).is_ok_and(|stat| is_untouched(&stat, entry, self.modes)) {
@@ -84,7 +85,7 @@ impl Building {
             if self.tree.link_from(donor, path).is_err() {
                 continue;
             }
-            // What counts is what is here now, whatever was there a moment ago.
+            // The linked file is checked, because the donor's file may have been replaced since it was examined.
             if has_content(&mut self.tree, path, entry, self.modes, &mut self.buffer) {
                 return true;
             }
@@ -96,8 +97,8 @@ impl Building {
     }
 }
 
-/// Whether every file of `version` is in a directory as it was put there. Content is not read: what changes it changes the
-/// time.
+/// Whether every file of `version` is in the directory as it was published. The content is not read: a change of
+/// content changes the modification time.
 pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) -> bool {
     let Ok(root) = directory.to_file() else { return false };
     let is_folder = fstat(&root).is_ok_and(|stat| stat.st_mode & 0o777 == modes.folder);
@@ -108,7 +109,7 @@ pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) ->
         })
 }
 
-/// Whether a file looks as we have left it.
+/// Whether a file has the owner, mode, size and time with which it was published.
 // The types of the fields differ between architectures.
 #[allow(clippy::unnecessary_cast, clippy::cast_lossless, clippy::useless_conversion)]
 fn is_untouched(stat: &Stat, entry: &Entry, modes: Modes) -> bool {
@@ -125,7 +126,7 @@ fn has_content(tree: &mut Tree, path: &SitePath, entry: &Entry, modes: Modes, bu
     if !fstat(&file).is_ok_and(|stat| is_untouched(&stat, entry, modes)) {
         return false;
     }
-    let mut hasher = Hasher::new();
+    let mut hasher = Sha256Hasher::new();
     loop {
         match file.read(buffer) {
             Ok(0) => return hasher.take() == entry.content,

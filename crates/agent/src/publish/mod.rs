@@ -1,25 +1,26 @@
-//! A version as a plain folder for another server, such as an nginx in the same pod.
+//! Publication of a version as plain files for another server, such as an nginx in the same pod.
 //!
 //! ```text
 //! <id>/              the site as files; never changed once it is here
 //! current            -> <id>, a relative link that is replaced by rename
-//! .docwharf.json     which of the folders are ours, and since when they are no longer current (see `record`)
-//! .docwharf.lock     flock: one of us publishes at a time
-//! .staging-…/        unfinished work, and what is being removed; swept at the next publishing
+//! .docwharf.json     the directories that docwharf has made, and when each was replaced (see `record`)
+//! .docwharf.lock     flock: one process publishes at a time
+//! .staging-…/        unfinished work, and directories being removed; swept at the next publication
 //! ```
 //!
-//! A site is built aside. Once `syncfs` has brought it to disk as a whole, which costs little whether it has ten files or
-//! a hundred thousand, the record names it, it is renamed to its id and the link is flipped. So `<id>` is whole or
-//! absent at any instant, and who opens `current/…` gets a file of the one version or of the other.
+//! A site is built in a staging directory. `syncfs` then writes it to disk as a whole, which costs little whether it
+//! has ten files or a hundred thousand. The record names it, it is renamed to its id, and the link is replaced. So
+//! `<id>` is complete or absent at any instant, and a server that opens `current/…` gets a file of either version.
 //!
-//! A file that has not changed since an earlier folder is linked, not written. The other server may be able to write here
-//! as well, so what is linked has to look untouched (owner, mode, size and time) and is then read and compared with its
-//! digest: whatever was done to one folder does not reach the next. Only a file of the same path is linked: files carry
-//! the time since when their path has had their content, from which servers such as nginx make entity tags.
+//! A file that has not changed since an earlier directory is linked, not written. The other server may have write
+//! access as well, so a file to link must have the expected owner, mode, size and time, and is then read and compared
+//! with its digest: a change made in one directory does not spread to the next. Only a file of the same path is linked,
+//! because the modification time of a file says since when its path has had its content; servers such as nginx make
+//! entity tags of it.
 //!
-//! Folders that the record does not name, and anything else that lies here, are left alone.
+//! Directories that the record does not name, and all other files here, are never changed.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod build;
@@ -38,65 +39,65 @@ use docwharf_site::tree::Modes;
 
 use place::Place;
 
-/// The link's name.
+/// Name of the link to the current version.
 pub const CURRENT: &str = "current";
-/// How long a folder that has been replaced stays, for readers that have not looked at the link since.
+/// Time for which a replaced directory stays, for servers that have opened the old target of the link.
 const GRACE: Duration = Duration::from_mins(15);
 
-/// Where to publish, and how.
+/// Settings of publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder.
+    /// The directory to publish into.
     pub directory: PathBuf,
-    /// The store, which it must not lie in.
+    /// The store; `directory` must not be in it.
     pub store: PathBuf,
-    /// What files and folders get, whatever the umask says.
+    /// Permissions of files and directories, independent of the umask.
     pub modes: Modes,
 }
 
-/// How closely a folder that is there already is looked at.
+/// How thoroughly an existing directory is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Care {
-    /// What the link and the record say is believed.
+    /// The link and the record are trusted.
     Glance,
-    /// Every file has to be there with its owner, mode, size and time.
+    /// Every file must exist with its owner, mode, size and time.
     Look,
 }
 
-/// What was done.
+/// The result of a publication.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Published {
-    /// Whether the link was flipped or its folder made anew.
+    /// Whether the link was replaced or its directory was built again.
     pub changed: bool,
-    /// Files that were written.
+    /// Number of files written.
     pub written: u64,
-    /// Files that were linked from an earlier folder.
+    /// Number of files linked from an earlier directory.
     pub linked: u64,
 }
 
-/// Why `current` still leads where it did.
+/// The reason why `current` was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
-    /// What is published must not be able to harm the store.
-    #[error("cannot publish into {}: it is the store or lies in it; give publish.directory a place of its own", .0.display())]
+    /// The directory is the store or is in it; publication must not damage the store.
+    #[error("cannot publish into {}: it is the store or lies in it; set publish.directory to a directory outside the store", .0.display())]
     InStore(PathBuf),
-    /// Something else than a link lies where the link is to be.
+    /// The name of the link is taken by a file of another kind.
     #[error("cannot publish: {} is there and is no symbolic link; move it away, or publish elsewhere", .0.display())]
     NotALink(PathBuf),
-    /// A folder with the version's name that we have not made.
+    /// A directory has the version's name and was not made by docwharf.
     #[error("cannot publish: {} is there and not known as made by docwharf; move it away, or publish elsewhere", .0.display())]
     Foreign(PathBuf),
-    /// Somebody else publishes here and does not come to an end.
-    #[error("cannot publish into {}: another docwharf does so just now", .0.display())]
+    /// Another process is publishing here and has not finished in time.
+    #[error("cannot publish into {}: another docwharf process is publishing there", .0.display())]
     Busy(PathBuf),
-    /// The operating system failed.
+    /// The operating system reported an error.
     #[error("cannot publish: cannot {doing} {}", path.display())]
     Io {
-        /// What was being done: "read", "write", …
+        /// The failed operation: "read", "write", …
         doing: &'static str,
-        /// To what.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
@@ -108,8 +109,8 @@ impl PublishError {
     }
 }
 
-/// Makes `current` lead to the whole of `version`, if it does not already, and removes what nobody needs any more. After
-/// a failure it leads where it did.
+/// Publishes `version`: `current` then leads to a complete copy of it. Directories that are no longer needed are
+/// removed. After an error `current` leads where it did before.
 pub fn bring_up_to_date(settings: &Settings, version: &Sealed, care: Care) -> Result<Published, PublishError> {
     let id = version.id;
     let place = Place::open(settings)?;
@@ -132,7 +133,7 @@ pub fn bring_up_to_date(settings: &Settings, version: &Sealed, care: Care) -> Re
     Ok(done)
 }
 
-/// The version that `current` leads to, if it is one of ours.
+/// Returns the version that `current` leads to, if the link names one.
 pub fn published(settings: &Settings) -> Option<VersionId> {
     place::target(&Directory::open(&settings.directory).ok()?).ok()?
 }

@@ -1,4 +1,4 @@
-//! The folder that is published into: taken for ourselves, swept, and changed by renames that survive a crash.
+//! The directory to publish into: its lock, its sweep, and changes by renames that survive a crash.
 
 use std::fs;
 use std::io;
@@ -19,28 +19,28 @@ use super::{CURRENT, PublishError, Published, Settings, build};
 
 const LOCK: &str = ".docwharf.lock";
 const STAGING: &str = ".staging-";
-/// What is being built, in a folder of that name.
+/// Name of the new tree in a staging directory.
 const TREE: &str = "tree";
-/// What it replaces, where names cannot be exchanged.
+/// Name of the replaced tree in a staging directory, where the file system cannot exchange two names.
 const OLD: &str = "old";
-/// The link before it is renamed.
+/// Name of the link before it is renamed.
 const NEW_LINK: &str = ".current.new";
-/// A record before it is renamed.
+/// Name of the record before it is renamed.
 const NEW_RECORD: &str = "..docwharf.json.new";
-/// A record of ours is never larger, in bytes: it has a few hundred for each folder.
+/// Upper bound of the size of the record in bytes; it has a few hundred bytes for each directory.
 const RECORD_SIZE: u64 = 1 << 20;
-/// How long another one of us may take; a large site is written in a few seconds.
+/// How long to wait for another process that publishes; a large site is written in a few seconds.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The folder, which nobody else publishes into meanwhile. The other server may be able to write to it, so it is opened
-/// once, and nothing in it is reached by path.
+/// The locked directory to publish into. The other server may be able to write to it, so it is opened once, and no file
+/// in it is reached by path.
 pub(super) struct Place {
     directory: Directory,
     modes: Modes,
     _lock: Lock,
 }
 
-/// A folder for what is being built or removed; gone when dropped.
+/// A directory for a tree that is being built or removed; it is removed when dropped.
 struct Staging {
     parent: Directory,
     name: String,
@@ -50,13 +50,13 @@ struct Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         if let Err(error) = self.parent.remove_all_if_there(&self.name) {
-            tracing::warn!("cannot remove {}: {error}; it is tried again", self.directory.path().display());
+            tracing::warn!("cannot remove {}: {error}; the next publication retries", self.directory.path().display());
         }
     }
 }
 
 impl Place {
-    /// Makes the folder if need be, takes it, and sweeps what a crash has left.
+    /// Opens the directory, and creates it if necessary; takes the lock, and sweeps what a crash has left.
     pub(super) fn open(settings: &Settings) -> Result<Place, PublishError> {
         let dir = settings.directory.as_path();
         if real(dir).starts_with(real(&settings.store)) {
@@ -71,7 +71,7 @@ impl Place {
         Ok(place)
     }
 
-    /// What is left over costs space and nothing else.
+    /// Removes unfinished work. A failure is only logged, because leftovers cost nothing but space.
     fn sweep(&self) {
         let Ok(entries) = self.directory.entries() else { return };
         for entry in entries.flatten() {
@@ -89,23 +89,23 @@ impl Place {
         }
     }
 
-    /// A name in it, for messages.
+    /// Returns the path of a file in the directory, for messages.
     fn shown(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Whether there is a version's folder.
+    /// Whether the directory of a version exists.
     pub(super) fn has(&self, id: VersionId) -> bool {
         self.directory.metadata_of(id.to_string()).is_ok_and(|metadata| metadata.is_dir())
     }
 
-    /// Whether the folder of a version is there, with every file as it was put there.
+    /// Whether the directory of a version exists, with every file as it was published.
     pub(super) fn is_whole(&self, version: &Sealed) -> bool {
         let tree = self.directory.directory(version.id.to_string());
         tree.is_ok_and(|tree| build::is_whole(&tree, version, self.modes))
     }
 
-    /// Where the link leads; nothing if it leads elsewhere than to a folder of ours.
+    /// Reads the target of the link; none if there is no link or it does not name a version.
     pub(super) fn current(&self) -> Result<Option<VersionId>, PublishError> {
         let link = self.shown(CURRENT);
         match target(&self.directory) {
@@ -129,7 +129,7 @@ impl Place {
         self.directory.replace(record::FILE, 0o644, &bytes).map_err(PublishError::io("write", &path))
     }
 
-    /// Builds the folder of `version` and puts it in place, whole.
+    /// Builds the directory of `version` and puts it in place as a whole.
     pub(super) fn bring(
         &self,
         version: &Sealed,
@@ -151,7 +151,8 @@ impl Place {
         let donors: Vec<Directory> =
             donors.filter_map(|donor| self.directory.directory(donor.to_string()).ok()).collect();
         let done = build::build(&tree, version, &donors, self.modes)?;
-        // All files at once, and before anything names them: after a crash there is no half-written file in `<id>`.
+        // One sync for all files, before the record or a name refers to them: after a crash no file in `<id>` is
+        // incomplete.
         syncfs(&self.directory).map_err(PublishError::io("sync", self.directory.path()))?;
         record.add(id, self.modes, current == Some(id), now);
         self.write_record(record)?;
@@ -165,7 +166,7 @@ impl Place {
         Ok(done)
     }
 
-    /// Lets the link lead to `id`.
+    /// Replaces the link by one to `id`.
     pub(super) fn flip(&self, id: VersionId) -> Result<(), PublishError> {
         let made = self.directory.create_link(id.to_string(), NEW_LINK);
         made.map_err(PublishError::io("make", &self.shown(NEW_LINK)))?;
@@ -174,7 +175,8 @@ impl Place {
         self.directory.sync().map_err(PublishError::io("sync", self.directory.path()))
     }
 
-    /// Removes folders that nobody needs while `current` is. The link is right already, so a failure is told and no more.
+    /// Removes directories that are not needed while `current` is current. The link is already correct, so a failure is
+    /// only logged.
     pub(super) fn remove_surplus(&self, record: &mut Record, current: VersionId, now: i64) {
         let surplus = record.surplus(current, now);
         if surplus.is_empty() {
@@ -184,10 +186,10 @@ impl Place {
             let staging = self.staging()?;
             for id in surplus {
                 let name = id.to_string();
-                // Aside first: what is half removed must not have the name of a whole.
+                // Renamed before it is removed: a half removed directory must not have the name of a complete one.
                 match self.directory.rename(&name, &staging.directory, &name) {
                     Ok(()) => record.forget(id),
-                    // The others can go all the same.
+                    // The other directories are removed all the same.
                     Err(error) => {
                         tracing::warn!("{}", Chain(&PublishError::io("remove", &self.shown(&name))(error)));
                     }
@@ -213,8 +215,8 @@ impl Place {
     }
 }
 
-/// Where the link of a folder that is published into leads; nothing where there is none or a foreign one, `InvalidInput`
-/// where there is something else.
+/// Reads the target of the link in `directory`; none if there is no link or it does not name a version; `InvalidInput`
+/// if the file is not a link.
 pub(super) fn target(directory: &Directory) -> io::Result<Option<VersionId>> {
     match directory.read_link(CURRENT) {
         Ok(target) => Ok(target.to_str().and_then(|name| name.parse().ok())),
@@ -223,10 +225,10 @@ pub(super) fn target(directory: &Directory) -> io::Result<Option<VersionId>> {
     }
 }
 
-/// Puts the tree in `staging` in the place of the folder `name`, which ends up in `staging`.
+/// Replaces the directory `name` by the tree in `staging`; the replaced one is then in `staging`.
 fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
     match staging.exchange(TREE, to, name) {
-        // Not every file system can. For an instant there is nothing, which is the best that can be had there.
+        // Not every file system can exchange names. Without that, there is no directory of this name for an instant.
         Err(error) if is_unsupported(&error) => {
             to.rename(name, staging, OLD)?;
             staging.rename(TREE, to, name).inspect_err(|_| drop(staging.rename(OLD, to, name)))
@@ -235,7 +237,7 @@ fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
     }
 }
 
-/// Makes a folder and those above it that are missing, for the same readers as what will lie in it.
+/// Creates a directory and its missing parents, readable like the files that will be in it.
 #[allow(clippy::disallowed_methods)] // the operator's path
 fn make(dir: &Path, modes: Modes) -> io::Result<()> {
     match fs::create_dir(dir) {
@@ -249,7 +251,7 @@ fn make(dir: &Path, modes: Modes) -> io::Result<()> {
     }
 }
 
-/// A path without links, as far as it is there.
+/// Returns the path without links, as far as it exists.
 #[allow(clippy::disallowed_methods)] // the operator's path, for a comparison
 fn real(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -262,7 +264,7 @@ fn real(path: &Path) -> PathBuf {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::os::unix::fs::symlink;
 
@@ -318,7 +320,7 @@ mod tests {
         let mut record = Record::default();
         for n in 1..5 {
             record.add(id(n), MODES, false, 0);
-            // The first and the third are gone, as if somebody had removed them at this moment.
+            // The first and the third do not exist, as if another process had removed them at this moment.
             if n % 2 == 0 {
                 fs::create_dir(settings.directory.join(id(n).to_string())).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Which folders are ours, and which of them nobody needs any more. No I/O.
+//! The record of published directories: which ones docwharf has made, and which may be removed. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -10,30 +10,30 @@ use docwharf_site::tree::Modes;
 
 use super::GRACE;
 
-/// The record's file name.
+/// File name of the record.
 pub(super) const FILE: &str = ".docwharf.json";
 
-/// What we know of the folder that we publish into.
+/// The record of the directory to publish into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Record {
     schema_version: u32,
-    /// The one that was current before.
+    /// The version that was current before.
     #[serde(default)]
     previous: Option<VersionId>,
-    /// The folders that we have made.
+    /// The directories that docwharf has made.
     #[serde(default)]
     trees: BTreeMap<VersionId, Made>,
 }
 
-/// A folder of ours.
+/// A directory that docwharf has made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Made {
     /// Modes in octal digits.
     file_mode: String,
     folder_mode: String,
-    /// When another became current, RFC 3339; nothing while it is.
+    /// Time at which another version became current, RFC 3339; none while this one is current.
     #[serde(default)]
     replaced: Option<String>,
 }
@@ -55,18 +55,19 @@ impl Default for Record {
 }
 
 impl Record {
-    /// Whether we have made this folder, with these modes.
+    /// Whether docwharf has made this directory, with these modes.
     pub(super) fn has(&self, id: VersionId, modes: Modes) -> bool {
         let same = |made: &Made| made.file_mode == octal(modes.file) && made.folder_mode == octal(modes.folder);
         self.trees.get(&id).is_some_and(same)
     }
 
-    /// Whether we have made this folder.
+    /// Whether docwharf has made this directory.
     pub(super) fn knows(&self, id: VersionId) -> bool {
         self.trees.contains_key(&id)
     }
 
-    /// Takes in what is so: a crash may have left a flip untold, somebody may have removed folders or set the clock back.
+    /// Corrects the record by the real state: a crash may have happened between replacing the link and writing the
+    /// record, a person may have removed directories, and the clock may have been set back.
     pub(super) fn observe(&mut self, current: Option<VersionId>, now: i64, is_there: impl Fn(VersionId) -> bool) {
         self.trees.retain(|&id, _| is_there(id));
         for (&id, made) in &mut self.trees {
@@ -78,13 +79,14 @@ impl Record {
         }
     }
 
-    /// Takes in a folder that is about to be in place. It is not current yet.
+    /// Adds a directory that is about to be put in place; `is_current` if it replaces the directory of the current
+    /// version.
     pub(super) fn add(&mut self, id: VersionId, modes: Modes, is_current: bool, now: i64) {
         let replaced = (!is_current).then(|| show_unix(now));
         self.trees.insert(id, Made { file_mode: octal(modes.file), folder_mode: octal(modes.folder), replaced });
     }
 
-    /// Takes in that `id` becomes current after `before`.
+    /// Records that `id` becomes current after `before`.
     pub(super) fn succeed(&mut self, id: VersionId, before: Option<VersionId>, now: i64) {
         self.previous = before.or(self.previous);
         for (&other, made) in &mut self.trees {
@@ -96,7 +98,7 @@ impl Record {
         }
     }
 
-    /// Folders to link unchanged files from, the best first.
+    /// Returns the directories to link unchanged files from, the best first.
     pub(super) fn donors(&self, current: Option<VersionId>, id: VersionId) -> Vec<VersionId> {
         let mut donors: Vec<VersionId> = [current, Some(id), self.previous].into_iter().flatten().collect();
         donors.dedup();
@@ -104,14 +106,14 @@ impl Record {
         donors
     }
 
-    /// Folders that nobody needs any more while `current` is.
+    /// Returns the directories that are not needed while `current` is current.
     pub(super) fn surplus(&self, current: VersionId, now: i64) -> Vec<VersionId> {
         let is_over = |made: &Made| made.replaced().is_some_and(|time| now - time >= GRACE.as_secs().cast_signed());
         let all = self.trees.iter().filter(|&(&id, made)| id != current && Some(id) != self.previous && is_over(made));
         all.map(|(&id, _)| id).collect()
     }
 
-    /// Forgets a folder.
+    /// Removes a directory from the record.
     pub(super) fn forget(&mut self, id: VersionId) {
         self.trees.remove(&id);
     }
@@ -129,7 +131,8 @@ mod tests {
         VersionId(Digest([n; 32]))
     }
 
-    /// A record after versions became current one after another, an hour apart, the last one at `HOUR * n`.
+    /// Creates a record after these versions became current one after another, an hour apart, the last one at `HOUR *
+    /// n`.
     fn after(versions: &[u8]) -> (Record, i64) {
         let (mut record, mut now, mut current) = (Record::default(), 0, None);
         for &n in versions {
@@ -162,11 +165,11 @@ mod tests {
     fn a_crash_after_the_flip_and_a_clock_set_back_are_put_right() {
         let (mut record, now) = after(&[1, 2, 3]);
         record.add(id(4), MODES, false, now);
-        // The link leads to 4 already, of which the record knows nothing.
+        // The link already leads to 4, but the record does not say so.
         record.observe(Some(id(4)), now, |_| true);
         assert!(!record.surplus(id(4), now + HOUR).contains(&id(4)));
         assert!(record.trees[&id(3)].replaced.is_some());
-        // As if everything had been replaced in the future.
+        // The times of replacement are in the future now.
         record.observe(Some(id(4)), now - 100 * HOUR, |_| true);
         assert_eq!(record.trees[&id(1)].replaced, Some(show_unix(now - 100 * HOUR)));
         record.observe(Some(id(4)), now, |other| other == id(4));

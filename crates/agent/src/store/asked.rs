@@ -1,10 +1,11 @@
-//! What must outlive a command that asks the management API: how many requests were made lately, by whichever process, and
-//! how far an interrupted reading had come. In `store/api/`:
+//! State of management API calls that outlives a command: when requests were sent, for the rate limit, and the pages of
+//! an unfinished query. It lies in `api/` in the store:
 //!
-//! - `budget.json` holds when requests were sent, under `lock`; temp, fsync, rename. One that cannot be read is begun anew:
-//!   a budget that is forgotten costs a 429, one that cannot be opened would cost the command.
-//! - `<name>.jsonl` is a reading: a line that says what is read, then a line a page, each fsynced before the next page is
-//!   asked for. A torn last line is dropped. Whoever reads holds a lock on the file.
+//! - `budget.json` holds the times of requests; it is changed under `lock` and replaced as a whole (temporary file,
+//!   fsync, rename). A file that cannot be parsed is replaced by an empty one: a forgotten budget costs one 429, an
+//!   unreadable one would fail the command.
+//! - `<name>.jsonl` is the spool of a query: one line with the query, then one line a page. Each page is fsynced before
+//!   the next is requested. A torn last line is dropped. The process that writes a spool holds a `flock` on it.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File};
@@ -22,52 +23,53 @@ use docwharf_base::durable::Lock;
 
 use super::{StoreError, owner};
 
-/// The folder in the store.
+/// Name of the directory in the store.
 const FOLDER: &str = "api";
-/// Its file of budgets.
+/// Name of the file with the budgets.
 const BOOK: &str = "budget.json";
-/// Nobody holds the lock for longer than writing a small file takes.
+/// How long to wait for the lock, which is held only while a small file is written.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The server's clock runs from when a request arrives, ours from when it is sent.
+/// Milliseconds added to each window: the server counts from the arrival of a request, this process from when it is
+/// sent.
 const MARGIN: i64 = 500;
-/// A budget of ours is a few hundred bytes; more is none.
+/// Upper bound of the size of the budget file in bytes; a real one has a few hundred.
 const LARGEST: u64 = 1 << 20;
-/// A reading that nobody has gone on with for so long is removed: what readers search for is not kept for nothing.
+/// Age after which an unfinished spool is removed: search terms of readers are not kept without need.
 pub const STALE: Duration = Duration::from_hours(24);
 
-/// So many requests in so much time.
+/// A rate limit: the number of requests in a window of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// How many.
+    /// Number of requests allowed in a window.
     pub requests: usize,
-    /// In any span of this length.
+    /// Length of the sliding window.
     pub window: Duration,
 }
 
-/// Why there is no request to be had now, and for how long.
+/// The reason why no request may be sent now, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// All were sent lately.
+    /// The budget is used up.
     UsedUp(Duration),
-    /// The server has asked to be left alone.
+    /// The server wants no requests for a while.
     Closed(Duration),
 }
 
-/// When requests were sent, in milliseconds since 1970.
+/// The times at which requests were sent, in milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
     sent: Vec<i64>,
-    /// Until when the server wants to be left alone.
+    /// Time until which the server wants no requests.
     closed_until: Option<i64>,
 }
 
 impl Ledger {
-    /// Takes one request out of the budget at `now`, or says how long there is none: never longer than the allowance's
-    /// window, whatever a server or a clock says.
+    /// Takes one request from the budget at `now`, or returns how long to wait for one. The wait is never longer than
+    /// the allowance's window plus a margin of half a second, whatever a server or a clock says.
     pub fn take(&mut self, allowance: Allowance, now: i64) -> Result<(), Wait> {
         let window = i64::try_from(allowance.window.as_millis()).unwrap_or(i64::MAX / 4) + MARGIN;
-        // A clock that was set back must not keep the budget used up for ever.
+        // A time in the future comes from a clock that was set back; it must not keep the budget used up for ever.
         for sent in &mut self.sent {
             *sent = (*sent).min(now);
         }
@@ -86,14 +88,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// A request that was taken out at `then` has never left.
+    /// Returns the request taken at `then` to the budget, because it was never sent.
     pub fn give_back(&mut self, then: i64) {
         if let Some(at) = self.sent.iter().rposition(|&sent| sent == then) {
             self.sent.remove(at);
         }
     }
 
-    /// The server wants to be left alone until then.
+    /// Closes the budget until `until`, as the server asked.
     pub fn close(&mut self, until: i64) {
         self.closed_until = self.closed_until.max(Some(until));
     }
@@ -112,7 +114,7 @@ impl Default for Book {
     }
 }
 
-/// The folder.
+/// The directory with the state of API calls.
 #[derive(Debug)]
 pub struct Asked {
     root: Directory,
@@ -120,7 +122,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Opens the folder in the store at `root`, making both where they are missing.
+    /// Opens the directory in the store at `root`, and creates both if they are missing.
     pub fn open(root: &Path) -> Result<Asked, StoreError> {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o755);
@@ -129,7 +131,7 @@ impl Asked {
         let root = Directory::open(root).map_err(StoreError::io("open", root))?;
         let folder = root.ensure_directory(FOLDER, 0o700);
         let folder = folder.map_err(StoreError::io("make", &root.path().join(FOLDER)))?;
-        // Whether we may write is found out now, before anything is asked.
+        // A directory that cannot be written to is an error now, before any request is sent.
         let lock = Lock::take_in(&folder, "lock", PATIENCE);
         drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);
         let asked = Asked { root, folder };
@@ -137,7 +139,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Removes readings that nobody goes on with.
+    /// Removes spools that no process has continued for [`STALE`].
     fn sweep(&self) {
         let Ok(entries) = self.folder.entries() else { return };
         for name in entries.flatten().map(|entry| entry.name) {
@@ -145,28 +147,29 @@ impl Asked {
             let age = self.folder.metadata_of(&name).and_then(|metadata| metadata.modified()).ok();
             let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
             if is_reading && age.is_some_and(|age| age > STALE) {
-                // Where another process has just begun with it, that one loses what it keeps, and reads on.
+                // A process that has just opened this spool loses the pages it keeps, but continues its query.
                 let _ = self.folder.remove_file(&name);
             }
         }
     }
 
-    /// The budget of this name as it was kept last; an empty one if that cannot be said.
+    /// Reads the budget of this name as it was last stored; returns an empty one if that fails.
     pub fn last(&self, name: &str) -> Ledger {
         self.book().ok().and_then(|mut book| book.budgets.remove(name)).unwrap_or_default()
     }
 
-    /// The owner of the store may be hostile: nothing is waited for, no link followed, no more read than there can be.
+    /// Reads the budget file. The owner of the store may be hostile: the read does not block on a pipe, follows no link
+    /// and is bounded by [`LARGEST`].
     fn book(&self) -> io::Result<Book> {
         let mut bytes = Vec::new();
         self.folder.file(BOOK)?.take(LARGEST).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!("{} is damaged ({error}) and begun anew", self.folder.path().join(BOOK).display());
+            tracing::warn!("{} is damaged ({error}) and replaced", self.folder.path().join(BOOK).display());
             Book::default()
         }))
     }
 
-    /// Changes the budget of this name in one turn.
+    /// Changes the budget of this name under the lock.
     pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
         let (lock, book) = (self.folder.path().join("lock"), self.folder.path().join(BOOK));
         let locked = Lock::take_in(&self.folder, "lock", PATIENCE).map_err(StoreError::io("lock", &lock))?;
@@ -179,7 +182,7 @@ impl Asked {
         let before = ledger.clone();
         let result = change(ledger);
         if *ledger == before {
-            // Whoever waits looks each second.
+            // Nothing to write: a waiting process polls each second.
             return Ok(result);
         }
         let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
@@ -188,8 +191,8 @@ impl Asked {
         Ok(result)
     }
 
-    /// Opens the reading of this name if it is one of `question` and not [`STALE`], else begins it with these notes; none
-    /// if another process is at it.
+    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`STALE`]; otherwise it
+    /// begins anew with these notes. None if another process holds it.
     pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<Spool>, StoreError> {
         let name_of_file = format!("{name}.jsonl");
         let path = self.folder.path().join(&name_of_file);
@@ -203,7 +206,8 @@ impl Asked {
         let opened = file.metadata().map_err(io("read"))?;
         let named = self.folder.metadata_of(&name_of_file);
         if !named.is_ok_and(|named| FileId::of(&named) == FileId::of(&opened)) {
-            // Whoever had it has just ended and removed it: what is in our hands has no name any more.
+            // The process that held the lock has just finished and removed the file: this descriptor has no name any
+            // more.
             return self.reading(name, question, notes);
         }
         let age = file.metadata().and_then(|metadata| metadata.modified()).map_err(io("read"))?;
@@ -236,7 +240,7 @@ impl Asked {
     }
 }
 
-/// An unfinished reading.
+/// The spool of an unfinished query.
 #[derive(Debug)]
 pub struct Spool {
     file: File,
@@ -248,17 +252,17 @@ pub struct Spool {
 }
 
 impl Spool {
-    /// The pages of an earlier process.
+    /// The pages that an earlier process has stored.
     pub fn pages(&self) -> &[Value] {
         &self.pages
     }
 
-    /// What was noted at its beginning.
+    /// The notes stored when the spool began.
     pub fn notes(&self) -> &Value {
         &self.header["notes"]
     }
 
-    /// Throws away what there is, and begins with the question.
+    /// Discards the stored pages and begins with `question`.
     pub fn begin(&mut self, question: &Value, notes: &Value) -> Result<(), StoreError> {
         self.pages.clear();
         self.header = serde_json::json!({ "schemaVersion": 1, "question": question, "notes": notes });
@@ -267,12 +271,12 @@ impl Spool {
         self.line(&header)
     }
 
-    /// Keeps a page: after this it will not be asked for again.
+    /// Stores a page durably; it is not requested again.
     pub fn push(&mut self, page: &Value) -> Result<(), StoreError> {
         self.line(page)
     }
 
-    /// The reading is whole, or of no use.
+    /// Removes the spool, because the query is complete or is abandoned.
     pub fn done(self) -> Result<(), StoreError> {
         match self.folder.remove_file(&self.name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &self.path)(error)),
@@ -287,7 +291,7 @@ impl Spool {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What was computed from a version and can be computed again: `derived/<id>/`, one file a kind. Whoever reads one checks
-//! it, and whoever cannot write one goes on without.
+//! Data computed from a version that can be computed again: `derived/<id>/`, one file for each kind. A reader verifies
+//! the file that it reads; a failure to write one is not an error of the version.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -11,40 +11,40 @@ use docwharf_base::model::version::VersionId;
 use super::writer::{Writer, sweep_unrenamed};
 use super::{Store, StoreError};
 
-/// The folder's name in a store.
+/// Name of the directory in a store.
 pub(super) const DERIVED: &str = "derived";
-/// The content security policies of a version.
+/// File with the content security policies of a version.
 pub const CSP: &str = "csp";
-/// Its Brotli forms.
+/// File with the Brotli codings of a version's texts.
 pub const BROTLI: &str = "brotli";
-/// Its Zstandard forms.
+/// File with the Zstandard codings of a version's texts.
 pub const ZSTD: &str = "zstd";
 
-/// What may be as large as the version itself, and is given up when there is not enough room.
+/// Kinds that may be as large as the version itself. They are removed when there is not enough space.
 const LARGE: [&str; 2] = [BROTLI, ZSTD];
 
 impl Store {
-    /// Where what was computed from a version lies.
+    /// The path of the directory with the data derived from a version.
     pub fn derived_dir(&self, id: VersionId) -> PathBuf {
         self.root().join(DERIVED).join(id.to_string())
     }
 
-    /// What was computed from a version, if it is there and has at most so many bytes.
+    /// Reads a derived file; none if it is missing or has more than `most` bytes.
     pub fn derived(&self, id: VersionId, kind: &str, most: u64) -> Option<Vec<u8>> {
         self.directory().ok()?.read(Path::new(DERIVED).join(id.to_string()).join(kind), most).ok()
     }
 
-    /// The same, opened, if it is there.
+    /// Opens a derived file, if it exists.
     pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<File> {
         self.directory().ok()?.file(Path::new(DERIVED).join(id.to_string()).join(kind)).ok()
     }
 
-    /// Whether anything is there that [`Writer::give_up_large`] would remove.
+    /// Whether there is a file that [`Writer::give_up_large`] would remove.
     pub(super) fn has_large(&self) -> bool {
         self.large().next().is_some()
     }
 
-    /// What was derived that is large, finished or not.
+    /// Lists the large derived files of all versions, finished or not.
     fn large(&self) -> impl Iterator<Item = PathBuf> {
         let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
         let folders = derived.and_then(|derived| derived.entries().ok()).into_iter().flatten().flatten();
@@ -56,13 +56,14 @@ impl Store {
 }
 
 impl Writer {
-    /// Keeps what was computed from a version, as a whole. Of one that has gone meanwhile, nothing is kept.
+    /// Stores a derived file, as a whole or not at all. For a version that has been removed meanwhile nothing is
+    /// stored.
     pub fn derive(&self, id: VersionId, kind: &str, bytes: &[u8]) -> Result<(), StoreError> {
         self.derive_by(id, kind, 0o644, |mut file| file.write_all(bytes))
     }
 
-    /// The same of what is too large to be held at once, or takes long: `fill` writes it to a file that is renamed into place
-    /// afterwards and is never written again.
+    /// Stores a derived file that is too large to be held in memory, or takes long to compute. `fill` writes it to a
+    /// temporary file, which is renamed into place afterwards and never written again.
     pub fn derive_large(
         &self,
         id: VersionId,
@@ -83,24 +84,24 @@ impl Writer {
         let derived = self.store().folder(DERIVED)?;
         let folder = derived.ensure_directory(&name, 0o755).map_err(StoreError::io("make", &dir))?;
         let fill = |file: &File| {
-            // Already now: whoever sweeps it after a kill may not be root.
+            // Before it is filled: after a kill the service, which may not be root, must be able to remove it.
             self.hand_over();
             fill(file)
         };
         let written = folder.replace_file(kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)));
-        // Looked at last: it may have been pruned while this was written.
+        // Checked last: the version may have been pruned while the file was written.
         if !self.store().has(id) {
             let _ = derived.remove_all(&name);
         } else if written.is_err() {
-            // On a full disk a folder without a file helps nobody.
+            // On a full disk an empty directory is of no use.
             let _ = derived.remove_directory(&name);
         }
-        // Already now: a daemon may be killed before it gives back what it has.
+        // At once: a daemon may be killed before its `Writer` is dropped.
         self.hand_over();
         written
     }
 
-    /// Removes one thing that was computed from a version, because it is of no use.
+    /// Removes one derived file that is of no use.
     pub fn discard(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
         let path = self.store().derived_dir(id).join(kind);
         let folder = self.store().folder(DERIVED)?.directory(id.to_string());
@@ -110,8 +111,8 @@ impl Writer {
         }
     }
 
-    /// Removes what is large and was derived from any version, and has whoever uses or makes it let go of it first. Gives
-    /// whether there was any.
+    /// Removes the large derived files of all versions; their user is asked to release them first. Returns whether
+    /// there were any.
     pub(super) fn give_up_large(&self) -> bool {
         if !self.store().has_large() {
             return false;
@@ -131,7 +132,8 @@ impl Writer {
         any
     }
 
-    /// Removes what a crash has left half made, and what belongs to no version. What cannot be removed does no harm.
+    /// Removes unfinished files that a crash has left, and directories of versions that do not exist. A failure does no
+    /// harm.
     pub(super) fn sweep_derived(&self) {
         let derived = self.store().directory().and_then(|root| root.directory(DERIVED));
         let entries = derived.and_then(|derived| Ok((derived.entries()?, derived)));
@@ -158,7 +160,7 @@ impl Writer {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::fs;
     use std::os::unix::fs::{chown, symlink};
@@ -185,7 +187,7 @@ mod tests {
         chown(&derived, Some(4711), Some(4711)).unwrap();
         let refused = writer.derive(id, CSP, b"x").unwrap_err();
         assert!(refused.to_string().contains("store/derived/"), "{refused}");
-        // Nor where the whole folder is one.
+        // Nor through a link in the place of `derived` itself.
         fs::remove_dir_all(&derived).unwrap();
         symlink(&elsewhere, &derived).unwrap();
         assert!(writer.derive(id, CSP, b"x").is_err());
@@ -195,7 +197,7 @@ mod tests {
         assert!(derived.is_dir() && !derived.join(id.to_string()).exists(), "there is no such version");
     }
 
-    /// A store with versions whose content nobody reads.
+    /// A store with versions whose content is never read.
     fn with_versions(root: &Path, ids: &[VersionId]) -> Writer {
         let writer = Writer::open(root, Duration::ZERO).unwrap();
         for &id in ids {
@@ -244,7 +246,7 @@ mod tests {
         assert_eq!(store.derived(id, CSP, 4).as_deref(), Some(&b"four"[..]));
         assert_eq!(store.derived(id, CSP, 3), None);
         assert!(store.derived_file(id, ZSTD).is_some() && store.derived_file(id, BROTLI).is_none());
-        // A failure leaves what there was, and no folder of its own.
+        // A failure keeps the previous file, and leaves no directory of its own.
         assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
         assert_eq!(store.derived(id, ZSTD, 5).as_deref(), Some(&b"large"[..]));
         writer.discard(id, ZSTD).unwrap();
@@ -256,7 +258,7 @@ mod tests {
         writer.discard(id, CSP).unwrap();
         assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
         assert!(!store.derived_dir(id).exists());
-        // A start sweeps what a crash has left.
+        // Opening the store removes what a crash has left.
         writer.derive(id, CSP, b"kept").unwrap();
         fs::write(store.derived_dir(id).join(".zstd.new"), "half").unwrap();
         fs::create_dir(store.derived_dir(gone)).unwrap();

@@ -1,5 +1,5 @@
-//! `history.jsonl`: who has done what, when. Lines are added; a store that lives for years keeps the newest, and of the older
-//! ones what a lost record would be made again from.
+//! `history.jsonl`: who did what, and when. Lines are appended. When the file grows too large, the newest lines are
+//! kept, and of the older ones those from which a lost record is recovered.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,35 +12,36 @@ use docwharf_base::model::version::VersionId;
 
 use super::{Store, StoreError};
 
-/// The file's name.
+/// Name of the file in the store.
 pub const FILE: &str = "history.jsonl";
-/// Beyond so many bytes (some 20,000 lines) the oldest lines go, until [`KEPT`] are left.
+/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until [`KEPT`] bytes are left.
 pub const MOST: u64 = 4 << 20;
-/// See [`MOST`].
+/// Bytes of the newest lines that are kept; see [`MOST`].
 const KEPT: usize = 2 << 20;
-/// How history ends what it says of a version that a person has activated and so holds.
+/// Suffix of the note of a version that a person has activated and thereby holds.
 pub const BY_HAND: &str = " by hand";
 
 /// One line of history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// When, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub time: String,
-    /// Who.
+    /// The user or process that caused the event.
     pub who: String,
-    /// What: `imported`, `activated`, `rolled back`, `held`, `released`, `refused`, `pruned`.
+    /// The event: `imported`, `offered again`, `label moved`, `activated`, `rolled back`, `held`, `released`,
+    /// `kept back`, `fell back`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`.
     pub what: String,
-    /// Which version.
+    /// The version that the event is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionId>,
-    /// Further words: a label, a reason.
+    /// Further details: a label, a reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Event {
-    /// Whether a person has said with it what is to stay, or that nothing is.
+    /// Whether a person has set or ended a hold with this event.
     pub fn is_word(&self) -> bool {
         match self.what.as_str() {
             "held" | "rolled back" | "released" => true,
@@ -49,14 +50,14 @@ impl Event {
         }
     }
 
-    /// Whether with it a version became active.
+    /// Whether a version became active with this event.
     pub fn is_activation(&self) -> bool {
         matches!(self.what.as_str(), "activated" | "rolled back")
     }
 }
 
 impl Store {
-    /// History, oldest first; a torn line is dropped.
+    /// Reads the history, oldest event first; a torn line is dropped.
     pub fn history(&self) -> Result<Vec<Event>, StoreError> {
         let path = self.root().join(FILE);
         match self.directory().and_then(|root| root.file(FILE)) {
@@ -67,18 +68,19 @@ impl Store {
     }
 }
 
-/// By bytes: what a power cut makes of a line need not be text, and must not hide those behind it.
+/// Splits the file into lines of bytes: after a power cut a line need not be text, and must not hide the lines after
+/// it.
 fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
     BufReader::new(file).split(b'\n').map_while(Result::ok)
 }
 
-/// Adds a line, durably.
+/// Appends a line, durably.
 pub(super) fn append(root: &Directory, event: &Event) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     let mut file = root.open_file(FILE, Access::Append(0o644), Demands::SINGLE_NAME)?;
     if !ends_a_line(root.file(FILE)?)? {
-        // A torn line from a crash must not swallow this one.
+        // Ends a line that a crash has torn, so that this event has a line of its own.
         line.insert(0, b'\n');
     }
     file.write_all(&line)?;
@@ -95,7 +97,7 @@ fn ends_a_line(mut file: File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Cuts a history that has grown beyond [`MOST`], as a whole or not at all.
+/// Shortens a history larger than [`MOST`], as a whole or not at all.
 pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
     let file = root.file(FILE)?;
     if file.metadata()?.len() <= MOST {
@@ -104,8 +106,8 @@ pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io
     root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT, is_here))
 }
 
-/// The newest lines up to `most` bytes, behind those of the older ones that a lost record is made again from: the last
-/// word of a person, and the last activation of each version that is still here.
+/// Selects the newest lines up to `most` bytes and, of the older ones, those from which a lost record is recovered: the
+/// last decision of a person, and the last activation of each version that is still stored.
 fn cut(lines: &[Vec<u8>], most: usize, is_here: impl Fn(VersionId) -> bool) -> Vec<u8> {
     let (mut kept, mut bytes) = (Vec::new(), 0);
     let (mut has_word, mut activated) = (false, BTreeSet::new());

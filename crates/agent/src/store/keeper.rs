@@ -1,5 +1,5 @@
-//! What is decided about a store's record and room, over what is done to a disk. [`Writer`](super::writer::Writer) does it
-//! to a real one; a simulation has another.
+//! Operations on a store: the rules for its record and its disk space, over primitive effects.
+//! [`Writer`](super::writer::Writer) implements the effects on disk; the simulation has an implementation in memory.
 
 use std::path::Path;
 
@@ -10,68 +10,68 @@ use super::record::Record;
 use super::space::{Allowance, Taken, Wanted, held_by_then, is_over, surplus};
 use super::{Event, Receipt, StoreError, Stored};
 
-/// What, of which version, and further words: see [`Event`].
+/// An event to be noted: its name, version and note; see [`Event`].
 pub type Told = (&'static str, Option<VersionId>, Option<String>);
 
-/// Effects, each of which is done as a whole or not at all, and what follows from them.
+/// The effects on a store, each done as a whole or not at all, and the operations built on them.
 pub trait Keeper {
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     fn now(&self) -> i64;
-    /// The store's folder, for messages.
+    /// The store's directory, for messages.
     fn root(&self) -> &Path;
-    /// The record; an empty one for a store that has none yet.
+    /// Reads the record; returns an empty one if the store has none yet.
     fn record(&self) -> Result<Record, StoreError>;
-    /// Whether a version is there.
+    /// Whether the store has a version.
     fn has(&self, id: VersionId) -> bool;
-    /// All versions, the newest arrival first.
+    /// Lists all versions, the newest arrival first.
     fn versions(&self) -> Result<Vec<Stored>, StoreError>;
-    /// A version's arrivals, oldest first.
+    /// Reads a version's receipts, oldest first.
     fn receipts(&self, id: VersionId) -> Vec<Receipt>;
-    /// History, oldest first.
+    /// Reads the history, oldest event first.
     fn history(&self) -> Result<Vec<Event>, StoreError>;
     /// Whether a version was found damaged.
     fn is_suspect(&self, id: VersionId) -> bool;
-    /// What each of these versions takes, in their order.
+    /// The bytes that each of these versions takes, in their order.
     fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken>;
     /// Bytes that may still be written; none where the file system does not say.
     fn free(&self) -> Result<Option<u64>, StoreError>;
-    /// Removes what was computed from versions, can be computed again and takes much room; whether there was any.
+    /// Removes the large files derived from versions, which can be computed again. Returns whether there were any.
     fn give_up_derived(&self) -> bool;
 
-    /// Does `work` while nobody else changes the record.
+    /// Runs `work` while no other thread changes the record.
     fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T;
-    /// Makes a record durable, the turn being the caller's.
+    /// Writes the record durably. The caller is inside [`Keeper::in_turn`].
     fn write(&self, record: &Record) -> Result<(), StoreError>;
-    /// Adds a line to history. A failure is no reason to undo what has happened; it is logged.
+    /// Appends an event to history. A failure is logged; the change that the event describes is not undone.
     fn append(&self, event: &Event);
-    /// Files a receipt.
+    /// Stores a receipt.
     fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError>;
-    /// Takes a version out of the store, unless somebody has it mapped: whether it is gone.
+    /// Removes a version from the store unless it is leased. Returns whether it was removed.
     fn remove(&self, id: VersionId) -> Result<bool, StoreError>;
-    /// Takes a version out of the store, whoever has it mapped.
+    /// Removes a version from the store even if it is leased.
     fn withdraw(&self, id: VersionId) -> Result<(), StoreError>;
-    /// Forgets that a version was found damaged.
+    /// Clears the mark of a damaged version.
     fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError>;
-    /// Keeps what a damaged record says, for whoever has changed it by hand, and tells of both. To be called before it is
-    /// replaced.
+    /// Keeps a copy of a damaged record, which may have been edited by hand, and logs where it is. Must be called
+    /// before the record is replaced.
     fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError>;
-    /// Bytes of versions that were removed and that this process still reads: the disk has not got them back yet.
+    /// Bytes of removed versions that this process still has mapped: the disk space is not free yet.
     fn still_read(&self) -> u64 {
         0
     }
 
-    /// Whether a version is there and nothing is known against it.
+    /// Whether the store has a version that is not marked as damaged.
     fn has_whole(&self, id: VersionId) -> bool {
         self.has(id) && !self.is_suspect(id)
     }
 
-    /// Adds a line to history.
+    /// Appends an event to history, with the current time.
     fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
         let time = show_unix(self.now());
         self.append(&Event { time, who: who.to_owned(), what: what.to_owned(), version, note });
     }
 
-    /// Changes the record as it is on disk; nobody else does meanwhile.
+    /// Changes the record on disk while no other thread does.
     fn change<T>(&self, change: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
         self.in_turn(|| {
             let before = self.record()?;
@@ -84,9 +84,8 @@ pub trait Keeper {
         })
     }
 
-    /// What a person changes in the record, and the line of history that tells of it, if there is one to write. It is
-    /// written also when the change is in place and only could not be made durable: a record that is lost afterwards is
-    /// made again from history.
+    /// Makes a person's change to the record, and notes the event that `tell` returns. The event is noted also if the
+    /// change is in place but could not be made durable: a lost record is recovered from history.
     fn change_and_tell<T>(
         &self,
         who: &str,
@@ -108,17 +107,18 @@ pub trait Keeper {
         changed
     }
 
-    /// Writes the record that a sync carries along, having taken over what a person has decided meanwhile.
+    /// Writes the record of a sync, after taking over a person's decisions made meanwhile.
     fn save(&self, record: &mut Record) -> Result<(), StoreError> {
         self.decide(record, |_| ())
     }
 
-    /// The same, with a decision in between that follows from what is so at this moment.
+    /// Writes the record of a sync as [`Keeper::save`] does; before writing, `decide` changes it on the basis of the
+    /// current state.
     fn decide<T>(&self, record: &mut Record, decide: impl FnOnce(&mut Record) -> T) -> Result<T, StoreError> {
         self.in_turn(|| {
             let before = match self.record() {
                 Ok(before) => Some(before),
-                // It is replaced; one that cannot be read just now may say that it is held.
+                // A damaged record is replaced. After any other error it is not: the record may contain a hold.
                 Err(error @ StoreError::Damaged { .. }) => {
                     self.keep_damaged(&error)?;
                     None
@@ -141,19 +141,19 @@ pub trait Keeper {
         self.in_turn(|| self.write(record))
     }
 
-    /// The allowance less the bytes of removed versions that readers still hold.
+    /// The allowance less the bytes of removed versions that are still mapped.
     fn left_of(&self, allowance: &Allowance) -> Allowance {
         let read = self.still_read();
         Allowance { max_bytes: allowance.max_bytes.map(|most| most.saturating_sub(read)), ..*allowance }
     }
 
-    /// Removes the versions that are beyond `allowance`, the oldest arrivals first; gives those removed. A version that
-    /// somebody has open is passed by.
+    /// Removes the versions beyond `allowance`, oldest arrival first, and returns those removed. A leased version is
+    /// skipped.
     fn prune(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
         let allowance = &self.left_of(allowance);
         let versions = self.versions()?;
         let mut sizes = self.sizes_of(&versions);
-        // No version goes for the sake of what was derived from it or another one.
+        // Derived files are removed before any version.
         if is_over(allowance, &sizes, 0) && self.give_up_derived() {
             sizes = self.sizes_of(&versions);
         }
@@ -166,15 +166,15 @@ pub trait Keeper {
         Ok(removed)
     }
 
-    /// Removes a version unless somebody has it open, or the record, as it is at this moment, needs it: a person may have
-    /// chosen it since it was found to be superfluous.
+    /// Removes a version unless it is leased or the record protects it. The record is read again: a person may have
+    /// chosen the version since it was selected for removal.
     fn remove_unless_needed(&self, id: VersionId) -> Result<bool, StoreError> {
         self.in_turn(|| if self.record()?.protects(id) { Ok(false) } else { self.remove(id) })
     }
 
-    /// Sees to it that there is room for `wanted`; gives the versions that had to go for it. Those that `keep` does not
-    /// keep go first; with `min_free`, others that nothing protects may follow, the oldest first. None goes in vain, and none
-    /// before what was derived.
+    /// Frees the space for `wanted`, and returns the versions removed for it. Derived files are removed first. Then
+    /// follow the versions that `keep` does not keep; with `min_free` any unprotected version may follow, oldest first.
+    /// No version is removed if the removals would not suffice.
     fn make_room(&self, record: &Record, allowance: &Allowance, wanted: Wanted) -> Result<Vec<VersionId>, StoreError> {
         let path = || self.root().to_owned();
         let min_free = allowance.min_free.unwrap_or(0);
@@ -199,7 +199,7 @@ pub trait Keeper {
         let keep = if allowance.min_free.is_some() { 0 } else { allowance.keep };
         let mut may_go = surplus(record, &Allowance { keep, ..*left }, &sizes);
         if allowance.min_free.is_some() {
-            // The last to go: a look at the source would bring it again.
+            // Removed last: the next check of the source would bring it again.
             let offered = record.offered_version().filter(|&id| !record.protects(id));
             let offered = sizes.iter().filter(|(id, _)| Some(*id) == offered);
             may_go.extend(offered.filter(|taken| !may_go.contains(taken)).copied().collect::<Vec<_>>());
@@ -237,16 +237,16 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    /// How the disk takes a record.
+    /// Result of writing a record.
     #[derive(Clone, Copy, PartialEq)]
     enum Writes {
         Well,
         NotAtAll,
-        /// It is in place, but may not outlive a power cut.
+        /// The record is in place, but may not survive a power cut.
         NotDurably,
     }
 
-    /// What reading the record gives.
+    /// Result of reading the record.
     #[derive(Clone, Copy, PartialEq)]
     enum Reads {
         Well,
@@ -254,8 +254,8 @@ mod tests {
         Later,
     }
 
-    /// A store in memory, on a disk of `total` bytes. It has the versions 5 (the newest, active) to 1, each of 10 bytes; 4
-    /// is the previous one. What was derived is of the active one.
+    /// A store in memory, on a disk of `total` bytes. It has the versions 5 (the newest, active) to 1, each of 10
+    /// bytes; version 4 is the previous one. The derived bytes belong to version 5.
     struct Memory {
         record: RefCell<Record>,
         versions: RefCell<Vec<u8>>,
@@ -267,7 +267,7 @@ mod tests {
         derived: Cell<u64>,
         total: Option<u64>,
         still_read: u64,
-        /// What somebody has open.
+        /// Versions that are leased.
         open: Vec<u8>,
     }
 
@@ -406,7 +406,7 @@ mod tests {
         }
     }
 
-    /// What room is made of, and how.
+    /// A request for space and the state of the store.
     struct Case {
         total: u64,
         keep: usize,
@@ -429,7 +429,7 @@ mod tests {
         open: &[],
     };
 
-    /// What has gone and whether anything derived is left, or why there is no room.
+    /// Returns the removed versions and whether derived data is left, or why there is no space.
     fn made(case: &Case, change: impl FnOnce(&mut Record, &Memory)) -> Result<(Vec<u8>, bool), &'static str> {
         let memory = Memory { still_read: case.still_read, open: case.open.to_vec(), ..five(Some(case.total)) };
         memory.derived.set(case.derived);
@@ -467,18 +467,18 @@ mod tests {
             (Case { total: 59, keep: 1, wanted: (10, 20), ..CASE }, gone(&[1, 2])),
             (Case { total: 59, keep: 1, wanted: (10, 29), ..CASE }, gone(&[1, 2])),
             (Case { total: 59, keep: 1, wanted: (10, 30), ..CASE }, Err("no space")),
-            // Where something must stay free, `keep` keeps nothing.
+            // With `min_free`, `keep` protects nothing.
             (Case { min_free: min_free(0), ..CASE }, none()),
             (Case { total: 59, min_free: min_free(0), ..CASE }, gone(&[1])),
             (Case { min_free: min_free(1), ..CASE }, gone(&[1])),
             (Case { total: 59, min_free: min_free(29), ..CASE }, gone(&[1, 2, 3])),
             (Case { total: 59, min_free: min_free(30), ..CASE }, Err("no space")),
             (Case { min_free: min_free(u64::MAX), ..CASE }, Err("no space")),
-            // What was derived goes before any version, and only if that helps.
+            // Derived data is removed before any version, and only if that helps.
             (Case { derived: 5, total: 65, ..CASE }, derived()),
             (Case { derived: 5, total: 64, ..CASE }, none()),
             (Case { derived: 5, total: 64, keep: 1, wanted: (10, 15), ..CASE }, gone(&[1])),
-            // What the store may hold: the new one, and the active one as the previous.
+            // `max_bytes` must hold the new version and the active one, which becomes the previous one.
             (Case { total: 999, max_bytes: Some(20), ..CASE }, none()),
             (Case { total: 999, max_bytes: Some(19), ..CASE }, Err("over")),
             (Case { total: 999, max_bytes: Some(19), wanted: (0, 10), ..CASE }, none()),
@@ -488,7 +488,7 @@ mod tests {
             (Case { total: 999, max_bytes: Some(65), derived: 5, ..CASE }, derived()),
             (Case { total: 999, max_bytes: Some(64), derived: 5, ..CASE }, none()),
             (Case { total: 999, max_bytes: Some(69), derived: 5, still_read: 5, ..CASE }, none()),
-            // What somebody has open is passed by.
+            // A leased version is skipped.
             (Case { total: 59, keep: 1, open: &[1], ..CASE }, gone(&[2])),
         ];
         for (n, (case, expected)) in cases.iter().enumerate() {
@@ -513,14 +513,14 @@ mod tests {
         let held = |record: &mut Record, _: &Memory| {
             record.hold = Some(Hold { who: String::new(), when: String::new(), why: String::new() });
         };
-        // Under a hold the previous one stays that.
+        // Under a hold the previous version stays the previous one.
         assert_eq!(made(&Case { total: 999, max_bytes: Some(29), ..CASE }, held), Err("over"));
         assert_eq!(made(&Case { total: 999, max_bytes: Some(30), ..CASE }, held), Ok((Vec::new(), false)));
     }
 
     #[test]
     fn the_oldest_beyond_what_is_allowed_are_pruned_and_those_that_are_needed_or_open_are_not() {
-        // Kept, the most bytes, those derived, those still read; what goes.
+        // `keep`, `max_bytes`, derived bytes, bytes still mapped; the versions removed.
         let cases = [
             (3, None, 0, 0, &[][..]),
             (1, None, 0, 0, &[1, 2]),
@@ -566,7 +566,7 @@ mod tests {
         assert!(memory.decide(&mut syncing, |record| record.hold.is_some()).unwrap());
         assert_eq!((memory.writes.get(), &memory.record().unwrap()), (2, &syncing));
         assert_eq!((&syncing.hold, syncing.newest), (&Some(hold), Some(id(3))));
-        // One that cannot be read is replaced, and kept aside; one of a later docwharf is left alone.
+        // A damaged record is replaced and a copy of it is kept; a record of a later docwharf is left alone.
         memory.reading.set(Reads::Damaged);
         assert!(memory.change(|record| record.hold = None).is_err());
         memory.save(&mut syncing).unwrap();

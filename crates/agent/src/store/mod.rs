@@ -3,23 +3,24 @@
 //! ```text
 //! lock               flock: one writer; readers take no lock
 //! state.json         the record (see `record`)
-//! state.json.damaged the last one that could not be read
-//! versions/<id>/     site.zip and index, 0444, never changed
-//! derived/<id>/      what was computed from a version; may be deleted at any time
+//! state.json.damaged the last record that could not be read
+//! versions/<id>/     site.zip and index, 0440 (0444 where the file system has no such mode)
+//! derived/<id>/      files computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival
-//! staging/<n>/       unfinished work, swept when a writer opens the store
-//! downloads/         a bundle on its way, kept for being continued
-//! history.jsonl      who, what, when
-//! control.sock       orders, while a daemon has the store open
+//! staging/<n>/       unfinished work, removed when a writer opens the store
+//! downloads/         partial downloads, kept so that they can be resumed
+//! history.jsonl      who did what, and when
+//! control.sock       commands, while a daemon has the store open
 //! suspect            versions that were found damaged
-//! scrub.json         when versions were proved last, and whether a daemon is running
+//! scrub.json         when versions were last verified, and whether a daemon is running
 //! ```
 //!
-//! A version arrives by one rename of a folder whose files are already on disk; after it come the receipt, the record
-//! and a line of history, in this order. A crash in between leaves debris in `staging/`, or a version that no record
-//! names, which is used when its content arrives again and pruned otherwise. The store knows nothing of ZIP or HTTP.
+//! A version arrives by one rename of a directory whose files are already on disk. The receipt, the record and a line
+//! of history follow, in this order. A crash in between leaves debris in `staging/`, or a version that no record names;
+//! such a version is used when its content arrives again and pruned otherwise. An image never changes; an index is
+//! replaced as a whole. The store knows nothing of ZIP or HTTP.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write to the store, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
 pub mod asked;
@@ -49,32 +50,32 @@ use docwharf_base::model::version::VersionId;
 pub use history::Event;
 use record::{DecodeError, Record};
 
-/// Why the store did not do what was asked.
+/// An error of a store operation.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system failed.
+    /// A system call failed.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was being done: "read", "write", …
+        /// The operation, as a verb with its object: "read", "write", …
         doing: &'static str,
-        /// To what.
+        /// The file or directory that it was about.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process writes.
+    /// Another process holds the lock.
     #[error("the store {} is locked by another docwharf: try again when it is done, or stop it; `docwharf doctor` names its process", path.display())]
     Locked {
-        /// The store.
+        /// The store's directory.
         path: PathBuf,
     },
-    /// The record is not readable as such.
+    /// The record cannot be parsed, or its checksum is wrong.
     #[error("the record {} is damaged; the next sync or start makes it again from versions, receipts and history", path.display())]
     Damaged {
         /// The record's path.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         source: serde_json::Error,
     },
     /// A later docwharf has written the record.
@@ -82,143 +83,143 @@ pub enum StoreError {
     Later {
         /// The record's path.
         path: PathBuf,
-        /// Its schema version.
+        /// The record's schema version.
         found: u32,
     },
-    /// No version answers to that name.
+    /// No version has this label or an id with this prefix.
     #[error("no version or label is called {0:?}, and 8 digits of an id are needed; `docwharf versions` lists them")]
     Unknown(String),
-    /// Several do.
+    /// Several versions have an id with this prefix.
     #[error("{0:?} begins the ids of several versions; give more digits")]
     Ambiguous(String),
-    /// The file system has less room than is needed, or than it must keep.
+    /// The file system has less free space than the operation needs, or than must stay free.
     #[error("no space in the store {}: {} needed, {} free{}; free some{}", path.display(), show_size(*.needed), show_size(*.free), kept(*.min_free), or_lower(*.min_free))]
     NoSpace {
-        /// The store.
+        /// The store's directory.
         path: PathBuf,
         /// Bytes that are still to be written.
         needed: u64,
         /// Bytes that are free.
         free: u64,
-        /// Bytes that must stay free; 0 if nobody says so.
+        /// Bytes that must stay free (`store.minFree`); 0 if it is not set.
         min_free: u64,
     },
-    /// The bundle and what must stay are more than the store may hold.
+    /// The bundle and the versions that must stay are larger than `store.maxBytes`.
     #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or take away labels or a hold that are not needed", path.display(), show_size(*.needed), show_size(*.held), show_size(*.most))]
     OverMost {
-        /// The store.
+        /// The store's directory.
         path: PathBuf,
         /// Size of the bundle in bytes.
         needed: u64,
-        /// Bytes of versions that cannot be pruned once it is there.
+        /// Bytes of versions that cannot be pruned once the bundle is stored.
         held: u64,
         /// `store.maxBytes`
         most: u64,
     },
-    /// There would be room, but for removed versions that readers have not yet taken all of.
+    /// The bundle would fit, but removed versions are still being sent to readers.
     #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), show_size(*.read), show_size(*.needed), show_size(*.held), show_size(*.most))]
     StillRead {
-        /// The store.
+        /// The store's directory.
         path: PathBuf,
         /// Size of the bundle in bytes.
         needed: u64,
-        /// Bytes of versions that cannot be pruned once it is there.
+        /// Bytes of versions that cannot be pruned once the bundle is stored.
         held: u64,
         /// Bytes of removed versions that are still mapped.
         read: u64,
         /// `store.maxBytes`
         most: u64,
     },
-    /// There is nothing to go back to.
+    /// There is no previous version to roll back to.
     #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
     NoPrevious,
 }
 
 impl StoreError {
-    /// Wraps an error of the operating system: `doing` is a verb with its object, `path` what it was about.
+    /// Wraps an I/O error: `doing` is a verb with its object, `path` the file or directory that it was about.
     pub fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
         move |source| StoreError::Io { doing, path: path.to_owned(), source }
     }
 }
 
-/// One arrival of a version.
+/// The record of one arrival of a version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receipt {
-    /// When, RFC 3339.
+    /// Time of the arrival, RFC 3339.
     pub time: String,
-    /// Who brought it.
+    /// The user or process that brought the bundle.
     pub who: String,
-    /// Where from, without a link's query.
+    /// The source, without a link's query.
     pub source: String,
-    /// What it was: `zip`, `tar.gz`, …
+    /// Format of the bundle: `zip`, `tar.gz`, …
     pub kind: String,
     /// SHA-256 of the archive; none for a folder.
     pub archive_sha256: Option<String>,
     /// Size of the archive in bytes.
     pub archive_bytes: Option<u64>,
-    /// The label it was brought under.
+    /// The label that the version got.
     pub label: Option<String>,
-    /// The export job it came from.
+    /// The export job that made the bundle.
     #[serde(default)]
     pub job: Option<String>,
-    /// What the server named the archive with: its strong `ETag`, else its Last-Modified.
+    /// The server's validator for the archive: its strong `ETag`, else its Last-Modified.
     #[serde(default)]
     pub validator: Option<String>,
     /// Size in bytes as it was sent.
     #[serde(default)]
     pub sent_bytes: Option<u64>,
-    /// Whether a look at the source has found it, rather than somebody brought it.
+    /// Whether a check of the source found the bundle; false if it was imported.
     #[serde(default)]
     pub looked: bool,
 }
 
-/// A version as it lies in the store.
+/// A version in the store.
 #[derive(Debug, Clone)]
 pub struct Stored {
-    /// Its id.
+    /// The version's id.
     pub id: VersionId,
-    /// Size of its image in bytes.
+    /// Size of the version's image in bytes.
     pub bytes: u64,
-    /// Its arrivals, oldest first.
+    /// The version's receipts, oldest first.
     pub receipts: Vec<Receipt>,
 }
 
-/// A store to read from; no lock is taken.
+/// A store opened for reading; no lock is taken.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
-    /// The root, once it has been opened. What root does in a store of another user goes through it: the name could be
-    /// made to lead elsewhere meanwhile.
+    /// The root directory, once it has been opened. In a store of another user, root works through this descriptor: the
+    /// owner could make the path lead elsewhere meanwhile.
     opened: Arc<OnceLock<Directory>>,
-    /// What this process knows of rot, whatever can still be written.
+    /// The damaged versions that this process has found, kept in memory because the disk may take no more writes.
     marks: Arc<rot::Marks>,
 }
 
-/// A record of ours is never larger: it has some hundred bytes for each label.
+/// Upper bound of a record's size in bytes: a record has a few hundred bytes for each label.
 const MAX_RECORD_BYTES: u64 = 64 << 20;
-/// Neither is a receipt.
+/// Upper bound of a receipt's size in bytes.
 const MAX_RECEIPT_BYTES: u64 = 1 << 20;
 
-/// The image's name in a version's folder.
+/// Name of the image in a version's directory.
 pub const IMAGE: &str = "site.zip";
-/// The control socket's name in a store.
+/// Name of the control socket in a store.
 pub const CONTROL: &str = "control.sock";
-/// The index's name in a version's folder.
+/// Name of the index in a version's directory.
 pub const INDEX: &str = "index";
 
 impl Store {
-    /// The store at `root`, which need not exist yet.
+    /// Returns the store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> Store {
         Store { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
     }
 
-    /// Its folder.
+    /// The store's path.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Its directory, open.
+    /// Opens the store's directory once, and returns it.
     pub fn directory(&self) -> io::Result<&Directory> {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
@@ -227,7 +228,7 @@ impl Store {
         Ok(self.opened.get_or_init(|| opened))
     }
 
-    /// A directory of it, which is created if it is not there.
+    /// Opens a directory in the store and creates it if it is missing.
     pub(super) fn folder(&self, name: &str) -> Result<Directory, StoreError> {
         let opened = self.directory().and_then(|root| root.ensure_directory(name, 0o750));
         opened.map_err(StoreError::io("open", &self.root.join(name)))
@@ -243,23 +244,33 @@ impl Store {
         self.directory()?.file(Path::new("versions").join(id.to_string()).join(INDEX))
     }
 
-    /// Opens the directory in which bundles arrive.
+    /// Removes the copy of a bundle that lies directly in `staging/`; does nothing for a path elsewhere. The command
+    /// that made the copy for the daemon may have ended. The file is reached through the store's descriptor: the path
+    /// may lead elsewhere meanwhile.
+    pub fn remove_staged_copy(&self, path: &Path) {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
+        if folder == self.root.join("staging") {
+            let _ = self.folder("staging").map(|staging| staging.remove_file(name));
+        }
+    }
+
+    /// Opens the directory that bundles are downloaded to.
     pub fn downloads_directory(&self) -> Result<Directory, StoreError> {
         self.folder("downloads")
     }
 
-    /// Where a version's files lie.
+    /// The path of a version's directory.
     pub fn version_dir(&self, id: VersionId) -> PathBuf {
         self.root.join("versions").join(id.to_string())
     }
 
-    /// Whether a version is there.
+    /// Whether the store has a version.
     pub fn has(&self, id: VersionId) -> bool {
         let image = Path::new("versions").join(id.to_string()).join(IMAGE);
         self.directory().and_then(|root| root.metadata_of(image)).is_ok_and(|metadata| metadata.is_file())
     }
 
-    /// The record; an empty one for a store that has none yet.
+    /// Reads the record; returns an empty one if the store has none yet.
     pub fn record(&self) -> Result<Record, StoreError> {
         let path = self.root.join(record::FILE);
         match self.directory().and_then(|root| root.read(record::FILE, MAX_RECORD_BYTES)) {
@@ -272,7 +283,7 @@ impl Store {
         }
     }
 
-    /// All versions, the newest arrival first.
+    /// Lists all versions, the newest arrival first.
     pub fn versions(&self) -> Result<Vec<Stored>, StoreError> {
         let dir = self.root.join("versions");
         let folder = match self.directory().and_then(|root| root.directory("versions")) {
@@ -297,12 +308,13 @@ impl Store {
         Ok(versions)
     }
 
-    /// Where bundles lie while they are downloaded.
+    /// The path of the directory that bundles are downloaded to.
     pub fn downloads(&self) -> PathBuf {
         self.root.join("downloads")
     }
 
-    /// A version's arrivals, oldest first. One that cannot be read is left out: they explain, they do not decide.
+    /// Reads a version's receipts, oldest first. One that cannot be read is left out: receipts explain, they do not
+    /// decide.
     pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
         let folder = Path::new("receipts").join(id.to_string());
         let Ok(folder) = self.directory().and_then(|root| root.directory(folder)) else { return Vec::new() };
@@ -314,13 +326,13 @@ impl Store {
         receipts
     }
 
-    /// The version called `name`: a label, or 8 or more digits of an id. An exact label wins.
+    /// Finds the version called `name`: a label, or at least 8 digits of an id. An exact label wins.
     pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
         named(name, &self.record()?, &self.versions()?)
     }
 }
 
-/// The one of these versions that is called `name`.
+/// Finds the version called `name` among `versions`; see [`Store::named`].
 pub(crate) fn named(name: &str, record: &Record, versions: &[Stored]) -> Result<VersionId, StoreError> {
     let labelled = record.labels.get(name).map(|labelled| labelled.version);
     if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {
@@ -351,7 +363,7 @@ fn arrival(version: &Stored) -> &str {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::fs;
     use std::time::Duration;
@@ -384,10 +396,10 @@ mod tests {
         let cases = [
             ("stable", Some(a)),
             ("Stable", None),
-            // Also where it begins the id of another version, or of several.
+            // A label wins also where it is a prefix of the id of one or several versions.
             ("cdcdcdcd", Some(b)),
             ("abababab", Some(c)),
-            // Digits lead to what is there, where the label does not.
+            // A label whose version is missing does not hide an id with this prefix.
             ("cdcdcdcdcd", Some(c)),
             ("lost", None),
             ("ababababab", Some(a)),

@@ -1,5 +1,5 @@
-//! Whose a store is. A command that root types must not leave anything in it that the service, which runs as somebody
-//! else, cannot change afterwards.
+//! Ownership of a store's files. A command run by root must not leave files that the service, which runs as another
+//! user, cannot change afterwards.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,11 +10,11 @@ use rustix::process::{Gid, Uid, geteuid};
 
 use docwharf_base::directory::Directory;
 
-/// How deep folders lie in a store: `receipts/<id>/`.
+/// Depth of directories in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
 
-/// Gives what root has made in the store `root` to whom the store belongs. Does nothing for anybody but root, nor in
-/// root's own store.
+/// Gives the files that root has created in the store `root` to the owner of the store. Does nothing for a process that
+/// is not root, nor in a store that root owns.
 pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
@@ -24,8 +24,8 @@ pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
     if owner.0.is_root() { Ok(()) } else { give(root.as_fd(), owner, DEPTH) }
 }
 
-/// Takes from a folder of the store what others than its owner and group may do there: who can open a version can lock it,
-/// and a site may be meant for some readers only. Only the owner does so, where the file system has such modes.
+/// Removes all permissions of other users from a directory of the store: a user who can open a version can lock it, and
+/// a site may be meant for some readers only. Only the owner can do so, and only where the file system has such modes.
 pub(super) fn shut_to_others(folder: &Directory) {
     let Ok(about) = folder.metadata() else { return };
     let (mode, others) = (about.mode() & 0o7777, 0o007);
@@ -36,8 +36,8 @@ pub(super) fn shut_to_others(folder: &Directory) {
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The owner of the store may be hostile and change it meanwhile: no link is followed, neither a symbolic one nor, as a
-/// file with a second name may be anybody's, a hard one.
+/// Changes the owner of the files in a directory, recursively. The owner of the store may be hostile and change it
+/// meanwhile, so no symbolic link is followed, and no file with a second name is changed: it may be another user's.
 fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
@@ -46,7 +46,7 @@ fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> 
             continue;
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // What has gone meanwhile needs no owner.
+        // A file that has been removed meanwhile needs no owner.
         let Ok(file) = openat(dir, name, flags, Mode::empty()) else { continue };
         let stat = rustix::fs::fstat(&file)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
@@ -63,7 +63,7 @@ fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> 
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::os::unix::fs::{chown, lchown, symlink};
     use std::path::Path;
@@ -87,7 +87,7 @@ mod tests {
         let refused = super::super::writer::Writer::open(&store, std::time::Duration::ZERO);
         assert!(refused.is_err());
         assert!(elsewhere.join("kept").exists());
-        // Files that are links are not followed either.
+        // Nor through files that are links.
         std::fs::remove_file(store.join("staging")).unwrap();
         symlink(elsewhere.join("kept"), store.join(".state.json.new")).unwrap();
         symlink(elsewhere.join("kept"), store.join("history.jsonl")).unwrap();
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {
         if !geteuid().is_root() {
-            return; // nobody else could give anything away
+            return; // only root can change owners
         }
         let dir = tempfile::tempdir().unwrap();
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));

@@ -1,5 +1,6 @@
-//! Old versions go; what is active, previous, newest or labelled stays, and what is open (a lease). An answer that waits for
-//! its reader has the file mapped, without a lease: its version goes, and its bytes count until the answer has gone, too.
+//! Removal of versions. The active, previous, newest and labelled versions stay, and so does a version that is open
+//! (leased). A response that waits for its client has the file mapped without a lease: its version is removed, and the
+//! bytes count as used until the response has been sent.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,7 +14,7 @@ use super::StoreError;
 use super::derived::DERIVED;
 use super::writer::Writer;
 
-/// Images that were removed while this process had them mapped, and their sizes in bytes.
+/// Images that were removed while this process had them mapped, with their sizes in bytes.
 #[derive(Debug, Default)]
 pub(super) struct Removed(Mutex<Vec<(Mappings, u64)>>);
 
@@ -24,7 +25,7 @@ impl Removed {
         }
     }
 
-    /// What those take that are still mapped.
+    /// Bytes of the removed images that are still mapped.
     pub(super) fn bytes(&self) -> u64 {
         let mut removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         removed.retain(|(mappings, _)| mappings.are_there());
@@ -33,11 +34,12 @@ impl Removed {
 }
 
 impl Writer {
-    /// Removes one version, unless somebody has it open.
+    /// Removes one version unless it is leased. Returns whether it was removed.
     pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
         self.let_go(id);
         let Ok(lease) = self.store().image(id) else { return Ok(false) };
-        // Where files cannot be locked, as on NFS, nobody has them mapped either.
+        // Mapping an image takes a shared lock: where files cannot be locked, as on some NFS mounts, no process has it
+        // mapped.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
         }
@@ -45,8 +47,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Takes a version out of the store, whoever has it mapped. Out of sight first, in one step that needs no room; the
-    /// next start sweeps what a crash leaves of it.
+    /// Removes a version from the store even if it is leased. It is renamed into `staging/` first, in one step that
+    /// needs no disk space; the next start removes what a crash leaves of it.
     pub(super) fn take_out(&self, id: VersionId) -> Result<(), StoreError> {
         let dir = self.store().version_dir(id);
         let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);

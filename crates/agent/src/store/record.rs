@@ -1,4 +1,5 @@
-//! `state.json`: the one record. Written by rename, read whole; never a link, never the pin.
+//! `state.json`: the one record. It is written by rename and read as a whole. It never contains a link or the
+//! configured pin.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
-/// The record's file name.
+/// Name of the record's file.
 pub const FILE: &str = "state.json";
-/// The `schemaVersion` that is written. A record with a later one is refused: fields that are not known here would be lost
-/// at the next write.
+/// The `schemaVersion` that is written. A record with a later one is refused: its unknown fields would be lost at the
+/// next write.
 pub const SCHEMA_VERSION: u32 = 2;
-/// What a damaged one said, kept when it is replaced: somebody may have changed it by hand.
+/// Name of the copy of a damaged record, which may have been edited by hand.
 pub const DAMAGED: &str = "state.json.damaged";
 
-/// How the last line begins: a checksum of what stands above it. A disk that changes one bit of a label or an id would
-/// otherwise change what is served.
+/// Beginning of the last line, a checksum of the bytes before it. It detects a disk that changes a bit of a label or an
+/// id, which would change the version that is served.
 const SUM: &str = ",\n  \"sum\": \"";
 
-/// The record as its file has it.
+/// Encodes the record with its checksum.
 pub(super) fn encode(record: &Record) -> Vec<u8> {
     let mut bytes = super::writer::json(record);
     // "\n}\n"
@@ -29,23 +30,23 @@ pub(super) fn encode(record: &Record) -> Vec<u8> {
     bytes
 }
 
-/// Why the file gives no record.
+/// The reason why the file contains no record.
 #[derive(Debug)]
 pub(super) enum DecodeError {
-    /// It is not what was written.
+    /// The content does not parse, or its checksum is wrong.
     Damaged(serde_json::Error),
     /// A later docwharf has written it, with this `schemaVersion`.
     Later(u32),
 }
 
-/// What every schema of the file has.
+/// The field that the file has in every schema version.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Schema {
     schema_version: u32,
 }
 
-/// Reads the file. One without a checksum was written by hand, or by a docwharf before 0.1.
+/// Decodes the file. One without a checksum was written by hand, or by a docwharf before 0.1.
 pub(super) fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     check_sum(bytes).map_err(DecodeError::Damaged)?;
     let schema: Schema = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
@@ -54,7 +55,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     }
     let mut record: Record = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
     if schema.schema_version < 2 {
-        // It did not tell what the source offered; the bundle that was judged last came from there.
+        // Schema 1 did not store the offered version: the bundle that was checked last came from the source.
         let looked = record.looked.as_ref();
         let offered =
             looked.and_then(|looked| Some(Offered { source: looked.source.clone(), version: looked.version? }));
@@ -81,67 +82,67 @@ fn sum(bytes: &[u8]) -> String {
     digits
 }
 
-/// What the store knows besides the versions themselves.
+/// The state of a store besides its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// [`SCHEMA_VERSION`]; raised whenever a field is added or changes its meaning.
+    /// [`SCHEMA_VERSION`]; it is raised when a field gets another meaning.
     pub schema_version: u32,
     /// The version that is served.
     #[serde(default)]
     pub active: Option<VersionId>,
-    /// Since when, RFC 3339.
+    /// Since when `active` is active, RFC 3339.
     #[serde(default)]
     pub active_since: Option<String>,
-    /// The one before it.
+    /// The version that was active before.
     #[serde(default)]
     pub previous: Option<VersionId>,
-    /// The one that arrived last, whether or not it was activated: from a source that has changed, or by hand.
+    /// The version that arrived last, from a source that has changed or by hand, whether or not it was activated.
     #[serde(default)]
     pub newest: Option<VersionId>,
-    /// What the source had when it was last looked at with success.
+    /// The version that the source had at the last successful check.
     #[serde(default)]
     pub offered: Option<Offered>,
-    /// Who stopped automatic activation.
+    /// The hold, which stops automatic activation.
     #[serde(default)]
     pub hold: Option<Hold>,
-    /// Names of versions.
+    /// The labels and their versions.
     #[serde(default)]
     pub labels: BTreeMap<String, Labelled>,
-    /// What the last look at the source saw.
+    /// The bundle that was checked last.
     #[serde(default)]
     pub looked: Option<Looked>,
-    /// How the last sync ended.
+    /// The last attempt to sync.
     #[serde(default)]
     pub last_attempt: Option<Attempt>,
-    /// When a look at the source last went well, RFC 3339.
+    /// Time of the last successful sync whose source or probes could be read, RFC 3339.
     #[serde(default)]
     pub last_good: Option<String>,
-    /// When the API last gave a bundle that was accepted, and for what.
+    /// The last success of an export: the API gave a bundle that was accepted or is known already.
     #[serde(default)]
     pub last_success: Option<Success>,
-    /// The export job of ours that has not yet given a bundle.
+    /// The export job of the current source that has not yet given a bundle.
     #[serde(default)]
     pub job: Option<JobRecord>,
-    /// Those at sources that the configuration does not name now; one that comes back finds its job.
+    /// Export jobs at sources that are not configured now; such a source finds its job when it is configured again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs_elsewhere: Vec<JobRecord>,
     /// The last start of an export job.
     #[serde(default)]
     pub last_start: Option<Success>,
-    /// What the probes said when the bundle that was judged last was asked for.
+    /// The probe results that belong to the bundle that was checked last.
     #[serde(default)]
     pub probed: Option<Probed>,
-    /// Probes whose servers ask to be left alone.
+    /// Probes whose servers sent Retry-After, by key of the probe.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub busy: BTreeMap<String, Busy>,
-    /// The link that was tried while the store was empty, as a digest.
+    /// Digest of the bundle's link or path that failed while the store was empty; it is not tried again.
     #[serde(default)]
     pub tried_link: Option<String>,
-    /// What is wrong with the configuration that was to be taken over; the one before is in force.
+    /// The error of a new configuration that was rejected on reload; the previous configuration is in force.
     #[serde(default)]
     pub config_error: Option<String>,
-    /// What the gate said last.
+    /// The last verdict of the gate.
     #[serde(default)]
     pub gate: Option<Verdict>,
 }
@@ -173,185 +174,185 @@ impl Default for Record {
     }
 }
 
-/// What the gate said of a version.
+/// The gate's verdict on a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
-    /// Of which.
+    /// The version that was checked.
     pub version: VersionId,
-    /// Which one was active then.
+    /// The version that was active then.
     #[serde(default)]
     pub against: Option<VersionId>,
-    /// A digest of the rules it was judged by.
+    /// A digest of the rules that were applied.
     pub rules: String,
-    /// Why it does not become active by itself; none if it may.
+    /// The reason why the version does not become active by itself; none if it may.
     #[serde(default)]
     pub refused: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the verdict, RFC 3339.
     pub time: String,
-    /// A digest of what addresses meant when links were counted.
+    /// A digest of the rules by which addresses were resolved when links were counted.
     #[serde(default)]
     pub addresses: String,
-    /// Broken links of the versions whose links were counted.
+    /// Number of broken links, by version.
     #[serde(default)]
     pub links: BTreeMap<VersionId, u64>,
 }
 
-/// A stop of automatic activation.
+/// A hold: it stops automatic activation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Hold {
-    /// By whom.
+    /// The user who set the hold.
     pub who: String,
-    /// Since when, RFC 3339.
+    /// Time at which it was set, RFC 3339.
     pub when: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// What a label stands for.
+/// The version that a label names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Labelled {
-    /// The version.
+    /// The version's id.
     pub version: VersionId,
-    /// The source it came from, without a link's query.
+    /// The source of the version, without a link's query.
     pub source: String,
-    /// SHA-256 of the archive it came in.
+    /// SHA-256 of the archive that the version came in.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// When the label was given, RFC 3339.
+    /// Time at which the label was set, RFC 3339.
     pub time: String,
 }
 
-/// A look at a bundle: what it was, and what became of it.
+/// The last check of a bundle and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Looked {
-    /// The source.
+    /// The source, without a link's query.
     pub source: String,
-    /// The label it was asked for under.
+    /// The label that was requested.
     pub label: Option<String>,
-    /// The digest that was demanded of it.
+    /// The SHA-256 that was demanded of the archive.
     pub demanded: Option<String>,
-    /// Its size in bytes.
+    /// Size of the archive in bytes.
     pub size: u64,
-    /// When a file was last changed, in nanoseconds since 1970; 0 for a link.
+    /// Modification time of a file, in nanoseconds since 1970; 0 for a link.
     pub modified: i64,
-    /// What a link's server names the content with.
+    /// The validator that a link's server sent.
     #[serde(default)]
     pub validator: Option<String>,
-    /// SHA-256 of it.
+    /// SHA-256 of the archive.
     pub sha256: Option<String>,
-    /// The version it holds; none if it was refused.
+    /// The version in the bundle; none if the bundle was refused.
     pub version: Option<VersionId>,
-    /// Why it was refused.
+    /// The reason why it was refused.
     #[serde(default)]
     pub refusal: Option<String>,
 }
 
-/// A version that a source has.
+/// A version that a source offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Offered {
     /// The source, without a link's query.
     pub source: String,
-    /// The version.
+    /// The version's id.
     pub version: VersionId,
 }
 
-/// How a sync ended.
+/// An attempt to sync and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
-    /// When, RFC 3339.
+    /// Time of its end, RFC 3339.
     pub time: String,
-    /// `activated`, `already current`, `held`, `failed`, …
+    /// The result: `activated`, `already current`, `staged`, `not activated`, `probes unreadable` or `failed`.
     pub result: String,
-    /// What it saw, in a few words.
+    /// A short description of what the sync found.
     #[serde(default)]
     pub saw: Option<String>,
-    /// The error's line.
+    /// The error, on one line.
     #[serde(default)]
     pub error: Option<String>,
-    /// Failures in a row, this one included.
+    /// Failures in a row, including this one.
     #[serde(default)]
     pub failures: u32,
-    /// What was asked: another question starts counting anew.
+    /// A digest of the sync's configuration: when it changes, failures are counted from zero.
     #[serde(default)]
     pub question: String,
-    /// How long to leave the source alone, in seconds.
+    /// Back-off in seconds until the next attempt.
     #[serde(default)]
     pub wait: u64,
 }
 
-/// Something that happened for a source under a pin.
+/// An event of a source under a pin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Success {
     /// The source, without a link's query.
     pub source: String,
-    /// The pin.
+    /// The pin in force.
     #[serde(default)]
     pub pin: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub time: String,
 }
 
-/// An export job of ours.
+/// An export job that this store has started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRecord {
-    /// The upstream's word for it.
+    /// The job's id, as the API gave it.
     pub id: String,
     /// The source: base URL and domain.
     pub source: String,
-    /// The label it was started for.
+    /// The label that the job was started for.
     #[serde(default)]
     pub pin: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the start, RFC 3339.
     pub started: String,
-    /// What the probes said just before, if they were asked.
+    /// The probe results from just before the start, if the probes were read.
     #[serde(default)]
     pub probes: BTreeMap<String, Probe>,
 }
 
-/// What a source's probes said.
+/// The results of a source's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probed {
-    /// The source.
+    /// The source: base URL and domain.
     pub source: String,
-    /// By URL without query.
+    /// Results by key of the probe: its URL without the query, with a digest of the query.
     pub probes: BTreeMap<String, Probe>,
 }
 
-/// How long a server asks to be left alone.
+/// The back-off that a server demands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Busy {
-    /// From when on, RFC 3339.
+    /// Its beginning, RFC 3339.
     pub since: String,
-    /// For so many seconds.
+    /// Its length in seconds.
     pub wait: u64,
 }
 
-/// What a probe said.
+/// The result of reading a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Probe {
     /// SHA-256 of the body.
     pub sha256: String,
-    /// Its `ETag`.
+    /// The response's `ETag`.
     #[serde(default)]
     pub etag: Option<String>,
-    /// Its Last-Modified.
+    /// The response's Last-Modified.
     #[serde(default)]
     pub last_modified: Option<String>,
 }
 
 impl Record {
-    /// Makes `id` the active version.
+    /// Makes `id` the active version; the one that was active becomes the previous one.
     pub fn activate(&mut self, id: VersionId, now: &str) {
         if self.active != Some(id) {
             self.previous = self.active.or(self.previous);
@@ -360,7 +361,8 @@ impl Record {
         }
     }
 
-    /// The version that should be active: held, else pinned (if the label is there), else the newest accepted.
+    /// The version that should be active: under a hold the active one, else the pinned one (if the label exists), else
+    /// the newest.
     pub fn due(&self, pin: Option<&str>) -> Option<VersionId> {
         if self.hold.is_some() {
             return self.active;
@@ -371,8 +373,8 @@ impl Record {
         }
     }
 
-    /// The version that is to be active next, if it is not: what the pin names, else the newest accepted. A hold keeps it
-    /// waiting.
+    /// The version that is to be active next, if it is not active: the pinned one, else the newest. Under a hold it
+    /// waits.
     pub fn waiting(&self, pin: Option<&str>) -> Option<VersionId> {
         let next = match pin {
             Some(label) => self.labels.get(label).map(|labelled| labelled.version),
@@ -381,7 +383,7 @@ impl Record {
         next.filter(|&id| self.active != Some(id))
     }
 
-    /// Takes over what people, and the daemon for them, may change while a sync is under way.
+    /// Takes over from `now` the fields that people, and the daemon on their behalf, may change during a sync.
     pub fn take_over_from_people(&mut self, now: &Record) {
         self.active = now.active;
         self.active_since.clone_from(&now.active_since);
@@ -394,7 +396,7 @@ impl Record {
         }
     }
 
-    /// Makes the job at `source` the one that counts; one at another source is set aside.
+    /// Makes the job at `source` the current one; a job at another source is set aside.
     pub fn turn_to(&mut self, source: &str) {
         self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
         if self.job.is_none()
@@ -404,9 +406,9 @@ impl Record {
         }
     }
 
-    /// Takes note of what a look at `source` has found. A source that has another version than before makes it the newest
-    /// one, also if it goes back to an earlier one; a source that has not changed leaves what somebody has brought since,
-    /// as long as that is there, unless its version is `demanded`.
+    /// Records that a check of `source` has found `version`. If the source had another version before, this one becomes
+    /// the newest, also if the source goes back to an earlier one. If the source has not changed, a version imported
+    /// since stays the newest as long as it is stored, unless the source's version is `demanded`.
     pub fn take_offer(
         &mut self,
         source: &str,
@@ -422,12 +424,12 @@ impl Record {
         }
     }
 
-    /// The version that the source had when it was last looked at.
+    /// The version that the source had at the last check.
     pub fn offered_version(&self) -> Option<VersionId> {
         self.offered.as_ref().map(|offered| offered.version)
     }
 
-    /// Versions that pruning must leave alone whatever `keep` says.
+    /// Whether pruning must keep this version, whatever `keep` says.
     pub fn protects(&self, id: VersionId) -> bool {
         self.active == Some(id)
             || self.previous == Some(id)

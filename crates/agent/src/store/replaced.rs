@@ -1,4 +1,4 @@
-//! Which versions were active before, and until when.
+//! The versions that were active before, and when each was replaced.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use super::record::Record;
 use super::{Event, Store};
 
 impl Store {
-    /// The versions that were active and are no more, each with the second (since 1970) in which it was last replaced.
-    /// Those that have left the store meanwhile are among them. What cannot be read says nothing.
+    /// The versions that were active and no longer are, each with the second (since 1970) in which it was last
+    /// replaced. Versions that have left the store since are included. An unreadable record or history counts as empty.
     pub fn replaced(&self) -> Vec<(VersionId, i64)> {
         replaced(&self.record().unwrap_or_default(), &self.history().unwrap_or_default())
     }
@@ -19,7 +19,7 @@ impl Store {
 fn replaced(record: &Record, history: &[Event]) -> Vec<(VersionId, i64)> {
     let mut until: BTreeMap<VersionId, i64> = BTreeMap::new();
     let mut active: Option<VersionId> = None;
-    // A hold says what stayed, which is as good; a line may have been lost in a crash.
+    // A hold or release names the active version as well; the line of the activation may have been lost in a crash.
     let says = |event: &&Event| matches!(event.what.as_str(), "activated" | "rolled back" | "held" | "released");
     for event in history.iter().filter(says) {
         let (Some(id), Some(time)) = (event.version, parse_time(&event.time)) else { continue };
@@ -29,7 +29,7 @@ fn replaced(record: &Record, history: &[Event]) -> Vec<(VersionId, i64)> {
     }
     let since = record.active_since.as_deref().and_then(parse_time);
     if let (Some(previous), Some(since)) = (record.previous, since) {
-        // The record is written first, and knows it best.
+        // The record is written before history, so its time is never missing.
         let known = until.entry(previous).or_insert(since);
         *known = since.max(*known);
     }
@@ -99,12 +99,13 @@ mod tests {
             replaced(record, history).into_iter().collect::<BTreeMap<VersionId, i64>>()
         };
         assert_eq!(of(&record, &history), BTreeMap::from([(id(1), at(5)), (id(2), at(3))]));
-        // Whatever history says of the one before, the record knows it as well: the later of the two counts.
+        // History and record may both know when a version was replaced: the later time counts.
         record.active_since = Some(event("", 0, 4).time);
         assert_eq!(of(&record, &history)[&id(1)], at(5));
         record.active_since = Some(event("", 0, 8).time);
         assert_eq!(of(&record, &history)[&id(1)], at(8));
-        // Each of these says what was active at its time; what names no version or no time says nothing.
+        // Each of these events names the version that was active at its time; an event without version or time is
+        // ignored.
         for what in ["activated", "rolled back", "held", "released"] {
             let lines = [event("activated", 1, 1), event(what, 2, 6)];
             assert_eq!(of(&Record::default(), &lines), BTreeMap::from([(id(1), at(6))]), "{what}");

@@ -1,9 +1,9 @@
-//! What is known of rot: which versions were found damaged, when each was proved last, and whether the daemon before this
-//! one ended as it should.
+//! Integrity of stored versions: which were found damaged, when each was last verified, and whether the previous daemon
+//! ended cleanly.
 //!
-//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too. A disk that
-//! fails often takes no more writes, so what this process has found is also kept in memory.
-//! `scrub.json` may be deleted at any time: versions are proved sooner then.
+//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too. A
+//! disk that fails often takes no more writes, so the findings of this process are also kept in memory. `scrub.json`
+//! may be deleted at any time: versions are then verified sooner.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,34 +15,34 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use docwharf_base::directory::{Access, Demands, FileId};
-use docwharf_base::model::units::{now, parse_time};
+use docwharf_base::model::units::{now_rfc3339, parse_time};
 use docwharf_base::model::version::VersionId;
 
 use super::writer::{Writer, json};
 use super::{IMAGE, Store, StoreError};
 
-/// Where damaged versions are marked.
+/// Name of the file that marks damaged versions.
 pub(super) const SUSPECT: &str = "suspect";
-/// When versions were proved.
+/// Name of the file with the times of verification.
 const BOOK: &str = "scrub.json";
-/// Neither file of ours is ever larger: they have a line for each version.
+/// Upper bound of the size of either file in bytes: both have a line for each version.
 const MAX_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Book {
-    /// Since when a daemon is at it; gone when it ends as it should. RFC 3339.
+    /// Start of the running daemon, RFC 3339; none after a clean end.
     #[serde(default)]
     running: Option<String>,
-    /// When versions were proved last, RFC 3339.
+    /// When versions were last verified, RFC 3339.
     #[serde(default)]
     proved: BTreeMap<VersionId, String>,
 }
 
-/// Which file an image is: device and inode.
+/// Identity of an image file: device and inode.
 type Image = FileId;
 
-/// The versions that this process has found damaged, with the very file that was.
+/// The versions that this process has found damaged, each with the identity of the damaged file.
 #[derive(Debug, Default)]
 pub(super) struct Marks(Mutex<BTreeMap<VersionId, Option<Image>>>);
 
@@ -53,7 +53,7 @@ impl Marks {
 }
 
 impl Store {
-    /// The versions that were found damaged, as far as they are still there.
+    /// Lists the stored versions that were found damaged.
     pub fn suspects(&self) -> Vec<VersionId> {
         let text = self.marked().unwrap_or_default();
         let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
@@ -69,28 +69,28 @@ impl Store {
         self.suspects().contains(&id)
     }
 
-    /// Whether this process has read the very file that is there now and found it damaged: reading it once more would tell
+    /// Whether this process has read the file that is stored now and found it damaged: reading it again would tell
     /// nothing new.
     pub fn is_rotten(&self, id: VersionId) -> bool {
         let known = self.marks.lock().get(&id).copied().flatten();
         known.is_some() && known == self.image_of(id)
     }
 
-    /// Whether a version is there and nothing is known against it.
+    /// Whether the store has a version that is not marked as damaged.
     pub fn has_whole(&self, id: VersionId) -> bool {
         self.has(id) && !self.is_suspect(id)
     }
 
-    /// When a version was proved last, in seconds since 1970: by reading it again, or when it arrived last.
+    /// When a version was last verified, in seconds since 1970: by a scrub, or at its last arrival.
     pub fn proved_at(&self, id: VersionId) -> Option<i64> {
         self.proved().get(&id).copied()
     }
 
-    /// The same of all versions.
+    /// When each version was last verified, in seconds since 1970; see [`Store::proved_at`].
     pub fn proved(&self) -> BTreeMap<VersionId, i64> {
         let book = self.book();
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
-            // Each arrival was a proof; what the file system says of the image is not: whatever damages it may set that.
+            // Each arrival was verified. The file's modification time does not count: a fault may change that, too.
             let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
             let read = book.proved.get(&version.id).and_then(|time| parse_time(time));
             (version.id, arrived.max(read).unwrap_or(0))
@@ -103,12 +103,13 @@ impl Store {
         Some(FileId::of(&self.directory().ok()?.metadata_of(path).ok()?))
     }
 
-    /// A book that cannot be read is an empty one.
+    /// Reads the file that marks damaged versions.
     fn marked(&self) -> io::Result<String> {
         let bytes = self.directory()?.read(SUSPECT, MAX_BYTES)?;
         String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
     }
 
+    /// Reads the times of verification; a file that cannot be read counts as empty.
     fn book(&self) -> Book {
         let bytes = self.directory().and_then(|root| root.read(BOOK, MAX_BYTES)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
@@ -124,8 +125,8 @@ impl Writer {
         file.map_err(StoreError::io("open", &path))
     }
 
-    /// Marks a version as damaged: it is proved before it is served again, and brought again if that can be. Even if the
-    /// mark cannot be written, it counts in this process.
+    /// Marks a version as damaged: it is verified before it is served again, and fetched again if possible. If the mark
+    /// cannot be written, it still counts in this process.
     pub fn mark_suspect(&self, id: VersionId) -> Result<(), StoreError> {
         let is_known = self.store().is_suspect(id);
         let image = self.store().image_of(id);
@@ -142,7 +143,7 @@ impl Writer {
         write().map_err(StoreError::io("mark a damaged version in", &self.store().root().join(SUSPECT)))
     }
 
-    /// Forgets the mark. The file stays the same: the handler has it open.
+    /// Clears the mark of a version. The file is not replaced: the signal handler has it open.
     pub(super) fn clear_mark(&self, id: VersionId) -> Result<(), StoreError> {
         let mut marks = self.store().marks.lock();
         marks.remove(&id);
@@ -154,7 +155,7 @@ impl Writer {
             if others.len() == text.len() {
                 return Ok(());
             }
-            // Over what is there, then cut: at no moment is a mark of another version missing.
+            // Overwritten in place, then truncated: at no moment is the mark of another version missing.
             let file = self.store().directory()?.open_file(SUSPECT, Access::ReadWrite, Demands::SINGLE_NAME)?;
             file.write_all_at(others.as_bytes(), 0)?;
             file.set_len(others.len() as u64)?;
@@ -168,28 +169,28 @@ impl Writer {
         }
     }
 
-    /// Notes that a daemon is at it; whether the one before it ended without saying so.
+    /// Records that a daemon is running. Returns whether the previous one ended without [`Writer::end_run`].
     pub fn begin_run(&self) -> Result<bool, StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
-        let was_cut_off = book.running.replace(now()).is_some();
+        let was_cut_off = book.running.replace(now_rfc3339()).is_some();
         self.keep_book(&book)?;
         Ok(was_cut_off)
     }
 
-    /// Notes that the daemon ends as it should.
+    /// Records that the daemon ended cleanly.
     pub fn end_run(&self) -> Result<(), StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
         if book.running.take().is_none() { Ok(()) } else { self.keep_book(&book) }
     }
 
-    /// Notes that a version has just been read and is whole.
+    /// Records that a version has just been verified.
     pub fn note_proved(&self, id: VersionId) -> Result<(), StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
         book.proved.retain(|&id, _| self.store().has(id));
-        book.proved.insert(id, now());
+        book.proved.insert(id, now_rfc3339());
         self.keep_book(&book)
     }
 
@@ -201,7 +202,7 @@ impl Writer {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::fs;
     use std::time::Duration;
@@ -215,7 +216,7 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    /// A store with the versions 1 to 3, whose content nobody reads.
+    /// A store with the versions 1 to 3, whose content is never read.
     fn three(root: &Path) -> Writer {
         let writer = Writer::open(root, Duration::ZERO).unwrap();
         for n in 1..=3 {
@@ -231,7 +232,7 @@ mod tests {
         fs::rename(folder.join("new"), folder.join(IMAGE)).unwrap();
     }
 
-    /// What this process and what another one takes for damaged, sorted.
+    /// The damaged versions that this process and that another process sees, sorted.
     fn suspects(writer: &Writer) -> [Vec<VersionId>; 2] {
         [writer.store().suspects(), Store::at(writer.store().root()).suspects()]
     }

@@ -1,4 +1,4 @@
-//! Room: what versions take, what the file system has left, and what must go before more may come.
+//! Disk space: what versions take, what the file system has left, and which versions are removed to make space.
 
 use std::io;
 use std::path::Path;
@@ -10,23 +10,23 @@ use super::derived::DERIVED;
 use super::record::Record;
 use super::{Store, StoreError, Stored};
 
-/// What the store may hold and must leave; either may be unsaid.
+/// Limits of the store's disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Unprotected versions to keep, as long as the other two allow it.
+    /// Unprotected versions to keep, as long as the two other limits allow it.
     pub keep: usize,
-    /// Bytes that all versions together may take (`store.maxBytes`).
+    /// Bytes that all versions together may take (`store.maxBytes`); none if it is not set.
     pub max_bytes: Option<u64>,
-    /// Bytes that must stay free on the file system (`store.minFree`).
+    /// Bytes that must stay free on the file system (`store.minFree`); none if it is not set.
     pub min_free: Option<u64>,
 }
 
-/// A bundle for which there must be room, in bytes; both are 0 where nobody knows.
+/// The space that a bundle needs, in bytes; both are 0 if its size is unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// What it will take in the store.
+    /// Bytes that the version will take in the store.
     pub whole: u64,
-    /// What is still to be written until it is there.
+    /// Bytes that are still to be written until the version is stored.
     pub more: u64,
 }
 
@@ -34,7 +34,7 @@ pub struct Wanted {
 pub type Taken = (VersionId, u64);
 
 impl Store {
-    /// What each version takes, what was derived from it included; the newest arrival first.
+    /// The bytes that each version takes, including its derived files; newest arrival first.
     pub fn sizes(&self) -> Result<Vec<Taken>, StoreError> {
         Ok(self.sizes_of(&self.versions()?))
     }
@@ -48,7 +48,7 @@ impl Store {
         versions.iter().map(|version| (version.id, of(version.id))).collect()
     }
 
-    /// Versions that pruning would remove, the oldest first.
+    /// Lists the versions that pruning would remove, oldest first.
     pub fn surplus(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
         let versions = self.versions()?;
         let surplus = surplus(record, allowance, &self.sizes_of(&versions));
@@ -57,8 +57,9 @@ impl Store {
     }
 }
 
-/// Beyond `keep` unprotected versions, and then as many more as it takes to come below `max_bytes`, the oldest first. The
-/// version that the source has goes last, and for `max_bytes` alone: each look would bring it again.
+/// Selects the versions to remove, oldest first: the unprotected ones beyond `keep`, and as many more as it takes to
+/// come below `max_bytes`. The version that the source offers is removed last, and only for `max_bytes`: each check of
+/// the source would bring it again.
 pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
     let may_go = sizes.iter().filter(|(id, _)| !record.protects(*id));
     let (offered, others): (Vec<Taken>, Vec<Taken>) = may_go.partition(|(id, _)| record.offered_version() == Some(*id));
@@ -76,14 +77,14 @@ pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -
     unprotected[kept..].iter().rev().copied().collect()
 }
 
-/// Whether versions take more than `max_bytes` with so many bytes beside them.
+/// Whether the versions and `more` bytes together exceed `max_bytes`.
 pub fn is_over(allowance: &Allowance, sizes: &[Taken], more: u64) -> bool {
     let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
     allowance.max_bytes.is_some_and(|most| total.saturating_add(more) > most)
 }
 
-/// Bytes of versions that stay whatever happens once a new one is there: it becomes active unless a hold says otherwise,
-/// and what is active now becomes the previous one.
+/// Bytes of versions that cannot be removed once a new version is stored: without a hold the new one becomes active,
+/// and the active one becomes the previous one.
 pub(super) fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
     let mut then = record.clone();
     then.newest = None;
@@ -93,14 +94,15 @@ pub(super) fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
     sizes.iter().filter(|(id, _)| then.protects(*id)).map(|(_, bytes)| bytes).sum()
 }
 
-/// Bytes that we may still write on the file system of `path`; none where it does not say, as some network file systems
-/// do not.
+/// Bytes that this process may still write on the file system of `path`; none where the file system does not say, as
+/// with some network file systems.
 pub fn free_bytes(path: &Path) -> io::Result<Option<u64>> {
     let about = rustix::fs::statvfs(path)?;
     Ok((about.f_blocks > 0).then(|| about.f_bavail.saturating_mul(about.f_frsize)))
 }
 
-/// Bytes of all files below a directory. What cannot be read counts as nothing: it is asked for to make room, not to prove.
+/// Bytes of all files below a directory. What cannot be read counts as 0: the sum is for making space, not for
+/// verification.
 fn bytes_below(directory: &Directory) -> u64 {
     let Ok(entries) = directory.entries() else { return 0 };
     let of = |entry: Entry| match entry.kind {
@@ -111,7 +113,7 @@ fn bytes_below(directory: &Directory) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
@@ -121,7 +123,7 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    /// Versions 5 (newest) to 1 of 10 bytes each; 5 is active, 4 previous.
+    /// Versions 5 (newest) to 1, each of 10 bytes; 5 is active, 4 is the previous one.
     fn five() -> (Record, Vec<Taken>) {
         let mut record = Record::default();
         record.activate(id(4), "t");

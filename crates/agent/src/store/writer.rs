@@ -1,4 +1,4 @@
-//! The one writer of a store: staging, commit, the record, history.
+//! The writer of a store: staging, commit, the record and history. A store has at most one.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -22,28 +22,28 @@ use super::record::{self, Record};
 use super::space::{Taken, free_bytes};
 use super::{CONTROL, Event, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, Store, StoreError, Stored, history, owner};
 
-/// What Linux takes of a path at once, its NUL included (`PATH_MAX`).
+/// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// A store held open for writing.
+/// A store opened for writing, with its lock.
 #[derive(Debug)]
 pub struct Writer {
     store: Store,
-    /// Whose turn it is to change the record.
+    /// Serializes changes of the record.
     turn: Mutex<()>,
-    /// Who has versions mapped that he could do without.
+    /// Releases leases of versions that are to be removed.
     holder: OnceLock<Holder>,
-    /// Who uses or makes what was derived and is large.
+    /// Releases the large derived files that are to be removed.
     user: OnceLock<User>,
-    /// What is not free yet though it was removed.
+    /// Removed images that are still mapped: their disk space is not free yet.
     pub(super) removed: Removed,
     _lock: Lock,
 }
 
-/// Asked to let go of a version before it is removed.
+/// Called before a version is removed, to release its lease.
 struct Holder(Box<dyn Fn(VersionId) + Send + Sync>);
 
-/// Asked to let go of what was derived and is large.
+/// Called before large derived files are removed, to release them.
 struct User(Box<dyn Fn() + Send + Sync>);
 
 impl fmt::Debug for User {
@@ -58,10 +58,10 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// A folder for unfinished work; gone when dropped.
+/// A directory for unfinished work; it is removed when this is dropped.
 ///
-/// In a store of another user it belongs to that user from the beginning, so that the service can sweep it after a kill.
-/// That user may exchange names in it at any moment, so it is used through its descriptor only.
+/// In a store of another user it belongs to that user from the beginning, so that the service can remove it after a
+/// kill. That user may exchange names in it at any moment, so it is used through its descriptor only.
 #[derive(Debug)]
 pub struct Stage {
     parent: Directory,
@@ -70,7 +70,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// The folder.
+    /// The stage's directory.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -78,32 +78,32 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What is left after a failure is swept at the next start as well.
+        // After a failure the next start removes what is left.
         let _ = self.parent.remove_all(&self.name);
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // While the lock is still held: nobody else writes.
+        // Before the lock is released: no other process writes meanwhile.
         self.hand_over();
     }
 }
 
-/// What a commit found.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Committed {
     /// The version is new in this store.
     New,
-    /// It was there, whole.
+    /// The store had the version, undamaged.
     Known,
-    /// It was there, damaged, and has been replaced.
+    /// The store had the version, damaged; it has been replaced.
     Mended,
 }
 
 impl Writer {
-    /// Opens the store at `root`, making it if need be, waiting up to `patience` for another writer, and sweeps what a
-    /// crash has left.
+    /// Opens the store at `root`, and creates it if it is missing. Waits up to `patience` for another writer, then
+    /// removes what a crash has left.
     pub fn open(root: &Path, patience: Duration) -> Result<Writer, StoreError> {
         check_length(root)?;
         let mut builder = fs::DirBuilder::new();
@@ -142,34 +142,35 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Whoever has versions of this store mapped that he could do without says so once: `let_go` is called for each that is
-    /// to be removed. One that is still mapped afterwards stays.
+    /// Registers the function that releases leases of this store's versions. `let_go` is called for each version that
+    /// is to be removed; one that is still leased afterwards stays. At most one function can be registered.
     pub fn before_removing(&self, let_go: impl Fn(VersionId) + Send + Sync + 'static) {
         let first = self.holder.set(Holder(Box::new(let_go))).is_ok();
         debug_assert!(first, "one holder a store");
     }
 
-    /// Has a version let go of.
+    /// Asks the registered function to release its lease on a version.
     pub(super) fn let_go(&self, id: VersionId) {
         if let Some(Holder(let_go)) = self.holder.get() {
             let_go(id);
         }
     }
 
-    /// Whoever uses or makes what is large and derived says so once: `let_go` is called before it is removed to make room.
+    /// Registers the function that releases the large derived files. `let_go` is called before they are removed to make
+    /// space. At most one function can be registered.
     pub fn before_giving_up(&self, let_go: impl Fn() + Send + Sync + 'static) {
         let first = self.user.set(User(Box::new(let_go))).is_ok();
         debug_assert!(first, "one user a store");
     }
 
-    /// Has what is large and derived let go of.
+    /// Asks the registered function to release the large derived files.
     pub(super) fn let_go_of_large(&self) {
         if let Some(User(let_go)) = self.user.get() {
             let_go();
         }
     }
 
-    /// The store itself.
+    /// The store, for reading.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -180,7 +181,7 @@ impl Writer {
         staging.remove_contents().map_err(StoreError::io("remove what lies in", &path("staging")))?;
         let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
         sweep_unrenamed(root)?;
-        // Whoever listened there had the lock.
+        // The daemon that listened on the socket held the lock, so it has ended.
         root.remove_file_if_there(CONTROL).map_err(StoreError::io("remove", &path(CONTROL)))?;
         for parent in ["versions", "receipts"] {
             let folder = self.store.folder(parent)?;
@@ -193,7 +194,7 @@ impl Writer {
             }
         }
         self.sweep_derived();
-        // Receipts of a version that was pruned, but not yet they.
+        // A crash while pruning may leave the receipts of a removed version.
         let (versions, receipts) = (self.store.folder("versions")?, self.store.folder("receipts")?);
         for entry in receipts.entries().map_err(StoreError::io("read", &path("receipts")))? {
             let name = entry.map_err(StoreError::io("read", &path("receipts")))?.name;
@@ -204,14 +205,14 @@ impl Writer {
         Ok(())
     }
 
-    /// What root writes into another user's store becomes that user's.
+    /// Gives files that root has written into another user's store to that user.
     pub(super) fn hand_over(&self) {
         if let Err(error) = self.store.directory().and_then(owner::hand_over) {
             tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
         }
     }
 
-    /// A new folder for unfinished work.
+    /// Creates a directory for unfinished work.
     pub fn stage(&self) -> Result<Stage, StoreError> {
         let parent = self.store.folder("staging")?;
         let mut n = 0u32;
@@ -219,7 +220,7 @@ impl Writer {
             let name = n.to_string();
             match parent.create_directory(&name, 0o755) {
                 Ok(directory) => {
-                    // Already now: whoever sweeps it after a kill may not be root.
+                    // At once: after a kill the service, which may not be root, must be able to remove it.
                     self.hand_over();
                     return Ok(Stage { parent, name, directory });
                 }
@@ -232,19 +233,19 @@ impl Writer {
         }
     }
 
-    /// Writes a version's index into its stage and makes it and the image, which is open, durable and read-only.
+    /// Writes a version's index into its stage, and makes the index and the open `image` durable and read-only.
     pub fn finish_stage(&self, stage: &Stage, image: &File, index: &[u8]) -> Result<(), StoreError> {
         let path = stage.directory.path();
         write_sealed(&stage.directory, index).map_err(StoreError::io("write", &path.join(INDEX)))?;
-        // By its descriptor: what its name leads to may be a file that the owner of the store could not change.
+        // Through the descriptor: the name may lead to a file that the owner of the store could not change.
         let seal = |mode| image.set_permissions(Permissions::from_mode(mode));
-        // FAT knows no files that some may read and others may not.
+        // FAT has no files that some users may read and others may not.
         seal(0o440).or_else(|_| seal(0o444)).map_err(StoreError::io("seal", &path.join(IMAGE)))?;
         stage.directory.sync().map_err(StoreError::io("sync", path))
     }
 
-    /// Makes a finished stage with this image, which is used up, the version `id`. One that is there already is kept if
-    /// `whole` says of its image that it is good.
+    /// Makes a finished stage with this image the version `id`; the stage is used up. A version that is stored already
+    /// is kept if `whole` says that its image is undamaged.
     pub fn commit(
         &self,
         stage: &Stage,
@@ -260,8 +261,8 @@ impl Writer {
             if self.store.image(id).is_ok_and(whole) {
                 return Ok(Committed::Known);
             }
-            // In one step, so that a crash leaves one of them. Who has the damaged one mapped keeps it; its name goes with
-            // the stage.
+            // In one step, so that a crash leaves one of the two. A process that has the damaged image mapped keeps it;
+            // its name is removed with the stage.
             mend(stage, &versions, &name).map_err(StoreError::io("mend", &target))?;
             committed = Committed::Mended;
         } else {
@@ -272,7 +273,7 @@ impl Writer {
         Ok(committed)
     }
 
-    /// Replaces the index of a version in place, as a whole.
+    /// Replaces the index of a version, as a whole.
     pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
         let folder = self.store.folder("versions")?.directory(id.to_string());
         let written = folder.and_then(|folder| folder.replace(INDEX, 0o440, index));
@@ -280,8 +281,7 @@ impl Writer {
     }
 }
 
-/// Refuses a store so deep that the kernel takes no path to what lies in it: people and other programs have nothing but
-/// paths.
+/// Refuses a store whose files have paths longer than the kernel accepts: people and other programs have only paths.
 fn check_length(root: &Path) -> Result<(), StoreError> {
     let longest = root.join("receipts").join("0".repeat(64)).join(format!(".{:020}.json.new", 0));
     if longest.as_os_str().len() < MAX_PATH_BYTES {
@@ -290,7 +290,7 @@ fn check_length(root: &Path) -> Result<(), StoreError> {
     Err(StoreError::io("make the store", root)(rustix::io::Errno::NAMETOOLONG.into()))
 }
 
-/// In a store of another user, that user may have put something else in the place of the image.
+/// Checks that the stage still contains this image: in a store of another user, that user may have replaced it.
 fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
     let named = stage.directory.metadata_of(IMAGE)?;
     if FileId::of(&named) == FileId::of(&image.metadata()?) {
@@ -302,9 +302,9 @@ fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
     }
 }
 
-/// Puts a finished stage in the place of a damaged version, in one step: a crash leaves one of them. On file systems that
-/// cannot exchange names the files are replaced one by one; opening a version finds out that an index does not belong to its
-/// image.
+/// Replaces a damaged version by a finished stage, in one step: a crash leaves one of the two. On file systems that
+/// cannot exchange names the files are replaced one by one; opening a version detects an index that does not belong to
+/// its image.
 fn mend(stage: &Stage, versions: &Directory, name: &str) -> io::Result<()> {
     match stage.parent.exchange(&stage.name, versions, name) {
         Err(error) if is_unsupported(&error) => replace_files(stage, versions, name),
@@ -416,12 +416,12 @@ impl Keeper for Writer {
 
     fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
         let kept = self.store.root.join(record::DAMAGED);
-        // No link is followed: what is kept becomes the owner's of the store, who may not be allowed to read any file.
+        // No link is followed: the copy is given to the owner of the store, who may not be allowed to read every file.
         let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
         let bytes = root.read(record::FILE, MAX_RECORD_BYTES).map_err(StoreError::io("read", &self.store.root))?;
         root.replace(record::DAMAGED, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
         tracing::warn!(
-            "{}; it is kept as {}: whoever has changed it by hand does so again, without its last line (\"sum\")",
+            "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
             Chain(damage),
             kept.display()
         );
@@ -429,7 +429,7 @@ impl Keeper for Writer {
     }
 }
 
-/// Removes temporary names in a directory from writes that did not reach their rename.
+/// Removes temporary files of writes that did not reach their rename.
 pub(super) fn sweep_unrenamed(directory: &Directory) -> Result<(), StoreError> {
     for entry in directory.entries().map_err(StoreError::io("read", directory.path()))? {
         let name = entry.map_err(StoreError::io("read", directory.path()))?.name;
@@ -447,7 +447,7 @@ fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Indented, for people.
+/// Encodes a value as indented JSON, for people.
 pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
     bytes.push(b'\n');
@@ -455,7 +455,7 @@ pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::os::unix::fs::symlink;
 

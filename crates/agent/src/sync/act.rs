@@ -1,7 +1,7 @@
-//! The real world: the store, this machine's files, and upstreams over the network.
+//! The real system: the store, this machine's files, and upstreams over the network.
 //!
-//! A sync runs on a thread of its own and waits there; sockets and timers belong to the runtime it is lent. Whoever has
-//! started it may call it off at any wait, and at each page that the gate reads.
+//! A sync runs on a thread of its own and blocks there; sockets and timers belong to the runtime that it is given. It
+//! can be cancelled whenever it waits, and at each page that the gate reads.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,9 +21,9 @@ use docwharf_base::chain::{Chain, OneLine};
 use docwharf_base::regular;
 use docwharf_base::secret::{SafeUrl, Scrubber};
 use crate::fetch::{self, Arrived, Coming, Download, Fetched, Known, Progress};
-use docwharf_base::model::digest::{Digest, Hasher};
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::unix_seconds;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_base::net::client::client;
 use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_site::seal::Meter;
@@ -42,23 +42,23 @@ use super::settle::{Report, read_record, settle};
 use super::world::{Asked, KnownBundle, World};
 use super::{Intent, SyncError, room, run};
 
-/// A probe larger than this is none.
+/// Upper bound of a probe's body in bytes; a larger one is an error.
 const PROBE: usize = 8 * 1024 * 1024;
 
-/// What a sync is doing, for whoever shows it.
+/// The progress of a sync, for display.
 #[derive(Debug, Default)]
 pub struct Doing {
     what: Mutex<String>,
     error: Mutex<Option<String>>,
     percent: Mutex<Option<f64>>,
-    /// How far a download has come.
+    /// The progress of the download.
     pub fetching: Arc<Progress>,
-    /// How far sealing has come.
+    /// The progress of sealing.
     pub sealing: Meter,
 }
 
 impl Doing {
-    /// Says what is being done; told once, however often it is said.
+    /// Sets the current step. It is logged once, however often it is set.
     pub fn tell(&self, what: &str) {
         let mut said = self.what.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != what {
@@ -68,55 +68,55 @@ impl Doing {
         }
     }
 
-    /// What another process says that it does, without telling it on.
+    /// Shows the step of another process, without logging it.
     pub fn show(&self, what: &str) {
         what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What has gone wrong with it, while it is tried again; none once it goes on.
+    /// Sets the error of the current step while it is retried; none when it goes on.
     pub fn set_error(&self, error: Option<String>) {
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
-    /// What has gone wrong with it so far, on one line.
+    /// The error of the current step, on one line.
     pub fn error(&self) -> Option<String> {
         self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How far an export job is, in percent.
+    /// Sets the progress of an export job in percent.
     pub fn set_percent(&self, percent: Option<f64>) {
         *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
     }
 
-    /// How far an export job is, in percent, if one is being waited for and says so.
+    /// The progress of an export job in percent, if one is running and reports it.
     pub fn percent(&self) -> Option<f64> {
         *self.percent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In a few words.
+    /// The current step, in a few words.
     pub fn what(&self) -> String {
         self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// What a sync needs of the process it runs in.
+/// The context of the process that a sync runs in.
 #[derive(Debug, Clone)]
 pub struct Means {
-    /// Drives sockets and timers; not a single-threaded one.
+    /// Runs sockets and timers; it must have more than one thread.
     pub runtime: Handle,
-    /// Turns true to call it off.
+    /// Becomes true to cancel the sync.
     pub stop: watch::Receiver<bool>,
-    /// For showing.
+    /// The progress, for display.
     pub doing: Arc<Doing>,
-    /// Who wants it, for receipts and history.
+    /// The user or process that has asked for the sync, for receipts and history.
     pub who: String,
-    /// Whether what is due passes the gate unasked.
+    /// Whether the version that is due becomes active without the gate.
     pub force: bool,
-    /// The configuration in force, where it may change while work is under way.
+    /// The configuration in force, where it may change during the work.
     pub in_force: Option<Arc<ArcSwap<Intent>>>,
 }
 
-/// One sync on the real world.
+/// Runs one sync on the real system.
 pub fn sync(writer: &Writer, intent: &Intent, trigger: Trigger, means: &Means) -> Result<Report, SyncError> {
     let mut record = read_record(writer)?;
     let began = Instant::now();
@@ -136,17 +136,17 @@ struct Act<'a> {
 }
 
 impl Means {
-    /// The configuration that counts at this moment for work that began under `intent`.
+    /// The configuration in force now, for work that began under `intent`.
     pub fn in_force(&self, intent: &Intent) -> Intent {
         self.in_force.as_ref().map_or_else(|| intent.clone(), |now| Intent::clone(&now.load()))
     }
 
-    /// Whether it has been called off, for work that does not wait.
+    /// Whether the sync has been cancelled, for work that does not wait.
     pub fn is_called_off(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Waits for a future, unless the sync is called off.
+    /// Waits for a future; fails if the sync is cancelled.
     pub fn wait_for<T>(&self, future: impl Future<Output = T>) -> Result<T, SyncError> {
         let mut stop = self.stop.clone();
         self.runtime.block_on(async {
@@ -160,7 +160,7 @@ impl Means {
 }
 
 impl Act<'_> {
-    /// The client, made once a sync: certificates may have been exchanged since the last.
+    /// The HTTP client, built once for each sync: certificates may have been replaced since the last one.
     fn http(&mut self) -> Result<reqwest::Client, SyncError> {
         if let Some(http) = &self.http {
             return Ok(http.clone());
@@ -241,7 +241,7 @@ impl World for Act<'_> {
             return Err(SyncError::IsFolder { path: path.to_owned() });
         }
         if !metadata.is_file() {
-            // Reading a named pipe would wait for a writer, perhaps for ever.
+            // Opening a named pipe would wait for a writer, perhaps for ever.
             let source = regular::kind_error(metadata.file_type());
             return Err(SyncError::Missing { path: path.to_owned(), source });
         }
@@ -257,7 +257,7 @@ impl World for Act<'_> {
         use std::io::Read;
         let missing = |source| SyncError::Missing { path: path.to_owned(), source };
         let mut file = regular::open(path).map_err(missing)?;
-        let mut hasher = Hasher::new();
+        let mut hasher = Sha256Hasher::new();
         let mut buffer = vec![0; 256 * 1024];
         loop {
             let n = file.read(&mut buffer).map_err(missing)?;
@@ -284,7 +284,7 @@ impl World for Act<'_> {
 
     fn start_job(&mut self) -> Asked<String> {
         let (api, domain) = self.api()?;
-        let version = self.intent.pin.as_ref().map(Label::as_str);
+        let version = self.intent.pin.as_ref().map(VersionLabel::as_str);
         self.means.wait_for(api.start(&domain, version))
     }
 
@@ -307,7 +307,7 @@ impl World for Act<'_> {
         let progress = Arc::clone(&self.means.doing.fetching);
         let limit = self.intent.effort.limits.archive;
         let network = self.intent.network.clone();
-        // It reads what the next line may take away.
+        // Before the download is replaced: the sealing thread reads its file.
         self.ahead = None;
         self.download = Some(Download::new(self.http()?, network, progress, &dir, source, limit, known));
         Ok(())
@@ -382,7 +382,7 @@ impl World for Act<'_> {
     }
 }
 
-/// A conditional GET without the key; the body is compared, because servers that export also rewrite dates.
+/// Sends a conditional GET without the API key. The body is compared, because servers that export also rewrite dates.
 async fn probe(
     http: &reqwest::Client,
     url: &SafeUrl,
@@ -409,7 +409,7 @@ async fn probe(
         let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
         let (etag, last_modified) = (text(ETAG), text(LAST_MODIFIED));
         let headers = response.headers().clone();
-        let mut hasher = Hasher::new();
+        let mut hasher = Sha256Hasher::new();
         let mut size = 0;
         let mut start = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &to))? {

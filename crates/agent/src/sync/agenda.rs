@@ -1,5 +1,6 @@
-//! When the source is looked at next, and why: pure, the moment being told. What wakes a sync while one is under way is
-//! remembered; a stronger trigger is not replaced by a weaker one.
+//! The scheduler: when the source is checked next, and by which trigger. The current time is an argument, except for
+//! cron schedules, which read the clock ([`Schedule::wait`]). A trigger that arrives during a sync is remembered; a
+//! stronger one is not replaced by a weaker one.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,23 +17,23 @@ use super::run::wait_after;
 use super::schedule::Schedule;
 use super::settle::Report;
 
-/// A moment, on both clocks: one that nobody can set, and the wall's.
+/// A moment on two clocks: the monotonic one and the wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// Never goes back.
+    /// The time on the monotonic clock.
     pub at: Instant,
-    /// May be set by anybody.
+    /// The time on the wall clock, which may be set.
     pub wall: SystemTime,
 }
 
 impl Moment {
-    /// This one.
+    /// Reads both clocks.
     pub fn now() -> Moment {
         Moment { at: Instant::now(), wall: SystemTime::now() }
     }
 }
 
-/// How often the source is looked at.
+/// When the source is checked regularly.
 #[derive(Debug, Clone, Copy)]
 pub struct Rhythm<'a> {
     /// `sync.interval`
@@ -41,31 +42,32 @@ pub struct Rhythm<'a> {
     pub schedule: Option<&'a Schedule>,
 }
 
-/// See the module.
+/// The schedule of checks of the source.
 #[derive(Debug, Clone)]
 pub struct Agenda {
     /// Failures in a row.
     pub failures: u32,
-    /// What is to be done as soon as nothing else is.
+    /// The trigger of the sync that starts as soon as no other work runs.
     pub pending: Option<Trigger>,
-    /// When to look next, and by what trigger.
+    /// When to check next, and by which trigger.
     pub next: (Instant, Trigger),
-    /// The same where a schedule says so: the wall's clock decides, whatever was done to it meanwhile.
+    /// The wall-clock time of the next check, if a schedule sets it: it counts even if the clock is set meanwhile.
     pub scheduled: Option<SystemTime>,
 }
 
 impl Agenda {
-    /// That of a daemon that starts.
+    /// Creates the schedule of a daemon that starts: it checks at once.
     pub fn new(now: Instant) -> Agenda {
         Agenda { failures: 0, pending: None, next: (now, Trigger::Start), scheduled: None }
     }
 
-    /// A restart goes on waiting where the one before left off, for the same question; gives how long that is, if so.
+    /// Continues the back-off of the previous process if the configuration asks the same `question`; returns what is
+    /// left of it.
     pub fn take_up(&mut self, record: &Record, question: &str, now: Moment) -> Option<Duration> {
         let attempt = record.last_attempt.as_ref().filter(|attempt| attempt.question == question)?;
         self.failures = attempt.failures;
         let ago = parse_time(&attempt.time).map(|time| unix_seconds(now.wall) - time);
-        // A clock that was set back since then must not make it wait longer than it would have.
+        // A clock that was set back since then must not make the wait longer than it was.
         let ago = u64::try_from(ago.unwrap_or(0)).unwrap_or(0);
         let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(LONGEST);
         if attempt.failures == 0 || left.is_zero() {
@@ -75,15 +77,16 @@ impl Agenda {
         Some(left)
     }
 
-    /// Looks as soon as can be.
+    /// Checks as soon as possible. A stronger pending trigger stays.
     pub fn wake(&mut self, trigger: Trigger) {
         self.pending = self.pending.max(Some(trigger));
     }
 
-    /// The time that `next` names has come.
+    /// Handles the timer of `next`.
     pub fn time_has_come(&mut self, now: Moment) {
         match self.scheduled.and_then(|time| time.duration_since(now.wall).ok()) {
-            // The machine has slept, or its clock was set: ask again soon, it may be again.
+            // The machine was suspended, or its clock was set. Check the clock again within a minute: it may be set
+            // again.
             Some(left) if !left.is_zero() => self.next.0 = now.at + left.min(Duration::from_mins(1)),
             _ => {
                 self.scheduled = None;
@@ -92,7 +95,7 @@ impl Agenda {
         }
     }
 
-    /// Looks again after `wait`, or when the rhythm says so. `random` gives numbers from 0 to 1.
+    /// Schedules the next check after `wait`, or by the rhythm. `random` returns numbers from 0 to 1.
     pub fn look_after(
         &mut self,
         wait: Option<Duration>,
@@ -113,7 +116,7 @@ impl Agenda {
         self.next = (now.at + wait, Trigger::Interval);
     }
 
-    /// Another rhythm: a shorter one counts from now, a longer one does not put off what is due.
+    /// Applies another rhythm: a shorter one counts from now, a longer one does not postpone a check that is due.
     pub fn change_rhythm(&mut self, rhythm: Rhythm<'_>, now: Moment, random: impl FnMut() -> f64) {
         let due = (self.next, self.scheduled);
         self.look_after(None, rhythm, now, random);
@@ -122,21 +125,21 @@ impl Agenda {
         }
     }
 
-    /// The configuration, the key or a certificate has changed, and could be read.
+    /// Handles a change of the configuration, the key or a certificate that could be read.
     pub fn settings_changed(&mut self) {
-        // After a failure there is something to make good: that is what the change was for, probably.
+        // After a failure the change is probably meant to correct it, so the source is checked.
         let trigger = if self.failures > 0 { Trigger::Interval } else { Trigger::Changed };
         self.failures = 0;
         self.wake(trigger);
     }
 
-    /// Somebody wants the content of now.
+    /// Handles a request for the current content.
     pub fn asked(&mut self, trigger: Trigger) {
         self.failures = 0;
         self.wake(trigger);
     }
 
-    /// A sync has ended; after a failure, how long until the next look.
+    /// Handles the end of a sync. Returns the wait until the next check after a failure.
     pub fn after_sync(
         &mut self,
         trigger: Trigger,
@@ -146,7 +149,7 @@ impl Agenda {
         mut random: impl FnMut() -> f64,
     ) -> Option<Duration> {
         match result {
-            // What failed before is to be made good as soon as may be.
+            // An earlier failure is retried as soon as the upstream allows it.
             Ok(Report { too_early: Some(more), .. }) => {
                 let wait = (*more).min(rhythm.interval);
                 self.look_after((wait < rhythm.interval).then_some(wait), rhythm, now, random);
@@ -154,14 +157,14 @@ impl Agenda {
             }
             Ok(report) => {
                 self.failures = 0;
-                // A changed configuration that asked for nothing puts nothing off.
+                // A changed configuration that fetched nothing does not postpone the next check.
                 let asked_nothing = trigger == Trigger::Changed && report.brought.is_none();
                 if !asked_nothing || self.next.0 <= now.at {
                     self.look_after(None, rhythm, now, random);
                 }
                 None
             }
-            // What called it off comes first, but it is not forgotten.
+            // The event that cancelled the sync is handled first, but the sync is not forgotten.
             Err(SyncError::Interrupted) => {
                 self.wake(trigger);
                 None
@@ -203,7 +206,7 @@ mod tests {
             }
         }
         assert!(rising.is_sorted());
-        // A person waits for a refresh while the interval comes round.
+        // A person waits for a refresh while the interval passes.
         let mut agenda = Agenda::new(Instant::now());
         agenda.asked(Trigger::Refresh);
         agenda.time_has_come(Moment::now());
@@ -226,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_restart_waits_for_what_is_left_of_the_wait_for_the_same_question() {
-        // Failures, the wait, when the attempt was, what is left.
+        // Failures, the wait, the time of the attempt, the wait that is left.
         let cases = [
             (3, 100, "11:59:20", Some(seconds(60))),
             (1, 100, "11:58:21", Some(seconds(1))),
@@ -261,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_scheduled_waits_for_the_clock_of_the_wall_and_asks_it_each_minute() {
-        // Seconds until the scheduled time; when to ask again.
+        // Seconds until the scheduled time; seconds until the clock is read again.
         for (left, again) in [(30, Some(30)), (60, Some(60)), (61, Some(60)), (1, Some(1)), (0, None), (-1, None)] {
             let now = moment();
             let scheduled = now.wall + seconds(100) - seconds(u64::try_from(100 - left).unwrap());
@@ -326,8 +329,8 @@ mod tests {
             Ok(Report { brought: Some(brought), ..Report::of(Outcome::Activated(id)) })
         };
         let (interval, changed) = (Trigger::Interval, Trigger::Changed);
-        // Before, four have failed, and the next look is after this many seconds. What was tried and came of it; the
-        // failures then, what is pending, when the next look is, and how long that is after a failure.
+        // There were four failures, and the next check was in this many seconds. Then the trigger of a sync and its
+        // result; the failures, the pending trigger, the time of the next check, and the wait after a failure.
         let cases = [
             (10, interval, early(seconds(30)), 4, None, seconds(30), None),
             (10, interval, early(seconds(60)), 4, None, seconds(54), None),

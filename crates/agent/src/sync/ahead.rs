@@ -1,9 +1,10 @@
-//! Sealing a bundle while it arrives: a tar is read from its begin to its end, so what has come of it is decoded, proved and
-//! compressed while the rest is on its way. A ZIP has its directory at the end and is sealed when it is whole.
+//! Streaming seal: seals a bundle while it is downloaded. A tar is read from its beginning to its end, so the part that
+//! has arrived is decoded, verified and compressed while the rest is on its way. A ZIP has its directory at the end and
+//! is sealed once it is complete.
 //!
-//! This only saves time. What is sealed ahead counts if the very bytes that were read have arrived whole; if they are
-//! forgotten (another file under the same link, a bundle that is too large, a sync that ends), so is this. It lies in a stage of
-//! its own, which goes with it, and before anything else has to go for want of room.
+//! This only saves time. The result counts if the very bytes that were read have arrived completely; if the download is
+//! discarded (another file under the same link, a bundle that is too large, a sync that ends), the result is discarded,
+//! too. It lies in a stage of its own, which is removed with it, and before anything else is removed for lack of space.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,48 +21,48 @@ use crate::store::writer::{Stage, Writer};
 
 use super::Intent;
 
-/// A bundle of which so many bytes are still to come is worth a thread.
+/// Bytes still to come for which a thread is worth its cost.
 const WORTH: u64 = 256 * 1024;
-/// There must be room for so many times the bundle, its download not counted: a disk that is nearly full is left to what has
-/// to be on it.
+/// Disk space needed, as a multiple of the bundle's size, besides its download: a nearly full disk is left to the data
+/// that has to be on it.
 const ROOM: u64 = 3;
 
-/// A bundle that is being sealed while it arrives.
+/// A bundle that is being sealed while it is downloaded.
 #[derive(Debug)]
 pub(super) struct Ahead {
     path: PathBuf,
-    /// The directory of that, and its name there.
+    /// The directory of the download, and its name there.
     place: (Directory, &'static str),
-    /// Goes before the stage in which it works.
+    /// Declared before the stage in which it works, so that it is dropped first.
     worker: Worker,
     stage: Stage,
 }
 
-/// The thread that seals. When this goes, it has ended.
+/// The sealing thread. Dropping this waits for its end.
 #[derive(Debug)]
 struct Worker {
     growth: Arc<Growth>,
-    /// None once it has been waited for.
+    /// None once it has been joined.
     thread: Option<JoinHandle<Result<Option<Sealing>, SealError>>>,
 }
 
-/// A bundle that was sealed while it arrived, and has arrived whole.
+/// A bundle that was sealed while it was downloaded, and has arrived completely.
 #[derive(Debug)]
 pub struct Done {
-    /// Where.
+    /// The stage with the image.
     pub(super) stage: Stage,
-    /// What.
+    /// The sealed content.
     pub(super) sealing: Sealing,
 }
 
-/// Whether so many bytes can be written beside what must stay free; yes where nobody knows.
+/// Whether this many bytes can be written besides those that must stay free; true where the free space is unknown.
 fn has_room(writer: &Writer, allowance: &Allowance, bytes: u64) -> bool {
     let target = bytes.saturating_add(allowance.min_free.unwrap_or(0));
     writer.free().is_ok_and(|free| free.is_none_or(|free| free >= target))
 }
 
 impl Ahead {
-    /// Begins, if that is worth it.
+    /// Starts sealing, if that is worth it.
     pub(super) fn begin(writer: &Writer, intent: &Intent, coming: &Coming<'_>) -> Option<Ahead> {
         let wanted = coming.whole.saturating_mul(ROOM).saturating_add(coming.more);
         if coming.more < WORTH || !has_room(writer, &intent.allowance, wanted) {
@@ -74,27 +75,29 @@ impl Ahead {
             let (directory, growth) = (directory.clone(), Arc::clone(&growth));
             let space = Space::Dir(stage.directory().clone());
             let effort = Effort { durable: true, take: false, ..intent.effort };
-            // Whoever watches is shown the download: this waits for that.
+            // The download is displayed; this waits for it, so its own progress is not shown.
             move || seal::seal_arriving((&directory, name.as_ref()), &growth, &space, &effort, &Meter::default())
         };
         let thread = thread::Builder::new().name("docwharf-ahead".to_owned()).spawn(work).ok()?;
         Some(Ahead { path, place: (directory, name), worker: Worker { growth, thread: Some(thread) }, stage })
     }
 
-    /// The same, if it is of what is about to go on arriving, and as long as there is room for the rest of that beside it.
+    /// Returns this if it seals the download that is about to continue, and there is space for the rest of that; else
+    /// discards it.
     pub(super) fn goes_on(self, writer: &Writer, intent: &Intent, coming: &Coming<'_>) -> Option<Ahead> {
         Some(self)
             .filter(|ahead| Arc::ptr_eq(&ahead.worker.growth, coming.growth))
             .and_then(|ahead| ahead.gives_way(writer, intent, coming.more))
     }
 
-    /// The same, if there is room for so many bytes beside it: nothing has to go for what only saves time.
+    /// Returns this if there is space for `more` bytes besides it; else discards it. Nothing is pruned for what only
+    /// saves time.
     pub(super) fn gives_way(self, writer: &Writer, intent: &Intent, more: u64) -> Option<Ahead> {
         Some(self).filter(|_| has_room(writer, &intent.allowance, more))
     }
 
-    /// What has become of it, when `path` has arrived whole. None if that was not what it has read, or if it has to be sealed as
-    /// if nothing had been done: it fails again then, if it has to.
+    /// Waits for the result, once `path` has arrived completely. None if that is not the file that was read, or if
+    /// sealing failed: then the bundle is sealed anew, and fails again if it has to.
     pub(super) fn finish(mut self, path: &Path) -> Option<Done> {
         if self.path != path || !self.worker.growth.is_whole() {
             return None;

@@ -1,4 +1,4 @@
-//! From a bundle to a version in the store: prove, seal, commit, receipt, record, history.
+//! Ingest: turns a bundle into a version of the store. Steps: verify, seal, commit, receipt, record, history.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -9,7 +9,7 @@ use docwharf_base::chain::Chain;
 use crate::fetch::Known;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::show_unix;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_site::seal::{self, Effort, Meter, Proven};
 use crate::store::keeper::Keeper;
 use crate::store::record::{Labelled, Record};
@@ -20,61 +20,61 @@ use super::ahead::Done;
 use super::workshop::{Proved, Workshop};
 use super::{Intent, SyncError, open, room};
 
-/// Where a bundle comes from and under what name.
+/// A bundle that has arrived, and its origin.
 #[derive(Debug)]
 pub struct Arrival<'a> {
-    /// The bundle.
+    /// Path of the bundle.
     pub path: &'a Path,
-    /// The bundle itself, if it is open already: then nothing is opened by path.
+    /// The open bundle, if it is open already: then nothing is opened by path.
     pub file: Option<&'a File>,
-    /// The source's name, as receipts and labels have it.
+    /// Name of the source in receipts and labels.
     pub source: &'a str,
-    /// What messages call it.
+    /// Name of the bundle in messages.
     pub title: &'a str,
-    /// What has brought it.
+    /// The cause of the arrival.
     pub occasion: Occasion,
-    /// The label that the result gets.
-    pub label: Option<&'a Label>,
-    /// The archive that alone is accepted.
+    /// The label that the version gets.
+    pub label: Option<&'a VersionLabel>,
+    /// The only archive that is accepted.
     pub demanded: Option<Digest>,
-    /// The export job it comes from.
+    /// The export job that made the bundle.
     pub job: Option<&'a str>,
-    /// What the server named it with, and its size as it was sent.
+    /// The server's validator for the bundle, and its size as it was sent.
     pub sent: Option<&'a Known>,
-    /// What was sealed of it while it arrived, if that was all of it.
+    /// The result of sealing during the download, if it covers the whole bundle.
     pub ahead: RefCell<Option<Done>>,
 }
 
-/// What has brought a bundle.
+/// The cause of a bundle's arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Occasion {
-    /// A look at the source.
+    /// A check of the source.
     Look,
-    /// A person who wants what the source has, whether or not it has changed.
+    /// A person has asked for the source's bundle, whether or not it has changed.
     Refresh,
-    /// Somebody by hand, or the inbox.
+    /// A person has imported it, or it lay in the inbox.
     Import,
 }
 
 /// A bundle that has become a version.
 #[derive(Debug)]
 pub struct Brought {
-    /// Which.
+    /// The version's id.
     pub id: VersionId,
-    /// SHA-256 of its archive.
+    /// SHA-256 of the archive.
     pub sha256: Option<Digest>,
-    /// Things worth knowing.
+    /// Warnings about the content.
     pub warnings: Vec<String>,
-    /// Whether the store had it.
+    /// Whether the store had the version already.
     pub committed: Committed,
-    /// Pages and size, for messages.
+    /// Number of pages, for messages.
     pub pages: u64,
     /// Size of the content in bytes.
     pub bytes: u64,
 }
 
-/// Sees to it that there is room, proves, seals and commits a bundle and updates `record`, which is written; nothing is
-/// activated here. `ours` says that the file may be moved.
+/// Frees disk space, verifies, seals and commits a bundle, and updates and writes `record`. Nothing is activated here.
+/// `ours` says that the file may be moved.
 pub fn bring<W: Workshop>(
     shop: &W,
     record: &mut Record,
@@ -86,7 +86,7 @@ pub fn bring<W: Workshop>(
 ) -> Result<Brought, SyncError> {
     let mut wanted = shop.wanted(arrival, ours);
     if arrival.ahead.borrow().is_some() {
-        // It is there.
+        // The image is written already.
         wanted.more = 0;
     }
     room::make(shop, record, intent, wanted, who)?;
@@ -107,7 +107,7 @@ pub fn bring<W: Workshop>(
         if committed == Committed::New
             && let Err(error) = withdraw(shop, id)
         {
-            // What no record names is used when its content arrives again, and pruned otherwise.
+            // A version that no record names is used when its content arrives again, and pruned otherwise.
             tracing::warn!("{}", Chain(&error));
         }
     }
@@ -118,7 +118,7 @@ pub fn bring<W: Workshop>(
     Ok(Brought { id, sha256, warnings, committed, pages, bytes })
 }
 
-/// Takes a version that could not be filed out of the store again, unless a person has already found and chosen it.
+/// Removes a version whose receipt or record could not be written, unless a person has already chosen it.
 fn withdraw<W: Workshop>(shop: &W, id: VersionId) -> Result<(), StoreError> {
     shop.in_turn(|| {
         let record = shop.record()?;
@@ -126,7 +126,7 @@ fn withdraw<W: Workshop>(shop: &W, id: VersionId) -> Result<(), StoreError> {
     })
 }
 
-/// Receipt, record and history of a version that has been committed; says so if a label has moved.
+/// Writes receipt, record and history of a committed version. Returns a warning if a label has moved to it.
 fn file<W: Workshop>(
     shop: &W,
     record: &mut Record,
@@ -135,7 +135,7 @@ fn file<W: Workshop>(
     who: &str,
 ) -> Result<Option<String>, SyncError> {
     let id = proved.id;
-    // What was known has been compared, or proved.
+    // A version that was stored already has just been compared or verified.
     if shop.is_suspect(id) {
         shop.clear_suspect(id)?;
     }
@@ -177,9 +177,9 @@ fn file<W: Workshop>(
     Ok(moved_label)
 }
 
-/// A look at `source` has found the version `id`, which the store has. If the source had another one before, it has gone
-/// back to this one, which is an arrival like any other: with a receipt, so that a record that is lost afterwards does not
-/// bring back what the source has withdrawn.
+/// Records that a check of `source` has found the stored version `id`. If the source had another one before, it has
+/// gone back to this one. That is an arrival with a receipt, so that the recovery of a lost record does not bring back
+/// a version that the source has withdrawn.
 pub fn find_again<K: Keeper>(
     keeper: &K,
     record: &mut Record,
@@ -205,9 +205,10 @@ pub fn find_again<K: Keeper>(
     Ok(())
 }
 
-/// Last-Modified: a file that one of the `known` versions has with the same content keeps its date, that of the first of
-/// them. Any other gets the date of the sealing, or a second before it that is no other content's: two versions may be
-/// sealed within one second, and a date must not lie ahead (RFC 9110, 8.8.2.1).
+/// Sets Last-Modified of each file. A file that one of the `known` versions has with the same content keeps its date,
+/// that of the first such version. Any other file gets the time of sealing, or the latest second before it at which no
+/// known version has other content: two versions may be sealed within one second, and a date must not be in the future
+/// (RFC 9110, section 8.8.2.1).
 pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, known: &[VersionId]) {
     let before: Vec<_> = known.iter().filter_map(|&id| open::index(writer.store(), id).ok()).collect();
     for (path, entry) in &mut proven.files {
@@ -219,8 +220,8 @@ pub(super) fn date_files(proven: &mut Proven, sealed_at: i64, writer: &Writer, k
     }
 }
 
-/// Whether a stored image is undamaged: the very bytes that have just been proved, or proved again by itself. `path` is for
-/// messages.
+/// Whether a stored image is undamaged: it has the very bytes that have just been verified, or is verified itself.
+/// `path` is for messages.
 pub(super) fn is_whole(stored: File, path: &Path, id: VersionId, proved: &File, effort: &Effort) -> bool {
     same_bytes(&stored, proved).unwrap_or(false)
         || seal::verify_opened_image(stored, path, effort).is_ok_and(|proven| proven.id == id)

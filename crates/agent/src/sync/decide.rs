@@ -1,7 +1,7 @@
-//! Whether the version that is due becomes active: what a hold, the pin, a person and the gate have to say to it.
+//! The decision whether the version that is due becomes active. A hold, the pin, a person and the gate take part in it.
 
 use docwharf_base::model::units::show_unix;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use crate::store::keeper::Keeper;
 use crate::store::record::{Record, Verdict};
 
@@ -9,45 +9,45 @@ use super::staged::{Staged, Waits, way_out};
 use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError};
 
-/// What is decided about the version that is due.
+/// The decision about the version that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decided {
-    /// It is active already, or there is none.
+    /// The version is active already, or there is none.
     Nothing,
-    /// It has become active; with what the gate said if that did not count.
+    /// The version has become active; with the gate's refusal if that was overridden.
     Activated(VersionId, Option<String>),
-    /// It waits for a person.
+    /// The version waits for a person.
     Staged(VersionId),
-    /// The gate refuses it, for this reason; whether that is news.
+    /// The gate refuses the version, for this reason; true if the refusal is new.
     Refused(VersionId, String, bool),
 }
 
-/// Who wants a decision.
+/// A request for a decision.
 #[derive(Clone, Copy)]
 pub struct Asker<'a> {
-    /// For history.
+    /// The user or process that asks, for history.
     pub who: &'a str,
-    /// Whether what is due passes the gate unasked.
+    /// Whether the version that is due becomes active without the gate.
     pub force: bool,
-    /// Whether it has been called off.
+    /// Returns true once the request is cancelled.
     pub stop: &'a (dyn Fn() -> bool + Sync),
-    /// The configuration that counts at this moment: it may have changed since the work began.
+    /// Returns the configuration in force now: it may have changed since the work began.
     pub in_force: &'a dyn Fn() -> Intent,
 }
 
-/// What is never called off.
+/// The `stop` of a request that is never cancelled.
 pub(super) const NEVER: &(dyn Fn() -> bool + Sync) = &|| false;
 
-/// One step towards a decision.
+/// A step towards a decision.
 pub(super) enum Step {
     Done(Decided),
-    /// The gate has to be asked about this version beside this active one; this is what it said before.
+    /// The gate has to evaluate this version against this active one; with its previous verdict.
     Judge(VersionId, Option<VersionId>, Option<Verdict>),
 }
 
-/// Decides about the version that is due. `apply` lets a step see and change the record while nobody else does; the gate
-/// is asked in between, because reading pages takes a while and people must not wait for it. If that is called off, nothing
-/// is decided: [`SyncError::Interrupted`].
+/// Decides about the version that is due. `apply` lets a step read and change the record while no other thread does.
+/// The gate is evaluated between steps, because reading pages takes a while and people's commands must not wait for it.
+/// If it is cancelled, nothing is decided: [`SyncError::Interrupted`].
 pub(super) fn decide<W: Workshop>(
     shop: &W,
     asker: Asker<'_>,
@@ -56,7 +56,7 @@ pub(super) fn decide<W: Workshop>(
     let mut verdict = None;
     loop {
         let mut counted = None;
-        // What counts is looked up while nobody else decides: a pin that is set in between is not undone.
+        // The configuration is read while no other thread decides: a pin that is set in between must not be undone.
         let step = apply(&mut |record| {
             let intent = counted.insert((asker.in_force)());
             step(record, intent, asker.force, verdict.take(), shop.now(), |id| shop.has_whole(id))
@@ -72,7 +72,7 @@ pub(super) fn decide<W: Workshop>(
     }
 }
 
-/// Makes the version that is due the active one, unless a person or the gate has to say so. `verdict` has just been made.
+/// Makes the version that is due active, unless a person or the gate has to decide. `verdict` is new.
 fn step(
     record: &mut Record,
     intent: &Intent,
@@ -86,7 +86,7 @@ fn step(
     if verdict.is_some() {
         record.gate = verdict;
     }
-    let due = record.due(intent.pin.as_ref().map(Label::as_str));
+    let due = record.due(intent.pin.as_ref().map(VersionLabel::as_str));
     let Some(id) = due.filter(|&id| record.active != Some(id) && has(id)) else {
         return Step::Done(Decided::Nothing);
     };
@@ -107,7 +107,7 @@ fn step(
     })
 }
 
-/// History has a line for what has changed.
+/// Appends a decision to history, if it changes something.
 pub(super) fn tell_history<K: Keeper>(keeper: &K, who: &str, decided: &Decided) {
     match decided {
         Decided::Activated(id, refused) => {
@@ -119,7 +119,7 @@ pub(super) fn tell_history<K: Keeper>(keeper: &K, who: &str, decided: &Decided) 
     }
 }
 
-/// What a decision is called towards people.
+/// Converts a decision into the outcome that is shown to people.
 pub(super) fn outcome(decided: Decided, active: Option<VersionId>) -> Outcome {
     match decided {
         Decided::Nothing => Outcome::Current(active),
@@ -205,7 +205,7 @@ mod tests {
         record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
         let stricter = Intent { gate: Gate { min_pages: Some(9), ..Gate::default() }, ..gated.clone() };
         assert_eq!(decided(&mut record, &stricter, false, None), None, "the rules have changed");
-        // What was decided by a person while the gate was being asked counts: the verdict is about another pair.
+        // A decision that a person made during the gate's evaluation counts: the verdict is about other versions.
         record.activate(id(5), "t");
         let late = verdict(&gated, id(2), Some(id(1)), None);
         assert_eq!(decided(&mut record, &gated, false, Some(late)), None);

@@ -1,4 +1,5 @@
-//! A bundle through a link: attempt after attempt at the same file, through fresh links where they can be had.
+//! Download of a bundle from a link: repeats attempts at the same file, with fresh links where the source can give
+//! them.
 
 use std::path::PathBuf;
 
@@ -24,14 +25,14 @@ impl<W: World> Sync<'_, W> {
             known.clear();
         }
         if !matches!(self.trigger, Trigger::Start | Trigger::Interval) {
-            // Whoever asks may have changed what the refusal was about, such as a limit.
+            // The user may have changed the cause of the refusal, such as a limit.
             known.retain(|(_, version)| version.is_some());
         }
         self.world.want(source, known.iter().map(|(known, _)| known.clone()).collect())?;
         Ok(known)
     }
 
-    /// Downloads, with fresh links from `link` where they can be had, and brings what has arrived.
+    /// Downloads a bundle and ingests it. `link` gives a link; with an export job it is called again after a dead one.
     pub(super) fn download(
         &mut self,
         wish: &Wish<'_>,
@@ -54,7 +55,8 @@ impl<W: World> Sync<'_, W> {
                 Ok(Fetched::Whole(arrived)) => {
                     let result = self.arrived(wish, source, job, &arrived);
                     if arrived.resumed && result.as_ref().err().is_some_and(SyncError::is_refusal) {
-                        // A power cut may have damaged what was here before: it gets a second chance, from the start.
+                        // A power cut may have damaged the part that was downloaded before: it is downloaded again
+                        // once, from the start.
                         self.world.discard();
                         continue;
                     }
@@ -73,7 +75,7 @@ impl<W: World> Sync<'_, W> {
             if dead && renewable && links < FRESH_LINKS {
                 self.world.warn(&format!("the link is dead ({trouble}): asking for a fresh one"));
                 if links > 1 {
-                    // A link that never lived may need a moment.
+                    // A link that never worked may need a moment.
                     let pause = backoff::step(links - 1, self.world.random());
                     self.world.wait(pause)?;
                 }
@@ -92,7 +94,7 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
-    /// The server has what we know already.
+    /// Handles a server that still has a known bundle.
     fn unchanged(
         &mut self,
         wish: &Wish<'_>,

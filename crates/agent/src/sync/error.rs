@@ -1,10 +1,10 @@
-//! Why a sync or an import failed, and what can be done about it.
+//! Errors of a sync or an import, with a hint at what can be done.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::ask::Ask;
-use docwharf_site::bundle::policy::Fault;
+use docwharf_site::bundle::refusal::BundleFault;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::show_duration;
 use docwharf_base::model::version::VersionId;
@@ -13,139 +13,139 @@ use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_site::seal::SealError;
 use crate::store::StoreError;
 
-/// Why a sync or an import failed.
+/// An error of a sync or an import.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The bundle is not there.
+    /// The bundle cannot be read.
     #[error("cannot read the bundle {} (staticExport.bundleUrl); put it there, or correct the path", path.display())]
     Missing {
-        /// Its path.
+        /// The bundle's path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
     /// The bundle is a folder.
     #[error("the bundle {} is a folder; staticExport.bundleUrl names an archive, `docwharf import` takes folders", path.display())]
     IsFolder {
-        /// Its path.
+        /// The folder's path.
         path: PathBuf,
     },
-    /// Something that the configuration points at is not there.
+    /// Something that the configuration points at is missing.
     #[error("{0}")]
     Absent(String),
-    /// The HTTP client cannot be made.
+    /// The HTTP client cannot be built.
     #[error("cannot reach any upstream")]
     Client(#[from] ClientError),
-    /// It is another archive than the one demanded.
+    /// The archive is not the one that is demanded.
     #[error("{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands")]
     WrongDigest {
-        /// The bundle.
+        /// The bundle's name.
         name: String,
-        /// What it is.
+        /// The archive's SHA-256.
         found: Digest,
-        /// What it should be.
+        /// The demanded SHA-256.
         demanded: Digest,
     },
-    /// It was refused when it was last looked at, and has not changed.
+    /// The bundle was refused at the last check and has not changed.
     #[error("the bundle is still the one that was refused: {0}")]
     StillRefused(String),
-    /// It was refused, but it was being written meanwhile.
-    #[error("the bundle {} is still being written; it is looked at again when it is quiet", path.display())]
+    /// The bundle was refused, but it was written to meanwhile.
+    #[error("the bundle {} is still being written; it is checked again when it stops changing", path.display())]
     Changing {
-        /// Its path.
+        /// The bundle's path.
         path: PathBuf,
-        /// What was wrong with it.
+        /// The reason of the refusal.
         #[source]
         source: Box<SyncError>,
     },
-    /// A call to the API brought no good answer.
+    /// A call to the API has failed.
     #[error("cannot {doing}: {trouble}{}", .call.hint(.trouble))]
     Upstream {
-        /// What was being done: "start the export of …".
+        /// The operation: "start the export of …".
         doing: String,
-        /// Which call.
+        /// The call.
         call: Ask,
-        /// Why not.
+        /// The cause.
         trouble: Trouble,
     },
-    /// A link brought no bundle.
+    /// A link gave no bundle.
     #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
     Download {
         /// The link, without its query.
         link: String,
-        /// Whether it had one, as signed links do.
+        /// Whether the link has a query, as signed links have.
         signed: bool,
-        /// Why not.
+        /// The cause.
         trouble: Trouble,
-        /// Whether fresh links come from the API.
+        /// Whether the API can give a fresh link.
         renewable: bool,
     },
     /// The export job failed.
     #[error("the export job {id} failed: {reason}; look at the project's build, then sync again")]
     JobFailed {
-        /// The job.
+        /// The job's id.
         id: String,
-        /// What the upstream says.
+        /// The reason, as the API gives it.
         reason: String,
     },
-    /// The export job is not known any more.
+    /// The API does not know the export job any more.
     #[error("the export job {id} has vanished: {trouble}; the next sync starts another")]
     JobVanished {
-        /// The job.
+        /// The job's id.
         id: String,
-        /// The answer.
+        /// The API's response.
         trouble: Trouble,
     },
-    /// The export job took too long.
+    /// The export job has exceeded its timeout.
     #[error("the export job {id} is not done after {} (sync.jobTimeout); it was last seen {state}{}", show_duration(*.after), not_moved(*.still))]
     JobTimeout {
-        /// The job.
+        /// The job's id.
         id: String,
-        /// How long it was waited for.
+        /// The timeout.
         after: Duration,
-        /// How it was last seen.
+        /// The job's last state.
         state: String,
-        /// How long it had not moved.
+        /// Time without progress.
         still: Duration,
     },
-    /// It could not be proved or sealed.
+    /// The bundle could not be verified or sealed.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The store failed.
+    /// A store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A version in the store cannot be served.
+    /// A version in the store cannot be opened.
     #[error("cannot open version {}", id.short())]
     Open {
-        /// Which.
+        /// The version's id.
         id: VersionId,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A version in the store is not what its id says.
+    /// The content of a stored version does not match its id.
     #[error("version {} in the store is damaged; import its bundle again to mend it", id.short())]
     DamagedVersion {
-        /// Which.
+        /// The version's id.
         id: VersionId,
-        /// How, if it was read so far.
+        /// The damage, if it was read that far.
         #[source]
         source: Option<SealError>,
     },
-    /// A mistake of ours.
+    /// A bug in docwharf.
     #[error("the sync broke off: {0}; this is a mistake in docwharf, please report it")]
     Broken(String),
-    /// There is no thread to be had for it.
+    /// No thread could be started for the sync.
     #[error("cannot start a thread for the sync")]
     Thread(#[source] std::io::Error),
-    /// It was called off: the program ends, or the configuration has changed.
-    #[error("the sync was called off")]
+    /// The sync was cancelled: the program ends, or the configuration has changed.
+    #[error("the sync was cancelled")]
     Interrupted,
 }
 
 impl SyncError {
-    /// Whether the bundle itself is at fault, so that trying the same one again is no use.
+    /// Whether the bundle itself is refused, so that trying it again is of no use.
     pub fn is_refusal(&self) -> bool {
         match self {
             SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }) => true,
@@ -154,12 +154,12 @@ impl SyncError {
         }
     }
 
-    /// Whether the bundle ends too early, as one does that is still on its way.
+    /// Whether the bundle is truncated, as one that is still being copied.
     pub fn is_cut_short(&self) -> bool {
-        matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, Fault::Cut(_)))
+        matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, BundleFault::Truncated(_)))
     }
 
-    /// Whether something is absent that the configuration points at.
+    /// Whether something is missing that the configuration points at.
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
@@ -167,7 +167,7 @@ impl SyncError {
         )
     }
 
-    /// How long the upstream wants to be left alone.
+    /// The upstream's Retry-After.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             SyncError::Upstream { trouble, .. } | SyncError::Download { trouble, .. } => trouble.retry_after,
@@ -183,14 +183,14 @@ fn not_moved(still: Duration) -> String {
     format!(" and had not moved for {}", show_duration(Duration::from_secs(still.as_secs())))
 }
 
-/// Links for one bundle that bring nothing, after which no other is asked for.
+/// Links for one bundle that may fail in a row before no other is requested.
 pub const FRESH_LINKS: u32 = 4;
 
-/// Whether an answer says that a link is dead, rather than that the server is.
+/// Whether a response says that the link is dead, and not the server.
 pub fn is_dead_link(trouble: &Trouble) -> bool {
     match trouble.cause {
         Cause::Status(401 | 403 | 404 | 410) => true,
-        // What S3 says of a token that has run out comes with 400.
+        // S3 reports an expired token with status 400.
         Cause::Status(400) => trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token")),
         _ => false,
     }
@@ -218,10 +218,10 @@ mod tests {
 
     use super::*;
     use docwharf_base::secret::Scrubber;
-    use docwharf_site::bundle::policy::Refusal;
+    use docwharf_site::bundle::refusal::BundleRefusal;
 
-    fn refused(fault: Fault) -> SyncError {
-        SyncError::Seal(SealError::Refused { path: "b.zip".into(), source: Refusal { entry: None, fault } })
+    fn refused(fault: BundleFault) -> SyncError {
+        SyncError::Seal(SealError::Refused { path: "b.zip".into(), source: BundleRefusal { entry: None, fault } })
     }
 
     fn missing() -> std::io::Error {
@@ -241,18 +241,18 @@ mod tests {
         let digest = Digest::of(b"x");
         let read = || SealError::Read { path: "b.zip".into(), source: missing() };
         let upstream = |cause| SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: trouble(cause) };
-        // Whether it is a refusal, is cut short, is an absence.
+        // Whether it is a refusal, a truncation, an absence.
         let cases = [
             (SyncError::WrongDigest { name: String::new(), found: digest, demanded: digest }, [true, false, false]),
-            (refused(Fault::Duplicate), [true, false, false]),
-            (refused(Fault::Cut("x")), [true, true, false]),
+            (refused(BundleFault::Duplicate), [true, false, false]),
+            (refused(BundleFault::Truncated("x")), [true, true, false]),
             (SyncError::Seal(read()), [false; 3]),
             (download(trouble(Cause::TooLarge), false, false), [true, false, false]),
             (download(trouble(Cause::Disk), false, false), [false; 3]),
             (download(trouble(Cause::Status(404)), false, false), [false; 3]),
             (upstream(Cause::TooLarge), [false; 3]),
             (SyncError::StillRefused(String::new()), [false; 3]),
-            (SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(Fault::Cut("x"))) }, [false; 3]),
+            (SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(BundleFault::Truncated("x"))) }, [false; 3]),
             (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
             (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
             (SyncError::Absent(String::new()), [false, false, true]),
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn whoever_has_to_do_something_about_a_download_is_told_what() {
-        // Signed, renewable.
+        // Whether the link is signed, whether it can be renewed.
         let kinds = [(false, false), (true, false), (false, true), (true, true)];
         let fresh = "fresh links from the API did not help";
         let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");

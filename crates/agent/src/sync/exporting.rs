@@ -1,4 +1,4 @@
-//! A bundle through the management API: a job of ours, its state, a link, the bundle.
+//! A bundle through the management API: starts an export job, polls its state, gets a link and downloads the bundle.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,10 +19,11 @@ use super::run::{Found, Sync};
 use super::settle::Report;
 use super::world::{KnownBundle, World};
 
-/// A start of the daemon starts no job within this many seconds of the last one.
+/// Seconds after the start of an export job in which a start of the daemon, or a changed configuration, starts no other
+/// one.
 const QUIET: u64 = 600;
 
-/// How a job ended.
+/// The end of a job.
 enum Ended {
     Completed,
     Failed(String),
@@ -58,7 +59,7 @@ impl<W: World> Sync<'_, W> {
                 return Ok(Report { too_early: Some(if self.is_owed() { more } else { Duration::MAX }), ..report });
             }
             Begin::Adopt(job) => {
-                self.world.tell(&format!("going on with the export job {}", OneLine(&job.id)));
+                self.world.tell(&format!("continuing with the export job {}", OneLine(&job.id)));
                 self.await_job(&job, true)?;
                 job
             }
@@ -70,7 +71,8 @@ impl<W: World> Sync<'_, W> {
             Begin::Start => self.start(wish, &source, BTreeMap::new())?,
             Begin::Probe => {
                 let said = self.probe(&source)?;
-                // What the source gave last has been lost: its content is asked for again, once nothing newer is there.
+                // The version that the source gave last is lost: the content is exported again, unless something newer
+                // is stored.
                 let needed = [self.record.active, self.record.newest];
                 let is_lost = self.record.offered.as_ref().is_some_and(|offered| {
                     let id = offered.version;
@@ -92,20 +94,20 @@ impl<W: World> Sync<'_, W> {
         self.settle(Some(found))
     }
 
-    /// Whether the last job of ours has not led to a success.
+    /// Whether the last export job has not led to a success.
     fn is_owed(&self) -> bool {
         let time = |event: Option<&Success>| event.and_then(|event| parse_time(&event.time));
         time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
     }
 
-    /// Reads what tells that content has changed; what cannot be read is warned about and left out.
+    /// Reads the probes. One that cannot be read is logged and left out.
     fn probe(&mut self, source: &str) -> Result<BTreeMap<String, Probe>, SyncError> {
         let mut said = BTreeMap::new();
         let before = self.record.probed.clone().filter(|probed| probed.source == source);
         self.forget_busy();
         for url in &self.intent.probes {
             if self.record.busy.contains_key(&probe_key(url)) {
-                self.world.tell(&format!("the probe {url} is left alone, as its server has asked"));
+                self.world.tell(&format!("the probe {url} is skipped until the Retry-After of its server ends"));
                 continue;
             }
             let known = before.as_ref().and_then(|before| before.probes.get(&probe_key(url)));
@@ -119,7 +121,7 @@ impl<W: World> Sync<'_, W> {
                         "cannot read the probe {url}: {trouble}; correct sync.probe, or set it to [] to export at each look"
                     ));
                     if let Some(wait) = trouble.retry_after {
-                        // At once: a sync that is called off is not recorded.
+                        // Saved at once: a cancelled sync is not recorded.
                         let since = show_unix(self.world.now());
                         self.record.busy.insert(probe_key(url), Busy { since, wait: wait.as_secs() });
                         self.world.save(self.record)?;
@@ -130,14 +132,14 @@ impl<W: World> Sync<'_, W> {
         Ok(said)
     }
 
-    /// Servers of probes that have been left alone for as long as they asked, or of probes that are no more.
+    /// Removes the back-off of probes that has ended, or whose probe is not configured any more.
     fn forget_busy(&mut self) {
         let asked: Vec<String> = self.intent.probes.iter().map(probe_key).collect();
         let now = self.world.now();
         self.record.busy.retain(|probe, busy| asked.contains(probe) && plan::is_busy(busy, now));
     }
 
-    /// Starts a job and sees it to its end; its id is kept before it is first asked about.
+    /// Starts an export job and polls it to its end. The job's id is saved before the first poll.
     fn start(
         &mut self,
         wish: &Wish<'_>,
@@ -145,12 +147,12 @@ impl<W: World> Sync<'_, W> {
         probes: BTreeMap<String, Probe>,
     ) -> Result<JobRecord, SyncError> {
         let domain = self.intent.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
-        // A key that is not there is noticed before anything is said to have been started.
+        // A missing key is an error before the record says that a job was started.
         self.world.prepare()?;
         self.world.tell(&format!("starting the export of {domain}"));
         let started = show_unix(self.world.now());
         let mark = Success { source: source.to_owned(), pin: wish.pin.map(str::to_owned), time: started.clone() };
-        // Before the request leaves: what is started and not heard of has been started all the same.
+        // Saved before the request is sent: a job whose response is lost may have been started all the same.
         let before = self.record.last_start.replace(mark);
         self.world.save(self.record)?;
         let doing = format!("start the export of {domain}");
@@ -158,7 +160,7 @@ impl<W: World> Sync<'_, W> {
         let id = match self.persist(Ask::Start, &doing, &mut attempts, W::start_job) {
             Ok(id) => id,
             Err(error) => {
-                // Not if it may have been started all the same.
+                // Unless the job may have been started all the same.
                 if !attempts.was_blind() && !matches!(error, SyncError::Interrupted) {
                     self.record.last_start = before;
                 }
@@ -174,7 +176,7 @@ impl<W: World> Sync<'_, W> {
         Ok(job)
     }
 
-    /// Polls until the job is completed; any other end forgets it and is an error.
+    /// Polls until the job is completed; any other end removes it from the record and is an error.
     fn await_job(&mut self, job: &JobRecord, adopted: bool) -> Result<(), SyncError> {
         let error = match self.poll(job, adopted)? {
             Ended::Completed => return Ok(()),
@@ -186,7 +188,7 @@ impl<W: World> Sync<'_, W> {
         Err(error)
     }
 
-    /// Polls until the job has ended, however it ends, and forgets it.
+    /// Polls until the job has ended in any way, and removes it from the record.
     fn run_out(&mut self, job: &JobRecord) -> Result<(), SyncError> {
         self.poll(job, true)?;
         self.forget_job()
@@ -200,8 +202,8 @@ impl<W: World> Sync<'_, W> {
     fn poll(&mut self, job: &JobRecord, adopted: bool) -> Result<Ended, SyncError> {
         let network = &self.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(&job.id));
-        // Its age once, and from then on time that no clock can set. One that has just been started has none, also if a clock
-        // was set while it was asked for.
+        // The age is computed once; then the monotonic clock counts. A new job has the age 0, even if the clock was set
+        // meanwhile.
         let age = if adopted { plan::job_age(job, self.world.now()) } else { 0 };
         let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let began = self.world.elapsed();
@@ -247,8 +249,8 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
-    /// Room for a bundle of the size that the API names; it is a hint, and of no use where it is beyond the limit or where
-    /// the bundle may be one that need not be downloaded.
+    /// Frees space for a bundle of the size that the API gives. The size is a hint: it is ignored if it exceeds the
+    /// limit, or if it is the size of a known bundle, which need not be downloaded.
     fn reserve(&mut self, size: Option<u64>, known: &[KnownBundle]) -> Result<(), SyncError> {
         let believed = size.filter(|&size| size <= self.intent.effort.limits.archive);
         match believed.filter(|&size| !known.iter().any(|(known, _)| known.size == size)) {
@@ -257,7 +259,7 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
-    /// The bundle of a completed job.
+    /// Downloads the bundle of a completed job.
     fn bundle_of(&mut self, wish: &Wish<'_>, source: &str, job: &JobRecord) -> Result<Found, SyncError> {
         let known = self.begin_download(source)?;
         let id = job.id.clone();
@@ -289,7 +291,7 @@ impl<W: World> Sync<'_, W> {
             self.record.job = None;
             if !job.probes.is_empty() {
                 let before = self.record.probed.take().filter(|probed| probed.source == source);
-                // One that could not be read this time says nothing new.
+                // A probe that could not be read this time keeps its previous result.
                 let mut probes = before.map(|before| before.probes).unwrap_or_default();
                 probes.extend(job.probes.clone());
                 self.record.probed = Some(Probed { source: source.to_owned(), probes });
@@ -303,7 +305,7 @@ impl<W: World> Sync<'_, W> {
     }
 }
 
-/// What a probe is called in the record: its URL without the query, and a digest of that.
+/// The key of a probe in the record: its URL without the query, and a digest of the query.
 fn probe_key(url: &SafeUrl) -> String {
     match url.expose().query() {
         Some(query) => format!("{}#{}", url.name(), &Digest::of(query.as_bytes()).hex()[..8]),

@@ -1,15 +1,15 @@
-//! The gate: what a version must be like before it becomes active by itself (`[gate]`).
+//! The gate (`[gate]`): conditions that a version must meet before it becomes active by itself.
 //!
-//! A version is proved before it is stored; the gate asks whether it is the site that was meant: an export that lost
-//! half of its pages is whole, too. It is asked wherever a version would become active without a person naming it. Its
-//! verdict is kept in the record, so that pages are not read again at each look; another configuration, or another active
-//! version, judges anew.
+//! A version is verified before it is stored; the gate checks whether it is the site that was meant: an export that
+//! lost half of its pages is undamaged, too. It is evaluated wherever a version would become active without a person
+//! naming it. Its verdict is kept in the record, so that pages are not read again at each check of the source. Another
+//! configuration or another active version needs a new verdict.
 
 use std::collections::BTreeMap;
 
 use docwharf_base::chain::Name;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count, now};
+use docwharf_base::model::units::{count_noun, now_rfc3339};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::broken::{Broken, broken};
 use docwharf_site::diff::pages;
@@ -18,32 +18,32 @@ use docwharf_site::rules::route::Budget;
 use docwharf_site::sealed::Sealed;
 use crate::store::record::Verdict;
 
-/// How much may be compared to look up the links of one version, in bytes: half a minute at worst. Links to what the site
-/// has cost next to nothing, so it is enough for a million of others beside a hundred rules with `*`.
+/// Bytes that may be compared to resolve the links of one version: half a minute at worst. Links to what the site has
+/// cost next to nothing, so it is enough for a million other links and a hundred rules with `*`.
 const MOST_COMPARED: u64 = 1 << 35;
 
-/// What a message shows of an address, in bytes.
+/// Bytes of an address that a message shows.
 const SHOWN: usize = 60;
-/// How many addresses it shows.
+/// Number of addresses that a message shows.
 const FEW: usize = 3;
 
-/// The rules; those that are not set ask nothing.
+/// The conditions; one that is not set is always met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gate {
-    /// Addresses that must be answered with a page or file, as a reader asks for them.
+    /// Addresses that must lead to a page or file, as a reader requests them.
     pub require: Vec<String>,
-    /// At least so many pages.
+    /// Smallest number of pages.
     pub min_pages: Option<u64>,
-    /// At most so many percent of the active version's pages may be missing.
+    /// Percentage of the active version's pages that may be missing.
     pub max_shrink: Option<u8>,
-    /// At most so many broken links more than the active version has (see `site::broken`).
+    /// Number of broken links that the version may have more than the active one (see `site::broken`).
     pub max_broken_links: Option<u64>,
-    /// How addresses are understood.
+    /// The rules by which addresses are resolved.
     pub addresses: Addresses,
 }
 
 impl Gate {
-    /// Whether nothing is asked.
+    /// Whether no condition is set.
     pub fn is_off(&self) -> bool {
         self.require.is_empty()
             && self.min_pages.is_none()
@@ -51,23 +51,23 @@ impl Gate {
             && self.max_broken_links.is_none()
     }
 
-    /// Names these rules: a verdict under others says nothing.
+    /// A digest of the conditions: a verdict under others does not count.
     pub fn rules(&self) -> String {
         short_digest(&format!("{self:?}"))
     }
 
-    /// Whether `verdict` is about this version, beside this active one, under these rules.
+    /// Whether `verdict` is about this version and this active one, under these conditions.
     pub fn covers(&self, verdict: &Verdict, version: VersionId, against: Option<VersionId>) -> bool {
         verdict.version == version && verdict.against == against && verdict.rules == self.rules()
     }
 
-    /// Whether the active version has to be looked into.
+    /// Whether the active version has to be read.
     pub fn compares(&self) -> bool {
         self.max_shrink.is_some() || self.max_broken_links.is_some()
     }
 
-    /// Judges `version` beside the active one. The links of a version are counted once: `before` may know them. `stop` is
-    /// asked at each page and link; once it says yes there is no verdict.
+    /// Evaluates `version` against the active one. Links of a version are counted once: `before` may have the number.
+    /// `stop` is called at each page and link; once it returns true the result is none.
     pub fn judge(
         &self,
         version: &Sealed,
@@ -86,7 +86,7 @@ impl Gate {
                 None => None,
                 Some(active) => match known.and_then(|verdict| verdict.links.get(&active.id)) {
                     Some(&number) => Some(number),
-                    // Without its number the next one is judged as if it were the first.
+                    // Without the number of the active version, the next one is checked as if it were the first.
                     None => Some(self.links(active, threads, stop)?).filter(|it| !it.is_cut).map(|it| it.count),
                 },
             };
@@ -98,7 +98,7 @@ impl Gate {
             refused.extend(too_many(&found, number, more));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
-        Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now(), addresses, links })
+        Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now_rfc3339(), addresses, links })
     }
 
     fn links(&self, version: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Broken> {
@@ -135,7 +135,7 @@ fn not_there(missing: &[&str]) -> Option<String> {
 }
 
 fn too_few(pages: u64, least: u64) -> Option<String> {
-    (pages < least).then(|| format!("minPages: {}; at least {least} are demanded", count(pages, "page")))
+    (pages < least).then(|| format!("minPages: {}; at least {least} are demanded", count_noun(pages, "page")))
 }
 
 fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
@@ -143,24 +143,24 @@ fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
     if lost * 100 <= u128::from(before) * u128::from(most) {
         return None;
     }
-    // Rounded up, so that the number shown is above the limit beside it.
+    // Rounded up, so that the number shown is above the limit shown beside it.
     let tenths = (lost * 1000).div_ceil(u128::from(before).max(1));
     let percent =
         if tenths % 10 == 0 { format!("{}", tenths / 10) } else { format!("{}.{}", tenths / 10, tenths % 10) };
-    let pages = count(pages, "page");
+    let pages = count_noun(pages, "page");
     Some(format!("maxShrink: {pages} instead of {before}, {percent} % fewer; at most {most} % are allowed"))
 }
 
 fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
     if found.count <= before.unwrap_or(0).saturating_add(more) {
-        // What is not known to be good is not let in.
+        // A version whose links could not all be resolved does not pass.
         return found.is_cut.then(|| {
             "maxBrokenLinks: not all links could be looked up in reasonable time, because so many have to be held against so \
              many rules with * or :name; have fewer of these in the bundle's _redirects or docs.json, or no maxBrokenLinks"
                 .to_owned()
         });
     }
-    let links = count(found.count, "broken link");
+    let links = count_noun(found.count, "broken link");
     let allowed = match before {
         Some(before) => format!("{links} instead of {before}; at most {more} more are allowed"),
         None => format!("{links}; at most {more} are allowed"),
@@ -172,7 +172,7 @@ fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
     Some(format!("maxBrokenLinks: {allowed}{example}"))
 }
 
-/// An address in quotes, cut so that several fit a line.
+/// Formats an address in quotes, shortened so that several fit on a line.
 fn shown(address: &[u8]) -> String {
     if address.len() <= SHOWN {
         return Name(address).to_string();

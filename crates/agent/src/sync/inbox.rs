@@ -1,12 +1,12 @@
-//! The inbox: a folder into which people and scripts drop bundles. A file is taken when it has not changed for a moment,
-//! and then moved to `accepted/`, or to `rejected/` with the reason beside it. One that is cut short gets a minute: it may
-//! still be on its way.
+//! The inbox: a folder into which people and scripts drop bundles. A file is imported when it has not changed for a
+//! moment, and then moved to `accepted/`, or to `rejected/` with the reason beside it. A truncated file gets a minute:
+//! it may still be copied.
 //!
-//! Other users may write to the inbox, so nothing in it is reached by path: the folder and the two in it are opened once,
-//! a file is opened without following links and without waiting for a named pipe, and what is sealed is that open file.
-//! Whoever owns the two folders, nothing in them is written over.
+//! Other users may write to the inbox, so nothing in it is reached by path. The folder and its two subfolders are
+//! opened once; a file is opened without following links and without waiting for a named pipe, and that open file is
+//! sealed. Nothing in the two subfolders is overwritten, whichever user owns them.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write to the inbox, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::collections::{HashMap, HashSet};
@@ -21,19 +21,19 @@ use std::time::{Duration, Instant, SystemTime};
 use docwharf_base::chain::words;
 use docwharf_base::directory::{Access, Demands, Directory, EntryKind, FileId};
 
-/// A file that has not changed for so long is wholly written.
+/// Time without a change after which a file counts as complete.
 const QUIET: Duration = Duration::from_secs(2);
-/// One that turned out to be cut short gets so long: copying over a slow line may have paused.
+/// Time without a change after which a truncated file is refused: a copy over a slow line may pause.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Files that are looked at in one go; others wait until these have gone.
+/// Number of files that are handled at a time; others wait until these have been moved.
 const MAX_FILES: usize = 10_000;
-/// Names that are tried for a file whose own name is taken where it is to go.
+/// Number of names that are tried for a file whose name is taken in the target folder.
 const MAX_NAMES: usize = 10_000;
 
 const ACCEPTED: &str = "accepted";
 const REJECTED: &str = "rejected";
 
-/// What a file is like from outside.
+/// The identity, size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     id: FileId,
@@ -47,33 +47,33 @@ impl Shape {
     }
 }
 
-/// The folder and what has been seen in it.
+/// The inbox folder and the state of its files.
 #[derive(Debug)]
 pub struct Inbox {
     folder: Directory,
-    /// Files that may still be growing, and since when they have been as they are.
+    /// Files that may still be written to, and since when they have not changed.
     growing: HashMap<OsString, (Shape, Instant)>,
-    /// Files that could not be moved away: not judged again until they change.
+    /// Files that could not be moved away: they are not imported again until they change.
     judged: HashMap<OsString, Shape>,
-    /// Files that were cut short when they were looked at.
+    /// Files that were truncated when they were imported.
     cut: HashMap<OsString, Shape>,
-    /// What is never taken and has been told of.
+    /// Entries that are never imported and have been logged.
     told: HashSet<OsString>,
 }
 
-/// What lies in the inbox.
+/// The result of a scan of the inbox.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Wholly written, oldest first.
+    /// Complete files, oldest first.
     pub ready: Vec<Dropped>,
-    /// Whether others may still be growing.
+    /// Whether other files may still be written to.
     pub growing: bool,
 }
 
 /// A file in the inbox.
 #[derive(Debug, Clone)]
 pub struct Dropped {
-    /// Where it lies, for messages and receipts.
+    /// Path of the file, for messages and receipts.
     pub path: PathBuf,
     name: OsString,
     folder: Directory,
@@ -89,8 +89,8 @@ impl PartialEq for Dropped {
 impl Eq for Dropped {}
 
 impl Dropped {
-    /// Opens it as it was when it was seen. A file that somebody else has put in its place since is an error, and so is
-    /// one that its dropper could have linked from elsewhere without being allowed to read it.
+    /// Opens the file in the state in which it was seen. It is an error if it has been replaced or changed since, or if
+    /// it has a second name: a user could have linked a file that they may not read.
     pub fn open(&self) -> io::Result<File> {
         let file = self.folder.open_file(&self.name, Access::Read, Demands::SINGLE_NAME)?;
         if Shape::of(&file.metadata()?) == self.shape {
@@ -102,16 +102,16 @@ impl Dropped {
 }
 
 impl Inbox {
-    /// The inbox at `dir`, which is made if it is not there.
+    /// Opens the inbox at `dir`, and creates it if it is missing.
     pub fn open(dir: &Path) -> io::Result<Inbox> {
         #[allow(clippy::disallowed_methods)] // the operator's path
         std::fs::create_dir_all(dir)?;
         let folder = Directory::open(dir)?;
         for name in [ACCEPTED, REJECTED] {
             match folder.ensure_directory(name, 0o755) {
-                // Made now, because a disk that is full later takes no new folder, but still a rename into this one.
+                // Created now: a full disk takes no new folder later, but still a rename into this one.
                 Ok(_) => {}
-                // Such as a stick that is mounted read-only.
+                // For example a memory stick that is mounted read-only.
                 Err(error) if is_unwritable(&error) => {
                     let (dir, why) = (dir.display(), words(&error));
                     tracing::warn!(
@@ -125,12 +125,12 @@ impl Inbox {
         Ok(Inbox { folder, growing: HashMap::new(), judged: HashMap::new(), cut: HashMap::new(), told: HashSet::new() })
     }
 
-    /// Its folder.
+    /// The inbox's path.
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What lies there at `now`.
+    /// Scans the inbox at `now`.
     pub fn see(&mut self, now: Instant) -> io::Result<Seen> {
         let mut growing = HashMap::new();
         let mut ready: Vec<Dropped> = Vec::new();
@@ -149,7 +149,8 @@ impl Inbox {
                 continue;
             }
             if metadata.nlink() > 1 {
-                // Its dropper may have linked what it may not read. A program may be about to remove the other name.
+                // A user may have linked a file that they may not read. It is not refused: a program may be about to
+                // remove the other name.
                 self.tell_once(&entry.name, "it has a second name (a hard link): copy it into the inbox instead");
                 continue;
             }
@@ -180,7 +181,7 @@ impl Inbox {
         Ok(Seen { ready, growing: waiting })
     }
 
-    /// A file that was found cut short is given more time; whether it has had it already.
+    /// Gives a truncated file more time. Returns whether it has had that time already.
     pub fn give_time(&mut self, file: &Dropped) -> bool {
         let Some((shape, _)) = self.growing.get(&file.name) else { return true };
         self.cut.insert(file.name.clone(), *shape) == Some(*shape)
@@ -202,13 +203,13 @@ impl Inbox {
         }
     }
 
-    /// Whether a file is as it was when it was found ready: a refusal of one that is not says nothing.
+    /// Whether a file is as it was when it was found complete: the refusal of a file that has changed does not count.
     pub fn is_unchanged(&self, file: &Dropped) -> bool {
         self.folder.metadata_of(&file.name).is_ok_and(|metadata| Shape::of(&metadata) == file.shape)
     }
 
-    /// Puts a judged file away; `reason` says why it was refused. One that cannot be moved (a read-only stick, a disk that
-    /// is full) stays, and is not judged again until it changes.
+    /// Moves an imported file away; `reason` says why it was refused. A file that cannot be moved (a read-only medium,
+    /// a full disk) stays, and is not imported again until it changes.
     pub fn put_away(&mut self, file: &Dropped, reason: Option<&str>) -> io::Result<()> {
         let result = self.moved(&file.name, reason);
         if let (Err(_), Some((shape, _))) = (&result, self.growing.get(&file.name)) {
@@ -239,7 +240,7 @@ impl Inbox {
                 }
                 Ok(()) => {
                     if let Some(Err(error)) = written {
-                        // On a disk that is full the file itself can still be moved; log and history have the reason, too.
+                        // On a full disk the file itself can still be moved; log and history have the reason, too.
                         let beside = folder.path().join(beside);
                         tracing::warn!("cannot write {}: {}", beside.display(), words(&error));
                     }
@@ -257,7 +258,7 @@ fn prefixed(n: usize, name: &OsStr) -> OsString {
     prefixed
 }
 
-/// Never over what is there: the name may be a link that leads to a file of ours.
+/// Writes the reason to a new file. An existing name is never written to: it may be a link to a file of this process.
 fn write_reason(folder: &Directory, name: &OsStr, reason: &str) -> io::Result<()> {
     let mut file = folder.create_file(name, 0o644)?;
     let written = file.write_all(format!("{reason}\n").as_bytes());
@@ -275,7 +276,7 @@ fn is_unwritable(error: &io::Error) -> bool {
     )
 }
 
-/// Names under which programs write what they will rename when it is whole.
+/// Whether the name is one that programs use for a file that they rename when it is complete.
 fn is_unfinished(name: &OsStr) -> bool {
     let name = name.to_str().unwrap_or_default();
     let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
@@ -283,7 +284,7 @@ fn is_unfinished(name: &OsStr) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use std::os::unix::fs::symlink;
 
@@ -291,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    /// The one file that is ready.
+    /// The one file that is complete.
     fn dropped(inbox: &mut Inbox) -> Dropped {
         let start = Instant::now();
         inbox.see(start).unwrap();
@@ -331,7 +332,7 @@ mod tests {
         let file = dropped(&mut inbox);
         assert!(inbox.put_away(&file, None).is_err());
         assert!(drops.join("b.zip").exists() && std::fs::read_dir(&elsewhere).unwrap().next().is_none());
-        // It stays where it is, and is judged again when it is another file.
+        // It stays where it is, and is imported again when it has changed.
         let later = Instant::now() + QUIET * 2;
         inbox.see(later).unwrap();
         assert!(inbox.see(later + QUIET).unwrap().ready.is_empty(), "the same file a second time");
@@ -459,7 +460,7 @@ mod tests {
         assert!(inbox.see(later).unwrap().ready.is_empty());
         let file = inbox.see(later + QUIET).unwrap().ready.pop().unwrap();
         assert!(!inbox.give_time(&file), "it is another one now");
-        // What has gone in the meantime needs no time.
+        // A file that has been removed needs no time.
         std::fs::remove_file(&path).unwrap();
         assert!(!inbox.see(later + QUIET * 2).unwrap().growing);
         assert!(inbox.give_time(&file));

@@ -1,4 +1,4 @@
-//! Where the API's key is, and reading it anew each time it is needed: it may have been exchanged.
+//! The location of the API key. The key is read each time it is needed: it may have been replaced.
 
 use std::path::PathBuf;
 
@@ -9,31 +9,31 @@ use docwharf_base::secret::Secret;
 
 use super::SyncError;
 
-/// No key is longer, in bytes, with whatever blanks stand around it.
+/// Upper bound of a key file's size in bytes, including white space.
 const LARGEST: u64 = 64 << 10;
 
-/// Where the key is: the first of these that is set.
+/// The location of the key: the first of these that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPlace {
     /// `api.keyFile`
     File(PathBuf),
     /// `$DOCWHARF_API_KEY`
     Given(Secret),
-    /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; empty counts as none.
+    /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; an empty file counts as no key.
     Credential(PathBuf),
-    /// Where a systemd unit takes the credential from, for root beside the service.
+    /// The file that a systemd unit loads the credential from, for a command that root runs beside the service.
     UnitCredential {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The unit's name.
         unit: String,
     },
-    /// Nobody says.
+    /// No location is configured.
     Nowhere,
 }
 
 impl KeyPlace {
-    /// What messages call it.
+    /// The name of the location in messages.
     pub fn name(&self) -> String {
         match self {
             KeyPlace::File(path) => format!("{} (api.keyFile)", path.display()),
@@ -44,7 +44,7 @@ impl KeyPlace {
         }
     }
 
-    /// The file to watch, if it is one.
+    /// The file to watch, if the key is in a file.
     pub fn file(&self) -> Option<&PathBuf> {
         match self {
             KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => Some(path),
@@ -52,11 +52,11 @@ impl KeyPlace {
         }
     }
 
-    /// The key, trimmed.
+    /// Reads the key and trims it.
     pub fn read(&self) -> Result<Secret, SyncError> {
         let absent = |why: String| SyncError::Absent(why);
         let none = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
-        // Wiped, as what comes of it is.
+        // Overwritten with zeros when dropped, as the key itself.
         let text = Zeroizing::new(match self {
             KeyPlace::Given(key) => key.expose().to_owned(),
             KeyPlace::Nowhere => return Err(absent(none.to_owned())),
@@ -81,7 +81,7 @@ impl KeyPlace {
         Ok(Secret::new(key.to_owned()))
     }
 
-    /// Whether the key's file allows more than 0640.
+    /// Whether the mode of the key's file allows more than 0640.
     pub fn is_too_open(&self) -> bool {
         use std::os::unix::fs::PermissionsExt;
         let (KeyPlace::File(path) | KeyPlace::UnitCredential { path, .. }) = self else { return false };
@@ -109,7 +109,7 @@ mod tests {
         let path = dir.path().join("key");
         let unit = |path: &PathBuf| KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
         let places = [KeyPlace::File(path.clone()), KeyPlace::Credential(path.clone()), unit(&path)];
-        // What the file holds, and what is said: of the file, or that there is no key at all.
+        // The content of the file; the expected result for a file, and for a credential.
         let large = " ".repeat(usize::try_from(LARGEST).unwrap());
         let cases = [
             (None, Err("cannot read the API key from"), Err("cannot read the API key from")),

@@ -1,4 +1,5 @@
-//! Bundles that need not be downloaded again: what receipts say of the versions that are there, and of what was refused.
+//! Bundles that need not be downloaded again: those of stored versions, by their receipts, and the one that was refused
+//! last.
 
 use crate::fetch::Known;
 use docwharf_base::model::digest::Digest;
@@ -7,7 +8,7 @@ use crate::store::record::Record;
 
 use super::world::KnownBundle;
 
-/// Those of `source`, of which `demanded` may be the only one that counts.
+/// The known bundles of `source`. With `demanded` only the archive with that digest counts.
 pub fn known<K: Keeper>(keeper: &K, record: &Record, source: &str, demanded: Option<Digest>) -> Vec<KnownBundle> {
     let demanded = demanded.map(|digest| digest.hex());
     let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
@@ -53,7 +54,7 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    /// Which version, where from, named how, of how many bytes, from which archive.
+    /// Version, source, validator, size as sent, archive.
     type Came<'a> = (u8, &'a str, Option<&'a str>, Option<u64>, &'a [u8]);
 
     /// A store in which these have arrived.

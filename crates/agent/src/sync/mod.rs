@@ -1,11 +1,15 @@
-//! Bringing the store to what configuration and state ask for: level-triggered, one path for every trigger.
+//! Syncing: brings the store to the state that configuration and record ask for. It is level-triggered: every trigger
+//! takes the same path.
 //!
-//! [`plan`] decides without I/O or clock. [`run`] carries a sync through, knowing the world only through the trait in
-//! [`world`]; `exporting` and `downloading` are its parts; [`act`] is the real world. [`ahead`] seals what is still arriving.
-//! [`bring`] proves, seals and commits, and `room` sees to it that a bundle fits; [`settle`] prunes and sees that what is due becomes active, if `decide` and the
-//! [`gate`] let it; [`staged`] tells what waits; [`operator`] is what a person may do; [`open`] makes a stored version ready
-//! to be served. What wakes a sync:
-//! [`schedule`], [`watch`], [`inbox`].
+//! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`world`]; `exporting`
+//!   and `downloading` are its parts. [`act`] implements that trait for the real system.
+//! - [`bring`] verifies, seals and commits a bundle; `room` frees the disk space for it. [`ahead`] seals a bundle while
+//!   it is downloaded. [`known`] finds bundles that need not be downloaded again.
+//! - [`settle`] activates the version that is due, if [`decide`] and the [`gate`] allow it, and prunes. [`staged`] says
+//!   which version waits, and for what.
+//! - [`operator`] carries out a person's commands. [`open`] opens a stored version for serving, and [`scrub`] verifies
+//!   stored versions again.
+//! - [`agenda`] decides when to sync next; [`schedule`], [`watch`] and [`inbox`] trigger it.
 
 pub mod act;
 pub mod agenda;
@@ -38,8 +42,8 @@ use std::time::Duration;
 use crate::api::preview::StatusPath;
 use docwharf_base::secret::SafeUrl;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::limits::Limits;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_base::net::Network;
 use docwharf_site::seal::Effort;
 use crate::store::space::Allowance;
@@ -48,54 +52,54 @@ pub use error::SyncError;
 use gate::Gate;
 use key::KeyPlace;
 
-/// What the configuration asks of a sync.
+/// The part of the configuration that a sync needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Whether to sync at all.
     pub enabled: bool,
-    /// The bundle, if one is named.
+    /// The bundle, if one is configured.
     pub bundle: Option<Bundle>,
-    /// The API that makes bundles, if there is one.
+    /// The API that exports bundles, if one is configured.
     pub api: Option<ApiSource>,
-    /// Serve this label and no other.
-    pub pin: Option<Label>,
-    /// Accept this archive only.
+    /// The label to serve, and no other.
+    pub pin: Option<VersionLabel>,
+    /// The only archive that is accepted.
     pub sha256: Option<Digest>,
-    /// Whether each look starts an export job; otherwise the probes tell when.
+    /// Whether each check of the source starts an export job; otherwise the probes decide.
     pub each_look: bool,
-    /// What tells that content has changed.
+    /// URLs whose content changes when the site's content has changed.
     pub probes: Vec<SafeUrl>,
-    /// Whether the configuration speaks of probes at all.
+    /// Whether the configuration sets the probes.
     pub probes_said: bool,
-    /// How often the source is looked at.
+    /// The interval between checks of the source.
     pub interval: Duration,
-    /// Without a success for so long, an export job is started whatever the probes say.
+    /// Time without a success after which an export job is started whatever the probes say.
     pub max_age: Duration,
-    /// After so long a job is given up.
+    /// Age at which an export job is given up.
     pub job_timeout: Duration,
-    /// How patient we are with upstreams.
+    /// Timeouts and limits of network calls.
     pub network: Network,
-    /// What sealing may cost.
+    /// Limits of the work that sealing may do.
     pub effort: Effort,
-    /// What the store may hold and must leave.
+    /// Limits of the store's disk space.
     pub allowance: Allowance,
-    /// What a version must be like to become active by itself.
+    /// Conditions that a version must meet to become active by itself.
     pub gate: Gate,
-    /// Who makes a version active.
+    /// How a version becomes active.
     pub activation: Activation,
 }
 
-/// Who makes a version active.
+/// How a version becomes active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Activation {
-    /// It becomes so by itself.
+    /// By itself.
     #[default]
     Auto,
     /// A person promotes it.
     Manual,
 }
 
-/// Nothing at all is asked: for what a person does with a store whose configuration has mistakes.
+/// The intent that asks for nothing: a person may still work on a store whose configuration has errors.
 impl Default for Intent {
     fn default() -> Intent {
         Intent {
@@ -111,7 +115,7 @@ impl Default for Intent {
             max_age: Duration::MAX,
             job_timeout: Duration::MAX,
             network: Network::default(),
-            effort: Effort::new(Limits::default()),
+            effort: Effort::new(BundleLimits::default()),
             allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
             gate: Gate::default(),
             activation: Activation::Auto,
@@ -120,15 +124,15 @@ impl Default for Intent {
 }
 
 impl Intent {
-    /// Whether there is anything to bring bundles from.
+    /// Whether there is a source of bundles.
     pub fn has_source(&self) -> bool {
         self.bundle.is_some() || self.api.is_some()
     }
 
-    /// What a sync is about, without secrets: when it changes, failures count anew.
+    /// A digest of the source and the demands on it, without secrets: when it changes, failures are counted from zero.
     pub fn question(&self) -> String {
         let bundle = self.bundle.as_ref().map(|bundle| match bundle {
-            // A fresh link to the same file is worth trying at once.
+            // A fresh link to the same file is worth an attempt at once.
             Bundle::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
             Bundle::File(path) => path.display().to_string(),
         });
@@ -138,17 +142,17 @@ impl Intent {
     }
 }
 
-/// Where a bundle lies.
+/// The location of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Bundle {
-    /// On this machine.
+    /// A file on this machine.
     File(PathBuf),
-    /// Behind a link, perhaps a presigned one.
+    /// A link, perhaps a presigned one.
     Link(SafeUrl),
 }
 
 impl Bundle {
-    /// What receipts and labels call it: without the query, which is a secret.
+    /// The name of the source in receipts and labels: it has no query, because that may be a secret.
     pub fn name(&self) -> String {
         match self {
             Bundle::File(path) => path.display().to_string(),
@@ -157,52 +161,52 @@ impl Bundle {
     }
 }
 
-/// The management API and what is asked of it.
+/// The management API and the export that is requested from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiSource {
-    /// Its address.
+    /// The API's base URL.
     pub base: SafeUrl,
-    /// What is exported.
+    /// The domain that is exported.
     pub domain: String,
     /// The project, for previews and analytics.
     pub project: Option<String>,
-    /// Where the state of a preview's deployment is asked for.
+    /// The endpoint for the state of a preview's deployment.
     pub status_path: StatusPath,
-    /// Where its key is.
+    /// The location of the API key.
     pub key: KeyPlace,
 }
 
 impl ApiSource {
-    /// What receipts and labels call it.
+    /// The name of the source in receipts and labels.
     pub fn name(&self) -> String {
         format!("{}#{}", self.base.name().trim_end_matches('/'), self.domain)
     }
 }
 
-/// How a sync ended well.
+/// The result of a sync that has not failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// `enabled = false`
     Disabled,
-    /// There is no source to look at.
+    /// No source is configured.
     NoSource,
-    /// Nothing new; this version, if any, is active.
+    /// Nothing is new; this version, if any, is active.
     Current(Option<VersionId>),
-    /// This version is active now.
+    /// This version has become active.
     Activated(VersionId),
-    /// This version is sealed and waits for a person, as it is configured.
+    /// This version is sealed and waits for a person, as configured.
     Staged(VersionId),
     /// This version is sealed but not active, for this reason.
     NotActive(VersionId, String),
 }
 
 impl Outcome {
-    /// Whether it says what has become of this version.
+    /// Whether the outcome is about this version.
     fn is_about(&self, id: VersionId) -> bool {
         matches!(self, Outcome::Activated(of) | Outcome::Staged(of) | Outcome::NotActive(of, _) if *of == id)
     }
 
-    /// The words that status and `--json` use.
+    /// The name in the status and in `--json`.
     pub fn name(&self) -> &'static str {
         match self {
             Outcome::Disabled => "disabled",
@@ -237,7 +241,7 @@ mod tests {
     fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
         let asked =
             || Intent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..Intent::default() };
-        let label = |text: &str| Label::new(text).ok();
+        let label = |text: &str| VersionLabel::new(text).ok();
         let same = [
             asked(),
             Intent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },

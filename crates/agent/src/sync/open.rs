@@ -1,5 +1,5 @@
-//! Making a stored version ready to be served: quickly when its index matches, by proving it again when not. A start
-//! leaves what takes time to check of an index for later.
+//! Opens stored versions for serving: quickly if the index matches its image, and by verifying the image again
+//! otherwise. A start postpones the checks of an index that take time.
 
 use std::fs::File;
 use std::io;
@@ -24,43 +24,43 @@ use crate::store::{IMAGE, Store};
 use super::SyncError;
 use super::bring::date_files;
 
-/// So long a removal that has been begun takes at most: a version that is locked for longer is locked by somebody else.
+/// Longest duration of a removal: a version that is locked for longer is locked by another process.
 const REMOVAL: Duration = Duration::from_secs(1);
-/// Between two looks at a version that is being removed.
+/// Pause between two attempts to open a version that is being removed.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What is done before a version is opened.
+/// The checks before a version is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Care {
-    /// Its index is read: [`Index::prove`] is for later.
+    /// The index is read; [`Index::prove`] follows later.
     Quick,
-    /// Its index is proved.
+    /// The index is verified.
     Index,
-    /// Its image is proved, and its index made again.
+    /// The image is verified, and its index is rebuilt.
     Image,
 }
 
-/// A version's index, checked against its image.
+/// Reads a version's index and verifies it against its image.
 pub fn index(store: &Store, id: VersionId) -> io::Result<Index> {
     let (bytes, length) = index_bytes(store, id)?;
     Index::decode(bytes, length, id).map_err(io::Error::other)
 }
 
-/// A version's index, and the length of the image that it has to belong to.
+/// Maps a version's index; also returns the length of the image that it must belong to.
 fn index_bytes(store: &Store, id: VersionId) -> io::Result<(Bytes, u64)> {
     let length = store.image(id)?.metadata()?.len();
     Ok((mapping::map_index(store.index(id)?, id)?, length))
 }
 
-/// A version as it lies there; nothing is mended, nothing is written.
+/// Opens a version without repairing or writing anything.
 pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
     let index = index(store, id)?;
     let image = mapping::map(store.image(id)?, id)?;
     Ok(Sealed::new(id, image, index))
 }
 
-/// Opens an image so that it is not pruned. One that is being pruned at this moment is there no more. Who else has locked
-/// the file keeps it from being pruned as well, and nobody from being served.
+/// Opens an image and leases it, so that it is not pruned. An image that is being pruned is no longer there. If another
+/// process holds an exclusive lock, that lock keeps the version from being pruned; it is served all the same.
 fn leased(store: &Store, id: VersionId) -> io::Result<File> {
     let deadline = Instant::now() + REMOVAL;
     loop {
@@ -85,13 +85,14 @@ fn leased(store: &Store, id: VersionId) -> io::Result<File> {
     }
 }
 
-/// Opens a version that may have been found damaged: then it is proved first, and no longer doubted if it is whole.
+/// Opens a version that may be marked as damaged. A marked one is verified first, and its mark is cleared if it is
+/// undamaged.
 pub fn open_doubted(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
     open_unless_doubted(writer, id, effort, Care::Index)
 }
 
-/// The same for a start, which serves first: whoever calls this has the index proved afterwards ([`Sealed::prove_index`]),
-/// and opens the version again if it is not what it should be.
+/// Opens a version at a start, which serves first. The caller must have the index verified afterwards
+/// ([`Sealed::prove_index`]), and must open the version again if that fails.
 pub fn open_quickly(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
     open_unless_doubted(writer, id, effort, Care::Quick)
 }
@@ -100,14 +101,14 @@ fn open_unless_doubted(writer: &Writer, id: VersionId, effort: &Effort, care: Ca
     let is_doubted = writer.store().is_suspect(id);
     let version = open_with(writer, id, effort, if is_doubted { Care::Image } else { care })?;
     if is_doubted && let Err(error) = writer.clear_suspect(id) {
-        // It is proved again at the next start, no more than that.
+        // The only consequence is that the next start verifies the version again.
         tracing::warn!("{}", Chain(&error));
     }
     Ok(version)
 }
 
-/// Opens a version. With an index that does not match, the image is proved again and the index made anew; `in_full`
-/// does so in any case.
+/// Opens a version. If the index does not match, the image is verified and the index rebuilt; `in_full` does so in any
+/// case.
 pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
     open_with(writer, id, effort, if in_full { Care::Image } else { Care::Index })
 }
@@ -123,7 +124,7 @@ fn open_with(writer: &Writer, id: VersionId, effort: &Effort, care: Care) -> Res
     Ok(Sealed::new(id, image, index))
 }
 
-/// The index that lies there, if it is to be used and matches. One of the format before is written anew.
+/// Reads the stored index, if `care` allows that and it matches. One of the previous format is rewritten.
 fn known(writer: &Writer, id: VersionId, care: Care) -> Option<Index> {
     let (bytes, length) = index_bytes(writer.store(), id).ok().filter(|_| care != Care::Image)?;
     if care == Care::Quick
@@ -138,7 +139,7 @@ fn known(writer: &Writer, id: VersionId, care: Care) -> Option<Index> {
     Some(kept(writer, id, length, index))
 }
 
-/// Proves an image and makes its index of that.
+/// Verifies an image and rebuilds its index.
 fn made_again(writer: &Writer, id: VersionId, effort: &Effort, image: &File) -> Result<Index, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let path = writer.store().version_dir(id).join(IMAGE);
@@ -158,8 +159,8 @@ fn made_again(writer: &Writer, id: VersionId, effort: &Effort, image: &File) -> 
     Ok(kept(writer, id, metadata.len(), index))
 }
 
-/// Writes an index that is in memory, and goes on with it as it lies there then. A cache: a store that cannot be written to
-/// serves all the same.
+/// Stores a new index and returns it as it is stored then. The index is a cache: a store that cannot be written to is
+/// served all the same.
 fn kept(writer: &Writer, id: VersionId, length: u64, index: Index) -> Index {
     if let Err(error) = writer.replace_index(id, index.bytes()) {
         tracing::warn!("{error}");

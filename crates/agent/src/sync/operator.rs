@@ -1,4 +1,4 @@
-//! What a person does to the store. The operator has the last word: a hold is never undone by anything but a release.
+//! Commands of a person. The operator has the last word: only a release ends a hold.
 
 use docwharf_base::model::units::show_unix;
 use docwharf_base::model::version::VersionId;
@@ -14,11 +14,11 @@ use super::staged::{Waits, staged};
 use super::workshop::Workshop;
 use super::{Intent, SyncError};
 
-/// A version that a person has chosen, ready to be served.
+/// A version that a person has chosen, opened for serving.
 pub type Chosen<W> = (VersionId, <W as Workshop>::Opened);
 
-/// Makes the version called `name` active and holds it. Where a person promotes each version (`activate.mode` is
-/// "manual"), the one that waits becomes active without a hold: otherwise nothing newer would be exported.
+/// Makes the version called `name` active and holds it. With `activate.mode = "manual"` a person promotes each version,
+/// and the waiting version becomes active without a hold: a hold would stop the next exports.
 pub fn activate<W: Workshop>(shop: &W, name: &str, who: &str, intent: &Intent) -> Result<Chosen<W>, SyncError> {
     let effort = &intent.effort;
     let record = read_record(shop)?;
@@ -42,7 +42,7 @@ pub fn rollback<W: Workshop>(shop: &W, who: &str, effort: &Effort) -> Result<Cho
     hold_at(shop, id, who, effort, "rolled back", "rolled back by hand".to_owned())
 }
 
-/// A version that cannot be served is not chosen: it is opened first, and stays leased from then on.
+/// Opens a version before it is chosen: one that cannot be served is not chosen, and this one stays leased.
 fn opened<W: Workshop>(shop: &W, id: VersionId, effort: &Effort) -> Result<W::Opened, SyncError> {
     shop.open(id, effort)
 }
@@ -62,12 +62,12 @@ fn hold_at<W: Workshop>(
         record.activate(id, &when);
         record.hold = Some(Hold { who: who.to_owned(), when: when.clone(), why });
     };
-    // Should the record be lost, history has to tell this from what became active by itself.
+    // If the record is lost, history must distinguish this from an automatic activation.
     shop.change_and_tell(who, choose, |()| Some((what, Some(id), said)))?;
     Ok((id, sealed))
 }
 
-/// Stops automatic activation where it is; gives the version that stays.
+/// Stops automatic activation; returns the version that stays active.
 pub fn hold<K: Keeper>(shop: &K, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
     read_record(shop)?;
     let when = show_unix(shop.now());
@@ -78,14 +78,14 @@ pub fn hold<K: Keeper>(shop: &K, who: &str, why: &str) -> Result<Option<VersionI
     Ok(shop.change_and_tell(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
 }
 
-/// Ends a hold and goes at once to what the pin or the newest version asks for, if the gate lets it. `false` if there was
-/// none.
+/// Ends a hold, and activates the pinned or newest version at once if the gate allows it. Returns `false` if there was
+/// no hold.
 pub fn release<W: Workshop>(shop: &W, intent: &Intent, who: &str) -> Result<(bool, Report), SyncError> {
     let was_held = end_hold(shop, who)?;
     Ok((was_held, go_on(shop, &|| intent.clone(), who, NEVER)?))
 }
 
-/// The first half of a release, which takes no time: from here on nothing is held. `false` if nothing was.
+/// Ends a hold, without activating anything; this takes no time. Returns `false` if there was no hold.
 pub fn end_hold<K: Keeper>(shop: &K, who: &str) -> Result<bool, SyncError> {
     read_record(shop)?;
     let end = |record: &mut Record| (record.hold.take().is_some(), record.active);
@@ -93,8 +93,8 @@ pub fn end_hold<K: Keeper>(shop: &K, who: &str) -> Result<bool, SyncError> {
     Ok(shop.change_and_tell(who, end, tell)?.0)
 }
 
-/// The second half, which may take the gate seconds. If `stop` says yes while pages have to be read, nothing is decided:
-/// [`SyncError::Interrupted`]. `in_force` tells the configuration that counts at a moment.
+/// Activates the version that is due after a hold. The gate may take seconds; if `stop` returns true meanwhile, nothing
+/// is decided: [`SyncError::Interrupted`]. `in_force` returns the configuration in force.
 pub fn go_on<W: Workshop>(
     shop: &W,
     in_force: &dyn Fn() -> Intent,

@@ -1,4 +1,5 @@
-//! What to do next, from configuration and state alone: pure, so that it can be tested through every case.
+//! Decides what a sync does next. It is pure, from configuration, record and the current time, so that every case can
+//! be tested.
 
 use std::collections::BTreeMap;
 
@@ -7,54 +8,54 @@ use docwharf_base::model::version::VersionId;
 use docwharf_base::net::trouble::LONGEST;
 use crate::store::record::{Busy, JobRecord, Looked, Probe, Record, Success};
 
-/// What woke the sync. A later one asks for more than an earlier one.
+/// The trigger of a sync. The variants are ordered: a later one asks for more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trigger {
     /// The configuration has changed.
     Changed,
-    /// The daemon starts.
+    /// The daemon has started.
     Start,
-    /// The interval has passed, a watched file has changed, or a failure is to be made good.
+    /// The interval has passed, a watched file has changed, or a failure is retried.
     Interval,
     /// SIGHUP, or a hook.
     Hook,
     /// `docwharf sync`.
     Asked,
-    /// `docwharf sync --refresh`: a satisfied pin is no reason not to look.
+    /// `docwharf sync --refresh`: the source is checked even if the pinned label is stored.
     Refresh,
 }
 
 impl Trigger {
-    /// Whether a person has typed it: a hold does not keep a person from fetching.
+    /// Whether a person has typed the command: a hold does not keep a person from fetching.
     fn is_person(self) -> bool {
         matches!(self, Trigger::Asked | Trigger::Refresh)
     }
 
-    /// Whether the content of now is wanted, whatever the probes say.
+    /// Whether the current content is wanted, whatever the probes say.
     pub fn wants_now(self) -> bool {
         self.is_person() || self == Trigger::Hook
     }
 }
 
-/// The bundle file as it is now.
+/// The state of the bundle's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The source's name, as in receipts.
+    /// Name of the source, as in receipts.
     pub source: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last changed, in nanoseconds since 1970.
+    /// Modification time, in nanoseconds since 1970.
     pub modified: i64,
 }
 
-/// What the configuration says, as far as deciding needs it.
+/// The part of the configuration that these decisions need.
 #[derive(Debug, Clone, Copy)]
 pub struct Wish<'a> {
     /// `staticExport.enabled`
     pub enabled: bool,
-    /// The bundle's name, if one is named.
+    /// Name of the bundle, if one is configured.
     pub bundle: Option<&'a str>,
-    /// The API's name, if there is one.
+    /// Name of the API, if one is configured.
     pub api: Option<&'a str>,
     /// `staticExport.version`
     pub pin: Option<&'a str>,
@@ -62,18 +63,18 @@ pub struct Wish<'a> {
     pub sha256: Option<&'a str>,
 }
 
-/// What comes before the source is looked at.
+/// The first decision of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum First {
-    /// Nothing at all.
+    /// Syncing is disabled, or no source is configured.
     Disabled,
-    /// The version that should be active is in the store: see that it is, and leave the source alone.
+    /// The pinned version is stored: make sure that it is active, and send the source no request.
     Settle,
-    /// Look at the source.
+    /// Check the source.
     Look,
 }
 
-/// Whether the source has to be looked at. `has` tells which versions are in the store.
+/// Decides whether the source has to be checked. `has` says which versions are stored.
 pub fn first(record: &Record, wish: &Wish<'_>, trigger: Trigger, has: impl Fn(VersionId) -> bool) -> First {
     if !wish.enabled || (wish.bundle.is_none() && wish.api.is_none()) {
         return First::Disabled;
@@ -89,18 +90,18 @@ pub fn first(record: &Record, wish: &Wish<'_>, trigger: Trigger, has: impl Fn(Ve
     if satisfied { First::Settle } else { First::Look }
 }
 
-/// What a look at the source leads to.
+/// The decision about a bundle's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Then {
-    /// It is the file that was accepted before, holding this version.
+    /// The file is the one that was accepted before, with this version.
     Known(VersionId),
-    /// It is the file that was refused before.
+    /// The file is the one that was refused before.
     StillRefused,
-    /// It may be the same: its digest decides.
+    /// The file may be the same: its digest decides.
     Digest,
 }
 
-/// Judges the file by what is known of the last look.
+/// Decides by size and time whether the file is the one that was checked last.
 pub fn then(record: &Record, wish: &Wish<'_>, trigger: Trigger, seen: &Seen, has: impl Fn(VersionId) -> bool) -> Then {
     let Some(looked) = record.looked.as_ref().filter(|looked| same_question(looked, wish, &seen.source)) else {
         return Then::Digest;
@@ -115,43 +116,43 @@ pub fn then(record: &Record, wish: &Wish<'_>, trigger: Trigger, seen: &Seen, has
     match looked.version {
         Some(id) if has(id) => Then::Known(id),
         Some(_) => Then::Digest,
-        // A person who asks may have changed what the refusal was about, such as a limit.
+        // The user may have changed the cause of the refusal, such as a limit.
         None if trigger.wants_now() => Then::Digest,
         None => Then::StillRefused,
     }
 }
 
-/// What the API is used for.
+/// The decision about export jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Begin {
-    /// Go on with a job of ours.
+    /// Continue with the running job.
     Adopt(JobRecord),
-    /// Wait until a job of ours has ended, forget it, and start another.
+    /// Wait until the running job has ended, discard it, and start another.
     AfterThis(JobRecord),
     /// Start a job.
     Start,
-    /// Ask the probes; start a job if they say so.
+    /// Read the probes; start a job if one has changed.
     Probe,
-    /// Leave the API alone.
+    /// Send the API no request, for this reason.
     Nothing(&'static str),
-    /// Leave it alone for so many seconds more: a job was started a short while ago.
+    /// Send the API no request for this many seconds more: a job was started a short while ago.
     TooEarly(i64),
 }
 
-/// What deciding about jobs needs of the configuration; times in seconds.
+/// Timing of export jobs; durations in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Whether each look starts a job.
+    /// Whether each check of the source starts a job.
     pub each_look: bool,
-    /// Without a success for so long, a job is started whatever the probes say.
+    /// Time without a success after which a job is started whatever the probes say.
     pub max_age: i64,
-    /// A job of this age is given up.
+    /// Age at which a job is given up.
     pub job_timeout: i64,
-    /// A start of the daemon starts no job so soon after the last one.
+    /// Time after the start of a job in which a start of the daemon, or a changed configuration, starts no other one.
     pub quiet: i64,
 }
 
-/// What to do about jobs. `now` in seconds since 1970.
+/// Decides about export jobs. `now` is in seconds since 1970.
 pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, now: i64) -> Begin {
     let Some(source) = wish.api else { return Begin::Nothing("there is no API") };
     let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
@@ -187,8 +188,8 @@ pub fn begin(record: &Record, wish: &Wish<'_>, pace: &Pace, trigger: Trigger, no
     }
 }
 
-/// Whether what the probes say, or how long ago the last success was, calls for a job. Probes that could not be read
-/// are not in `said`; one that is new is a change.
+/// Whether a changed probe or the age of the last success calls for a job. `said` has no probe that could not be read;
+/// a new probe counts as changed.
 pub fn calls_for_job(record: &Record, wish: &Wish<'_>, pace: &Pace, said: &BTreeMap<String, Probe>, now: i64) -> bool {
     let success = record
         .last_success
@@ -202,29 +203,29 @@ pub fn calls_for_job(record: &Record, wish: &Wish<'_>, pace: &Pace, said: &BTree
     stale || changed
 }
 
-/// Whether a job has had its time.
+/// Whether a job has exceeded its timeout.
 pub fn is_over(job: &JobRecord, pace: &Pace, now: i64) -> bool {
     job_age(job, now) >= pace.job_timeout
 }
 
-/// Seconds since a job was started. A clock that has been set back makes it young, not old: two jobs at once are worse
-/// than a long wait.
+/// Seconds since a job was started; 0 if the clock has been set back since: two jobs at once are worse than a long
+/// wait.
 pub fn job_age(job: &JobRecord, now: i64) -> i64 {
     parse_time(&job.started).map_or(i64::MAX, |started| (now - started).max(0))
 }
 
-/// Whether a server that has asked to be left alone still wants to be. One that seems to have asked in the future has been
-/// asked under another clock: better once too often than never again.
+/// Whether a server's back-off is still in force. One that begins in the future was recorded under another clock and is
+/// ignored: one request too many is better than none ever again.
 pub fn is_busy(busy: &Busy, now: i64) -> bool {
     age(&busy.since, now).is_some_and(|age| age.max(0).unsigned_abs() < busy.wait.min(LONGEST.as_secs()))
 }
 
-/// Seconds from `time` to `now`; none for a time that cannot be read or that a clock has put into the future.
+/// Seconds from `time` to `now`; none if `time` cannot be parsed or is in the future by more than a second.
 fn age(time: &str, now: i64) -> Option<i64> {
     parse_time(time).map(|time| now - time).filter(|&age| age >= -1)
 }
 
-/// Whether the last look was at this source, under this label, with this demand.
+/// Whether the last check was of this source, with this label and this demanded digest.
 pub fn same_question(looked: &Looked, wish: &Wish<'_>, source: &str) -> bool {
     looked.source == source && looked.label.as_deref() == wish.pin && looked.demanded.as_deref() == wish.sha256
 }
@@ -344,7 +345,7 @@ mod tests {
         let other_source = Wish { api: Some("other"), ..API };
         assert_eq!(begin(&record, &other_source, &PACE, Trigger::Interval, NOON), Begin::Probe);
         assert_eq!(begin(&with_job("11:29:00", None), &API, &PACE, Trigger::Interval, NOON), Begin::Probe, "over");
-        // A clock that was put back since its start.
+        // The clock was set back since its start.
         assert!(matches!(begin(&record, &API, &PACE, Trigger::Interval, NOON - 86_400), Begin::Adopt(_)));
     }
 
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(begin(&recent, &Wish { api: Some("other"), ..API }, &PACE, Trigger::Start, NOON), Begin::Probe);
         let each = Pace { each_look: true, ..PACE };
         assert_eq!(begin(&recent, &API, &each, Trigger::Interval, NOON), Begin::Start);
-        // A clock that was put back does not keep it quiet for ever.
+        // A clock that was set back does not suppress jobs for ever.
         assert_eq!(begin(&recent, &API, &PACE, Trigger::Start, NOON - 86_400), Begin::Probe);
     }
 
@@ -469,7 +470,7 @@ mod tests {
             ("11:50:00", Begin::Probe),
             ("11:50:01", Begin::TooEarly(1)),
             ("12:00:00", Begin::TooEarly(600)),
-            // Clocks of two machines differ by a second; more than that was put back.
+            // Clocks of two machines may differ by a second; a larger difference means that a clock was set back.
             ("12:00:01", Begin::TooEarly(601)),
             ("12:00:02", Begin::Probe),
         ] {

@@ -1,10 +1,10 @@
-//! Room for a bundle: made before it is downloaded, and again before it is sealed. One for which there is none is not
-//! begun, so that a disk does not fill up to its last byte on the way to the same end.
+//! Disk space for a bundle: freed before the download, and again before sealing. A bundle that does not fit is not
+//! begun, so that a disk does not fill up to its last byte on the way to the same failure.
 
 use std::os::unix::fs::FileExt;
 
 use docwharf_base::regular;
-use docwharf_site::bundle::{Kind, format};
+use docwharf_site::bundle::{BundleKind, format};
 use docwharf_base::model::units::show_size;
 use crate::store::StoreError;
 use crate::store::keeper::Keeper;
@@ -14,7 +14,7 @@ use crate::store::space::{Allowance, Wanted};
 use super::Intent;
 use super::bring::Arrival;
 
-/// Sees to it that there is room for `wanted`; history says what had to go for it.
+/// Frees the space for `wanted`; notes the versions removed for it in history.
 pub fn make<K: Keeper>(
     keeper: &K,
     record: &Record,
@@ -22,7 +22,7 @@ pub fn make<K: Keeper>(
     wanted: Wanted,
     who: &str,
 ) -> Result<(), StoreError> {
-    // What people have decided since the sync began counts.
+    // Decisions that people have made since the sync began count.
     let mut record = record.clone();
     if let Ok(now) = keeper.record() {
         record.take_over_from_people(&now);
@@ -33,8 +33,8 @@ pub fn make<K: Keeper>(
     Ok(())
 }
 
-/// What sealing a bundle takes, as far as it can be told beforehand. An image is about as large as the archive if that is
-/// compressed; a ZIP of ours becomes the image by a rename.
+/// Estimates the space that sealing a bundle needs. An image is about as large as a compressed archive; a ZIP of ours
+/// becomes the image by a rename.
 pub(super) fn to_seal(arrival: &Arrival<'_>, ours: bool) -> Wanted {
     let opened = match arrival.file {
         Some(file) => file.try_clone(),
@@ -43,16 +43,16 @@ pub(super) fn to_seal(arrival: &Arrival<'_>, ours: bool) -> Wanted {
     let Ok(file) = opened else { return Wanted::default() };
     let mut head = [0; 4];
     let size = file.metadata().map_or(0, |metadata| metadata.len());
-    let kind = file.read_exact_at(&mut head, 0).ok().and_then(|()| format::guess(&head));
+    let kind = file.read_exact_at(&mut head, 0).ok().and_then(|()| format::guess_kind(&head));
     match kind {
-        Some(Kind::Zip) if ours => Wanted { whole: size, more: 0 },
+        Some(BundleKind::Zip) if ours => Wanted { whole: size, more: 0 },
         Some(_) => Wanted { whole: size, more: size },
-        // Pages in a plain tar shrink, nobody knows how much.
+        // A plain tar of pages shrinks by an unknown amount.
         None => Wanted::default(),
     }
 }
 
-/// Protected versions may take more than the store should.
+/// Warns if versions that must stay exceed `store.maxBytes`.
 pub(super) fn warn_if_over<K: Keeper>(keeper: &K, allowance: &Allowance) {
     let (Some(most), Ok(versions)) = (allowance.max_bytes, keeper.versions()) else { return };
     let total: u64 = keeper.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();

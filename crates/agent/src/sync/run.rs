@@ -1,4 +1,4 @@
-//! One sync, from looking to activating. It acts on the world through [`World`] alone.
+//! One sync, from checking the source to activating a version. It acts on the system through [`World`] alone.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -9,8 +9,8 @@ use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
 use crate::fetch::Known;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count, show_size, show_unix};
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::units::{count_noun, show_size, show_unix};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_base::net::retry::Attempts;
 use docwharf_base::net::trouble::LONGEST;
 use crate::store::record::{Attempt, Looked, Record};
@@ -22,7 +22,7 @@ use super::settle::Report;
 use super::world::{Asked, World};
 use super::{ApiSource, Bundle, Intent, Outcome, SyncError};
 
-/// Looks, brings, activates; the attempt is recorded whatever comes of it.
+/// Runs a sync, and records the attempt whatever its result.
 pub fn sync<W: World>(
     world: &mut W,
     record: &mut Record,
@@ -31,7 +31,7 @@ pub fn sync<W: World>(
 ) -> Result<Report, SyncError> {
     let result = Sync { world, record, intent, trigger }.look();
     let (name, error) = match &result {
-        // None of these is an attempt.
+        // None of these counts as an attempt.
         Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled | Outcome::NoSource, .. })
         | Err(SyncError::Interrupted) => return result,
         Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
@@ -45,7 +45,7 @@ pub fn sync<W: World>(
         world.note("refused", None, error.clone());
     }
     let question = intent.question();
-    // Who asks or changes something begins anew.
+    // A person's request or a changed configuration counts failures from zero.
     let before = record
         .last_attempt
         .as_ref()
@@ -57,10 +57,10 @@ pub fn sync<W: World>(
     let told =
         result.as_ref().err().is_some_and(|error| !error.is_refusal() && !matches!(error, SyncError::Changing { .. }));
     if told && failures == 1 {
-        // The first of a row: the others would only repeat it.
+        // Only the first failure in a row: the others would repeat it.
         world.note("failed", None, error.clone());
     }
-    // What was absent costs nobody anything to look for: a restart looks at once.
+    // Checking for a missing file or key costs an upstream nothing: a restart checks at once.
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
     let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval, || world.random()).as_secs());
     let time = show_unix(world.now());
@@ -75,23 +75,23 @@ pub fn sync<W: World>(
     }
 }
 
-/// How long `run` waits after a failure: longer each time, or until the next look where trying again is no use, and
-/// never less than the upstream asks for. `random` gives numbers from 0 to 1.
+/// The back-off of `run` after a failure. It grows with each failure; where a retry is of no use, it lasts until the
+/// next check of the source. It is never shorter than the upstream's Retry-After. `random` returns numbers from 0 to 1.
 pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random: impl FnMut() -> f64) -> Duration {
     let wait = match error {
         SyncError::StillRefused(_) => every,
         error if error.is_refusal() => every,
-        // A file costs nothing to look for.
+        // Checking a file costs nothing.
         SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
             backoff::after(failures).min(every)
         }
         _ => backoff::jitter(backoff::after(failures), random()),
     };
-    // All who were sent away until the same moment should not come back in the same moment.
+    // Clients that got the same Retry-After should not come back at the same moment.
     wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(LONGEST))
 }
 
-/// A sync under way.
+/// A sync in progress.
 pub(super) struct Sync<'a, W> {
     pub(super) world: &'a mut W,
     pub(super) record: &'a mut Record,
@@ -99,7 +99,7 @@ pub(super) struct Sync<'a, W> {
     pub(super) trigger: Trigger,
 }
 
-/// What a source holds: a version, and how it came here if it did not have to be looked for in the store.
+/// The version that a source has; with its ingested bundle, if it was not stored already.
 pub(super) type Found = (VersionId, Option<Brought>);
 
 impl<W: World> Sync<'_, W> {
@@ -111,17 +111,18 @@ impl<W: World> Sync<'_, W> {
             enabled: self.intent.enabled,
             bundle: bundle.as_deref(),
             api: api.as_deref(),
-            pin: self.intent.pin.as_ref().map(Label::as_str),
+            pin: self.intent.pin.as_ref().map(VersionLabel::as_str),
             sha256: demanded.as_deref(),
         };
         match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
             First::Disabled if !self.intent.enabled => Ok(Report::of(Outcome::Disabled)),
-            // There is nothing to look at; what was imported may be due all the same, such as by a rule that has gone.
+            // There is no source to check; an imported version may be due all the same, for example after a rule was
+            // removed.
             First::Disabled => {
                 let report = self.settle(None)?;
                 Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::NoSource) } else { report })
             }
-            First::Settle => self.settle_seeing("the label that is pinned is in the store: nothing is asked"),
+            First::Settle => self.settle_seeing("the pinned label is in the store: no request is sent"),
             First::Look => self.source(&wish),
         }
     }
@@ -139,7 +140,7 @@ impl<W: World> Sync<'_, W> {
             }),
             (Some(_), Some(brought)) => Some(match brought.committed {
                 Committed::New => {
-                    format!("a new bundle ({}, {})", count(brought.pages, "page"), show_size(brought.bytes))
+                    format!("a new bundle ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
                 }
                 Committed::Known => "a bundle with content that the store has already".to_owned(),
                 Committed::Mended => "a bundle that mends a damaged version".to_owned(),
@@ -149,18 +150,18 @@ impl<W: World> Sync<'_, W> {
         Ok(Report { saw, ..report })
     }
 
-    /// The version that somebody has brought since the source had `found`, if it is that which is to be active.
+    /// The version that was imported since the source had `found`, if it is the next to be active.
     fn brought_since(&self, found: Option<VersionId>) -> Option<VersionId> {
         let found = found.filter(|_| self.intent.pin.is_none())?;
         self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
     }
 
-    /// Nothing was brought, for this reason.
+    /// Ends a sync that has fetched nothing, for this reason.
     pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<Report, SyncError> {
         Ok(Report { saw: Some(saw.to_owned()), ..self.settle(None)? })
     }
 
-    /// The named bundle, or the API; with both, the bundle is for the first time only.
+    /// Fetches from the configured bundle or the API; with both, the bundle is for an empty store only.
     fn source(&mut self, wish: &Wish<'_>) -> Result<Report, SyncError> {
         let intent = self.intent;
         let Some(bundle) = &intent.bundle else { return self.api(wish) };
@@ -225,7 +226,7 @@ impl<W: World> Sync<'_, W> {
             && self.trigger != Trigger::Refresh
             && self.world.has(id)
         {
-            // Touched or copied again, the same bytes.
+            // The file was touched or copied again, with the same bytes.
             looked.version = Some(id);
             self.record.looked = Some(looked);
             self.world.find_again(self.record, &seen.source, id)?;
@@ -263,7 +264,7 @@ impl<W: World> Sync<'_, W> {
         sent: Option<&Known>,
         ours: bool,
     ) -> Result<Brought, SyncError> {
-        self.world.tell("proving the bundle");
+        self.world.tell("verifying the bundle");
         let label = self.intent.pin.as_ref();
         let export = self.intent.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
@@ -275,7 +276,7 @@ impl<W: World> Sync<'_, W> {
         self.world.bring(self.record, &arrival, ours)
     }
 
-    /// Asks until there is an answer or no hope of one.
+    /// Repeats an API call until it succeeds or a retry is of no use.
     pub(super) fn persist<T>(
         &mut self,
         ask: Ask,
@@ -312,7 +313,7 @@ mod tests {
         for failures in [1, 2, 9, 1000] {
             assert_eq!(wait_after(&refused, failures, every, || 0.5), every, "{failures}");
         }
-        // What may pass by itself is tried again sooner.
+        // An error that may pass by itself is retried sooner.
         let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, every, || 0.5));
         assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < every, "{waits:?}");
     }
@@ -331,7 +332,7 @@ mod tests {
         let changing = || SyncError::Changing { path: "b".into(), source: Box::new(missing()) };
         let cases = [
             (SyncError::StillRefused(String::new()), 3, 0.0, every),
-            // A file is looked for without chance, and at each look at the latest.
+            // For a missing file the wait has no random part and ends at the next check at the latest.
             (missing(), 1, 0.0, seconds(5)),
             (folder(), 2, 0.0, seconds(10)),
             (changing(), 3, 0.0, seconds(20)),

@@ -1,4 +1,4 @@
-//! `sync.schedule`: five fields of cron, in the machine's local time.
+//! `sync.schedule`: the five fields of cron, in the machine's local time.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds};
 use jiff::Zoned;
 
-/// When to look.
+/// A schedule of checks of the source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     cron: Cron,
 }
 
 impl Schedule {
-    /// Reads `minute hour day month weekday`.
+    /// Parses `minute hour day month weekday`.
     pub fn parse(text: &str) -> Result<Schedule, String> {
         let wrong = |why: &str| format!("{text:?} is no schedule{why}: write five fields, such as \"15 4 * * 1-5\"");
         if text.split_whitespace().count() != 5 {
@@ -22,17 +22,18 @@ impl Schedule {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).build();
         let cron = parser.parse(text).map_err(|error| wrong(&format!(" ({error})")))?;
         let schedule = Schedule { cron };
-        // 30 February: better told now than never.
+        // A time that never comes, such as 30 February, is an error now.
         if schedule.after(&Zoned::now()).is_none() { Err(wrong(" (it never comes)")) } else { Ok(schedule) }
     }
 
-    /// How long from `now` to the next time.
+    /// The time from `now` to the next occurrence.
     pub fn after(&self, now: &Zoned) -> Option<Duration> {
         let next = self.cron.find_next_occurrence(now, false).ok()?;
         Duration::try_from(next.duration_since(now)).ok()
     }
 
-    /// How long from now to the next time; at least a second, so that a clock that is set back cannot make it spin.
+    /// The time from now to the next occurrence. It is at least a second, so that a clock that is set back cannot cause
+    /// a busy loop.
     pub fn wait(&self) -> Duration {
         self.after(&Zoned::now()).unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))
     }

@@ -1,4 +1,4 @@
-//! Whether what is stored is still what was sealed: every byte is read again, slowly, beside serving.
+//! Scrub: verifies that a stored version is still what was sealed. It reads every byte again, slowly, beside serving.
 
 use std::fs::Metadata;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use rustix::io::Errno;
 
 use docwharf_base::chain::Chain;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{Effort, Proven, SealError, verify_slowly};
@@ -21,26 +21,28 @@ use crate::store::{IMAGE, Store};
 
 use super::open;
 
-/// Bytes of content read a second. Proving does ten times that on one core, so it takes a tenth of one.
+/// Bytes of content read per second. One core verifies ten times as many, so a scrub takes a tenth of a core.
 const PACE: u64 = 32 << 20;
-/// Rests are at least so long: shorter ones cost more than they spare.
+/// Shortest sleep: shorter ones cost more than they spare.
 const REST: Duration = Duration::from_millis(20);
 
-/// What reading a version again has shown.
+/// The result of a scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every byte is what it was.
+    /// The version is undamaged.
     Whole,
-    /// The same, with an index that was not: it has been made again, and who has the version open should open it anew.
+    /// The image is undamaged, but the index was not: it has been rebuilt, and the version should be opened again where
+    /// it is open.
     Mended,
-    /// It is not, and why.
+    /// The version is damaged, for this reason.
     Damaged(String),
-    /// It is there no more, or somebody has replaced it meanwhile.
+    /// The version has been removed or replaced meanwhile.
     Gone,
 }
 
-/// Reads a version again and keeps what comes of it: the mark of a damaged one, the time of a whole one. An error says
-/// nothing of the version. What cannot be written down counts all the same: a disk that fails often takes no more writes.
+/// Verifies a version and records the result: a mark for a damaged one, the time for an undamaged one. An error says
+/// nothing about the version. A result that cannot be recorded counts all the same: a disk that fails often takes no
+/// more writes.
 pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     let verdict = judge(writer, id)?;
     let kept = match &verdict {
@@ -64,9 +66,9 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
         Err(error) if is_rot(&error) => return Ok(Verdict::Damaged(format!("its image cannot be opened: {error}"))),
         Err(error) => return Err(error),
     };
-    // Against being pruned meanwhile, where files can be locked and nobody else has done so.
+    // Keeps the version from being pruned meanwhile, where files can be locked and no other process has done so.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
-    // What is in memory is what was read before; what is asked for is what the disk has. Pages that are mapped stay.
+    // Drops the file from the page cache, so that it is read from the disk. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
     let proven = verify_slowly(image, &path, &mut pace());
     let mut whole = Verdict::Whole;
@@ -74,9 +76,9 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
         Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
         Ok(proven) if fits(store, &proven) => None,
         Ok(_) => {
-            // Nothing is lost with an index: it can be made again.
+            // A damaged index is no loss: it can be rebuilt.
             tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
-            let effort = Effort { threads: 1, ..Effort::new(Limits::default()) };
+            let effort = Effort { threads: 1, ..Effort::new(BundleLimits::default()) };
             open::open(writer, id, &effort, true).map_err(io::Error::other)?;
             whole = Verdict::Mended;
             None
@@ -84,7 +86,7 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
         Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
         Err(error) => Some(Chain(&error).to_string()),
     };
-    // One that was mended or pruned meanwhile is not the one that was read.
+    // A version that was replaced or pruned meanwhile is not the one that was read.
     let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));
     Ok(match damage {
         _ if !still => Verdict::Gone,
@@ -93,18 +95,18 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     })
 }
 
-/// Whether a version's index is there and tells of the image that was proved.
+/// Whether a version's index exists and matches the verified image.
 fn fits(store: &Store, proven: &Proven) -> bool {
     let Ok(index) = open::index(store, proven.id) else { return false };
     let tells = |(i, (path, entry)): (usize, &(SitePath, Entry))| {
-        // Its dates are not in the image.
+        // Dates are not in the image.
         let known = Entry { modified: entry.modified, ..index.entry(i) };
         index.path(i) == path.as_bytes() && known == *entry
     };
     index.len() == proven.files.len() && proven.files.iter().enumerate().all(tells)
 }
 
-/// What a disk says that has lost something; anything else may be over in a moment.
+/// Whether the error says that the disk has lost data; any other error may pass.
 fn is_rot(error: &io::Error) -> bool {
     let said = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(said, Some(Errno::IO | Errno::BADMSG | Errno::UCLEAN)) || error.kind() == io::ErrorKind::UnexpectedEof
@@ -122,7 +124,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Rests as long as it takes to be no faster than [`PACE`].
+/// Sleeps so that reading is no faster than [`PACE`].
 struct Pace {
     began: Instant,
     bytes: u64,

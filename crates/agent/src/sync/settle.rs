@@ -1,5 +1,4 @@
-//! What is due is activated; what is not needed is pruned. And the ways into the store besides a sync: `import`, the
-//! record that was lost.
+//! The end of a sync: activates the version that is due and prunes. Also `import`, and the recovery of a lost record.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -7,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use docwharf_base::chain::Chain;
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_site::seal::Meter;
 use crate::store::keeper::Keeper;
 use crate::store::record::{Hold, Labelled, Offered, Record};
@@ -17,36 +16,36 @@ use super::decide::{Asker, Decided, NEVER, decide, outcome, tell_history};
 use super::workshop::Workshop;
 use super::{Activation, Intent, Outcome, SyncError, room};
 
-/// A sync and what it has to say.
+/// The result of a sync, and what is reported with it.
 #[derive(Debug)]
 pub struct Report {
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was brought, if anything.
+    /// The ingested bundle, if any.
     pub brought: Option<Brought>,
-    /// Nothing was asked because it was too early; it no longer is after so long.
+    /// No request was sent because it was too early; with the time until one may be sent.
     pub too_early: Option<Duration>,
-    /// No probe could be read, so nothing is known of changes: why.
+    /// The reason why no probe could be read, so that changes go unnoticed.
     pub blind: Option<String>,
-    /// What the look saw, in a few words.
+    /// A short description of what the check of the source found.
     pub saw: Option<String>,
-    /// The gate has kept a version back, and has not said so before.
+    /// Whether the gate has refused a version, and has not refused it before.
     pub refused_now: bool,
 }
 
 impl Report {
-    /// One that says how it ended and nothing else.
+    /// A report with an outcome and nothing else.
     pub fn of(outcome: Outcome) -> Report {
         Report { outcome, brought: None, too_early: None, blind: None, saw: None, refused_now: false }
     }
 }
 
-/// The record; one that is damaged is replaced by what the versions themselves tell.
+/// Reads the record. A damaged one is replaced by what versions, receipts and history tell.
 pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     match keeper.record() {
         Ok(record) => Ok(record),
         Err(error @ crate::store::StoreError::Damaged { .. }) => {
-            // Also on a disk that is full there is a site to be served.
+            // Not an error: also on a full disk there is a site to be served.
             let kept = keeper.keep_damaged(&error);
             let record = remembered(keeper)?;
             if let Err(error) = kept.and_then(|()| keeper.mend(&record)) {
@@ -58,18 +57,18 @@ pub fn read_record<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     }
 }
 
-/// What versions, receipts and history tell of a record that was lost.
+/// Recovers a lost record from versions, receipts and history.
 fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     let mut record = Record::default();
     let versions = keeper.versions()?;
     record.newest = versions.first().map(|version| version.id);
     let history = keeper.history()?;
-    // Not every version is meant to be active: what was so last is told by history.
+    // Not every version is meant to be active: history has the last activation.
     let last = history.iter().rev().filter(|event| event.is_activation());
     let last = last.filter_map(|event| event.version).find(|&id| keeper.has(id));
-    // With a history that tells of no activation, there has been none.
+    // A history without an activation says that no version was active.
     record.active = last.or(record.newest.filter(|_| history.is_empty()));
-    // The newest arrival comes first, so the first to claim a label has it.
+    // The newest arrival comes first, so the first receipt with a label counts.
     for version in &versions {
         for receipt in version.receipts.iter().rev() {
             let Some(label) = &receipt.label else { continue };
@@ -81,11 +80,11 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
             });
         }
     }
-    // Of two within a second the last one counts, so the newest version comes last.
+    // Of two arrivals within a second the last counts, so the newest version comes last.
     let receipts = versions.iter().rev().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
     let look = receipts.filter(|(_, receipt)| receipt.looked).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
     record.offered = look.map(|(version, receipt)| Offered { source: receipt.source.clone(), version });
-    // The operator's last word outlives the record.
+    // The last decision of a person survives the loss of the record.
     let last = history.iter().rev().find(|event| event.is_word());
     if let Some(event) = last.filter(|event| event.what != "released") {
         record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
@@ -95,7 +94,7 @@ fn remembered<K: Keeper>(keeper: &K) -> Result<Record, SyncError> {
     Ok(record)
 }
 
-/// Activates what is due and prunes. `found` is what the source holds.
+/// Activates the version that is due, and prunes. `found` is the version that the source has.
 pub fn settle<W: Workshop>(
     shop: &W,
     record: &mut Record,
@@ -105,7 +104,7 @@ pub fn settle<W: Workshop>(
 ) -> Result<Report, SyncError> {
     let decided = decide(shop, asker, |step| Ok(shop.decide(record, step)?));
     if let (Err(SyncError::Interrupted), Some(brought)) = (&decided, &brought) {
-        // It is in the store, and the next look decides about it, but does not bring it again.
+        // The version is stored: the next check decides about it, but does not fetch it again.
         for warning in &brought.warnings {
             tracing::warn!("{warning}");
         }
@@ -113,18 +112,18 @@ pub fn settle<W: Workshop>(
     let decided = decided?;
     let intent = &(asker.in_force)();
     tell_history(shop, asker.who, &decided);
-    // Also when nothing came: whoever was killed between accepting a version and pruning has left that to this look.
+    // Also if nothing was fetched: a process killed between a commit and pruning has left the pruning to this sync.
     let removed = prune(shop, record, intent, asker.who);
     if brought.is_some() || removed {
         room::warn_if_over(shop, &intent.allowance);
     }
     let refused_now = matches!(decided, Decided::Refused(_, _, true));
     let outcome = match (found, outcome(decided, record.active)) {
-        // What the source holds is what is told of, if it is not what was decided about.
+        // The report is about the source's version if the decision was about another one.
         (Some(found), outcome) if record.active != Some(found) && !outcome.is_about(found) => {
             Outcome::NotActive(found, why_not_active(record, intent))
         }
-        // The source holds what is active: that another version waits is no failure of this look.
+        // The source's version is active: that another version waits is no failure of this check.
         (Some(found), Outcome::NotActive(..) | Outcome::Staged(_)) if record.active == Some(found) => {
             Outcome::Current(record.active)
         }
@@ -143,7 +142,7 @@ fn why_not_active(record: &Record, intent: &Intent) -> String {
     }
 }
 
-/// Whether something went. Failing to prune is no failure of the sync: it is tried again by the next one.
+/// Prunes; returns whether a version was removed. A failure does not fail the sync: the next one prunes again.
 fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) -> bool {
     match keeper.prune(record, &intent.allowance) {
         Ok(removed) => {
@@ -159,25 +158,25 @@ fn prune<K: Keeper>(keeper: &K, record: &Record, intent: &Intent, who: &str) -> 
     }
 }
 
-/// A bundle that somebody has brought.
+/// A bundle to be imported.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed<'a> {
-    /// Where it lies.
+    /// Path of the bundle.
     pub path: &'a Path,
-    /// The bundle itself, if it is open already: then nothing is opened by path.
+    /// The open bundle, if it is open already: then nothing is opened by path.
     pub file: Option<&'a File>,
-    /// What receipts and messages call it.
+    /// Name of the source in receipts and messages.
     pub source: &'a str,
-    /// The label that the result gets.
-    pub label: Option<&'a Label>,
-    /// By whom.
+    /// The label that the version gets.
+    pub label: Option<&'a VersionLabel>,
+    /// The user or process that imports it.
     pub who: &'a str,
-    /// Whether it passes the gate unasked.
+    /// Whether the version becomes active without the gate.
     pub force: bool,
 }
 
-/// Seals a bundle that somebody has brought, and activates it unless a hold, a pin or the gate says otherwise. It is not
-/// called off: nobody would bring the bundle again. `in_force` tells the configuration that counts at a moment.
+/// Ingests a bundle, and activates it unless a hold, a pin or the gate prevents that. It is not cancelled: no later
+/// sync would fetch the bundle again. `in_force` returns the configuration in force.
 pub fn import<W: Workshop>(
     shop: &W,
     in_force: &dyn Fn() -> Intent,
@@ -204,15 +203,15 @@ pub fn import<W: Workshop>(
     settle(shop, &mut record, asker, Some(brought.id), Some(brought))
 }
 
-/// The version that should be served now, with those to fall back to behind it. One that has never been active because it
-/// waits for a person or was kept back by the gate is none of them.
+/// The version that should be served now, followed by those to fall back to. A version that was never active because it
+/// waits for a person or was refused by the gate is left out.
 pub fn candidates(record: &Record, intent: &Intent, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
     let guarded = intent.activation == Activation::Manual || !intent.gate.is_off();
     if guarded && record.active.is_none() && record.newest.is_some() {
-        // What is there has been kept back so far, all of it.
+        // Every stored version has been kept back so far.
         return Vec::new();
     }
-    // Any other may have been kept back.
+    // Any other version may have been kept back.
     let others = stored.filter(|_| !guarded);
     let mut all: Vec<VersionId> = Vec::new();
     for id in record.active.into_iter().chain(record.previous).chain(others) {
@@ -240,7 +239,7 @@ mod tests {
         format!("2026-11-21T10:{minute:02}:00Z")
     }
 
-    /// A store whose versions nobody reads: each has arrived once, in the order of its number.
+    /// A store whose versions are never read: each has arrived once, in the order of its number.
     fn store(root: &Path, versions: &[u8]) -> Writer {
         let writer = Writer::open(root, Duration::ZERO).unwrap();
         for &n in versions {
@@ -276,10 +275,10 @@ mod tests {
     #[test]
     fn a_lost_record_is_made_again_from_what_history_tells_of_activations_and_of_people() {
         let by_hand = format!("activated x{BY_HAND}");
-        // What history tells; what is active then, and why it is held. The versions 1 and 2 are there, 3 has gone.
+        // The history; the active version and the reason of the hold. The versions 1 and 2 are stored, 3 is not.
         let cases: [(&[Event], Option<u8>, Option<&str>); 16] = [
             (&[], Some(2), None),
-            // It tells of no activation, so there was none.
+            // History has no activation, so none has happened.
             (&[event("imported", Some(2), None)], None, None),
             (&[event("imported", Some(2), None), event("kept back", Some(2), None)], None, None),
             (&[event("activated", Some(1), None)], Some(1), None),
@@ -308,7 +307,7 @@ mod tests {
             let hold = record.hold.as_ref();
             assert_eq!(hold.map(|hold| hold.why.as_str()), why, "case {n}");
             assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == at(9)), "case {n}");
-            // From here on it is there again, and what was there is kept beside it.
+            // The record is stored again, and a copy of the damaged one beside it.
             assert_eq!(writer.record().unwrap(), record, "case {n}");
             assert_eq!(std::fs::read(dir.path().join("state.json.damaged")).unwrap(), b"{", "case {n}");
         }
@@ -335,7 +334,7 @@ mod tests {
         assert_eq!(record.newest, Some(id(3)));
         let offered = Offered { source: "e".to_owned(), version: id(3) };
         assert_eq!(record.offered, Some(offered), "of two looks at one time that of the newest version counts");
-        // Nothing is made of nothing, and the record of a later docwharf is none that was lost.
+        // An empty store gives an empty record; the record of a later docwharf is not replaced.
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[]);
         std::fs::write(dir.path().join("state.json"), "").unwrap();
@@ -377,8 +376,9 @@ mod tests {
     fn a_look_tells_of_what_the_source_holds_and_prunes_also_when_nothing_came() {
         let manual = || Intent { activation: Activation::Manual, ..Intent::default() };
         let hold = || Hold { who: "me".to_owned(), when: "then".to_owned(), why: "x".to_owned() };
-        let pinned = || Intent { pin: Label::new("L").ok(), ..Intent::default() };
-        // Which is active, which is the newest, and which the source holds; what comes of it.
+        let pinned = || Intent { pin: VersionLabel::new("L").ok(), ..Intent::default() };
+        // The active version, the newest one, and the one that the source has; whether it is held, the configuration,
+        // the outcome.
         let cases = [
             (1, 2, Some(2), false, Intent::default(), Outcome::Activated(id(2))),
             (1, 2, None, false, Intent::default(), Outcome::Activated(id(2))),

@@ -1,34 +1,34 @@
-//! Which version waits to become active, and what for. Pure.
+//! The version that waits to become active, and the reason why it waits. It is pure.
 
-use docwharf_base::model::version::{Label, VersionId};
+use docwharf_base::model::version::{VersionLabel, VersionId};
 use crate::store::record::Record;
 
 use super::{Activation, Intent};
 
-/// A version that is in the store, would be next, and is not active.
+/// A version that is stored and would be next, but is not active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Staged {
-    /// Which.
+    /// The version's id.
     pub version: VersionId,
-    /// What it waits for.
+    /// The reason why it waits.
     pub waits: Waits,
 }
 
-/// What a version waits for.
+/// The reason why a version waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Waits {
-    /// A person: `activate.mode` is "manual".
+    /// A person must promote it: `activate.mode` is "manual".
     Person,
-    /// The gate to let it through; this is what it said.
+    /// The gate refuses it, for this reason.
     Gate(String),
-    /// The end of a hold.
+    /// A hold must end.
     Release,
-    /// The next look.
+    /// The next check of the source decides.
     Look,
 }
 
 impl Waits {
-    /// The word that `--json` uses.
+    /// The name in `--json`.
     pub fn name(&self) -> &'static str {
         match self {
             Waits::Person => "manual",
@@ -39,10 +39,10 @@ impl Waits {
     }
 }
 
-/// The version that waits: the one that the pin names, else the one accepted last, unless it is active. Without a
-/// configuration that can be read, the record alone tells.
+/// The version that waits: the pinned one, else the newest, unless it is active. Without a readable configuration the
+/// record alone decides.
 pub fn staged(record: &Record, intent: Option<&Intent>) -> Option<Staged> {
-    let version = record.waiting(intent.and_then(|intent| intent.pin.as_ref()).map(Label::as_str))?;
+    let version = record.waiting(intent.and_then(|intent| intent.pin.as_ref()).map(VersionLabel::as_str))?;
     let refused = record.gate.as_ref().filter(|verdict| verdict.version == version).and_then(|v| v.refused.clone());
     let waits = match refused {
         _ if record.hold.is_some() => Waits::Release,
@@ -53,7 +53,7 @@ pub fn staged(record: &Record, intent: Option<&Intent>) -> Option<Staged> {
     Some(Staged { version, waits })
 }
 
-/// What to do about a version that waits, as messages end.
+/// The last part of a message about a waiting version: what to do about it.
 pub fn way_out(staged: &Staged) -> String {
     let id = staged.version.short();
     match staged.waits {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn the_pin_names_what_waits_and_each_wait_has_its_word_and_way_out() {
-        let pinned = Intent { pin: Some(Label::new("L").unwrap()), ..Intent::default() };
+        let pinned = Intent { pin: Some(VersionLabel::new("L").unwrap()), ..Intent::default() };
         let mut record = Record { newest: Some(id(2)), ..Record::default() };
         assert_eq!(staged(&record, Some(&pinned)), None, "the label is not there yet");
         let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };

@@ -1,9 +1,9 @@
-//! Noticing that a file has changed: configuration, key, certificates, the bundle, the inbox.
+//! Detects changes of files: configuration, key, certificates, the bundle, the inbox.
 //!
-//! The folder is watched, not the file: an editor replaces files by rename, and a mounted `ConfigMap` or Secret is a link
-//! to a link that is exchanged (`..data`). Whatever happens there, the content is compared, so a change that changes
-//! nothing is none. A slow look beside it catches what no event tells: network file systems, links to elsewhere, a
-//! machine out of watches.
+//! The directory is watched, not the file: an editor replaces files by rename, and a mounted `ConfigMap` or Secret is a
+//! link to a link that is replaced (`..data`). After any event the content is compared, so an event without a change is
+//! ignored. A poll detects what no event reports: network file systems, links to other directories, a machine without
+//! free inotify watches.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -19,27 +19,27 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use docwharf_base::regular;
 use docwharf_base::model::digest::Digest;
 
-/// A look without an event.
+/// Interval of the poll.
 const SLOW: Duration = Duration::from_secs(15);
-/// Several changes that belong together are one.
+/// Time in which several changes count as one.
 const SETTLE: Duration = Duration::from_millis(150);
-/// Files up to this size are compared by content.
+/// Size in bytes up to which files are compared by content.
 const SMALL: u64 = 1024 * 1024;
 
-/// What a watched file means.
+/// The kind of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
-    /// Configuration, key or certificates: read them again.
+    /// Configuration, key or certificates: they are read again.
     Settings,
-    /// The TLS certificate or its key: take it over.
+    /// The TLS certificate or its key: it is taken over.
     Certificate,
-    /// The bundle: look at it.
+    /// The bundle: the source is checked.
     Bundle,
-    /// The inbox: see what lies there.
+    /// The inbox: it is scanned.
     Inbox,
 }
 
-/// What a file is like; when this changes, the file has changed.
+/// The state of a file, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Print {
     Content(Digest),
@@ -55,20 +55,20 @@ fn print_of(path: &Path) -> Print {
     Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }
 
-/// Files under watch.
+/// A set of watched files.
 #[derive(Debug)]
 pub struct Watch {
     files: Vec<(What, PathBuf, Print)>,
     nudge: Arc<Notify>,
-    /// An event has come and is looked into at this time, when those that belong to it have come as well.
+    /// When to compare after an event: related events arrive until then.
     settled: Option<Instant>,
-    /// When to look without an event.
+    /// When to compare without an event.
     slow: Instant,
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl Watch {
-    /// Watches these files from now on.
+    /// Starts to watch these files.
     pub fn new(files: Vec<(What, PathBuf)>) -> Watch {
         let nudge = Arc::new(Notify::new());
         let watcher = watcher(&files, &nudge);
@@ -81,7 +81,7 @@ impl Watch {
         files.iter().all(|(what, path)| self.files.iter().any(|(w, p, _)| w == what && p == path))
     }
 
-    /// Watches these files from now on; what has happened before to those that it knows already is not forgotten.
+    /// Watches these files instead. A change of a file that is watched already is not lost.
     pub fn rewatch(&mut self, files: Vec<(What, PathBuf)>) {
         let mut next = Watch::new(files);
         for (what, path, print) in &mut next.files {
@@ -93,10 +93,10 @@ impl Watch {
         *self = next;
     }
 
-    /// Waits until something has changed; says what. Losing the wait loses nothing.
+    /// Waits until a file has changed; returns the kinds of those that have. It is cancel safe.
     pub async fn changed(&mut self) -> BTreeSet<What> {
         loop {
-            // Both times stay when the wait is given up and begun again.
+            // Both times are kept when the future is dropped and created again.
             if self.settled.is_none() && timeout_at(self.slow, self.nudge.notified()).await.is_ok() {
                 self.settled = Some(Instant::now() + SETTLE);
             }
@@ -112,7 +112,7 @@ impl Watch {
         }
     }
 
-    /// What has changed since it was last asked; from now on it is known.
+    /// Returns the kinds of the files that have changed since the last comparison.
     pub fn compare(&mut self) -> BTreeSet<What> {
         let mut changed = BTreeSet::new();
         for (what, path, before) in &mut self.files {
@@ -129,7 +129,7 @@ impl Watch {
 fn watcher(files: &[(What, PathBuf)], nudge: &Arc<Notify>) -> Option<RecommendedWatcher> {
     let nudge = Arc::clone(nudge);
     let on_event = move |event: notify::Result<notify::Event>| {
-        // Our own reading must not wake us.
+        // Reading by this process must not wake it.
         let reading = |kind: &EventKind| matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write));
         if event.as_ref().map_or(true, |event| !reading(&event.kind)) {
             nudge.notify_one();

@@ -1,5 +1,5 @@
-//! What turns bundles into versions and opens versions: the part of the store that reads and writes content. Everything
-//! that decides about versions knows them through here alone, so that a simulation can stand in for it.
+//! Sealing and opening of versions: the operations of a store that read and write content. The code that decides about
+//! versions uses this trait alone, so that a simulation can replace the implementation.
 
 use std::fs::File;
 
@@ -22,39 +22,40 @@ use super::ahead::Done;
 use super::bring::{Arrival, date_files, is_whole};
 use super::{Intent, SyncError, open, room};
 
-/// What is known of a bundle once it has been read to its end and found good.
+/// The properties of a bundle that has been read to its end and verified.
 #[derive(Debug, Clone)]
 pub struct Proved {
-    /// The version it holds.
+    /// Id of the version in the bundle.
     pub id: VersionId,
-    /// What it was: `zip`, `tar.gz`, …
+    /// Format of the bundle: `zip`, `tar.gz`, …
     pub kind: &'static str,
     /// SHA-256 and size of the archive; none for a folder.
     pub archive: Option<(Digest, u64)>,
-    /// Pages of the site.
+    /// Number of pages of the site.
     pub pages: u64,
     /// Size of the content in bytes.
     pub bytes: u64,
-    /// Things worth knowing.
+    /// Warnings about the content.
     pub warnings: Vec<String>,
 }
 
-/// See the module.
+/// A store that can also seal bundles and open versions.
 pub trait Workshop: Keeper {
-    /// A version ready to be served; it is not pruned as long as this lives.
+    /// A version opened for serving; it is not pruned as long as this lives.
     type Opened;
-    /// A sealed bundle that is no version yet; neither is the version it becomes pruned as long as this lives.
+    /// A sealed bundle that is not committed yet. The version that it becomes is not pruned as long as this lives.
     type Stage;
 
-    /// What sealing a bundle takes, as far as it can be told beforehand; `ours` says that the file may be moved.
+    /// Estimates the space that sealing a bundle needs; `ours` says that the file may be moved.
     fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted;
-    /// Proves a bundle and seals it aside.
+    /// Verifies a bundle and seals it into a stage.
     fn seal(&self, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<(Proved, Self::Stage), SyncError>;
-    /// Makes it a version. Files that the versions `beside` have as well keep their dates.
+    /// Commits a stage. Files that the versions `beside` have with the same content keep their dates.
     fn commit(&self, stage: &mut Self::Stage, beside: &[VersionId], effort: &Effort) -> Result<Committed, SyncError>;
-    /// Opens a version; one that was found damaged is proved first.
+    /// Opens a version; one that is marked as damaged is verified first.
     fn open(&self, id: VersionId, effort: &Effort) -> Result<Self::Opened, SyncError>;
-    /// Asks the gate about a version beside the active one; [`SyncError::Interrupted`] if `stop` says yes meanwhile.
+    /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `stop` returns true
+    /// meanwhile.
     fn judge(
         &self,
         intent: &Intent,
@@ -65,16 +66,16 @@ pub trait Workshop: Keeper {
     ) -> Result<Verdict, SyncError>;
 }
 
-/// A sealed bundle in the real store.
+/// A sealed bundle in a stage of the real store.
 #[derive(Debug)]
 pub struct Made {
     stage: Stage,
     sealing: Sealing,
-    /// Shared locks on the image and on the version that is there already.
+    /// Shared locks on the image, and on the version's stored image if it is known already.
     leases: Vec<File>,
 }
 
-/// Proves and seals a bundle that is all there.
+/// Verifies and seals a bundle that has arrived completely.
 fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &Meter) -> Result<Done, SyncError> {
     let stage = writer.stage()?;
     let effort = Effort { durable: true, ..*effort };
@@ -85,7 +86,7 @@ fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &M
         let file = file.try_clone().map_err(read)?;
         seal::seal_opened(file, path, None, &space, &effort, meter)
     } else if effort.take {
-        // What has arrived lies among the downloads, whose owner may be another user than we.
+        // A downloaded file lies in `downloads/`, which another user may own.
         let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
         let file = downloads.open_file(name, Access::Read, Demands::SINGLE_NAME).map_err(read)?;
         seal::seal_opened(file, path, Some((&downloads, name)), &space, &effort, meter)
@@ -93,7 +94,7 @@ fn seal_whole(writer: &Writer, arrival: &Arrival<'_>, effort: &Effort, meter: &M
         seal::seal(path, &space, &effort, meter)
     };
     let sealing = sealing.map_err(|error| match error {
-        // People know the bundle by where it comes from, not by where it lies while it is judged.
+        // People know the bundle by its source, not by its path while it is verified.
         SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
         other => other,
     })?;
@@ -132,7 +133,7 @@ impl Workshop for Writer {
         let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
         date_files(&mut sealing.proven, unix_seconds(sealed_at), self, beside);
         self.finish_stage(stage, &sealing.image, &sealing.proven.index(sealing.image_len))?;
-        // Nobody knows it until the record names it: the lease keeps it from being pruned meanwhile.
+        // No record names the version yet: the lease keeps it from being pruned.
         leases.extend(self.store().image(id).ok());
         for lease in leases.iter().chain([&sealing.image]) {
             // A file system without locks has no leases.
@@ -142,7 +143,7 @@ impl Workshop for Writer {
         let whole = |file| is_whole(file, &stored, id, &sealing.image, effort);
         let committed = Writer::commit(self, stage, &sealing.image, id, whole)?;
         if committed == Committed::Known && open::index(self.store(), id).is_err() {
-            // The image is good, but what stands beside it is not: opening makes it again.
+            // The image is undamaged, but the index is not: opening rebuilds it.
             open::open(self, id, effort, false)?;
         }
         Ok(committed)
@@ -162,7 +163,7 @@ impl Workshop for Writer {
     ) -> Result<Verdict, SyncError> {
         let version = open::open(self, id, &intent.effort, false)?;
         let compared = active.filter(|_| intent.gate.compares());
-        // An active version that cannot be read is none to compare with.
+        // If the active version cannot be read, the gate compares with nothing.
         let beside = match compared.map(|id| open::open(self, id, &intent.effort, false)) {
             Some(Ok(active)) => Some(active),
             Some(Err(error)) => {

@@ -1,5 +1,5 @@
-//! The world as a sync knows it. Everything that a sync reads, asks, waits for or changes goes through here, so that a
-//! simulation can stand in for it.
+//! The system as a sync sees it. Everything that a sync reads, requests, waits for or changes goes through this trait,
+//! so that a simulation can replace the real system.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,74 +17,74 @@ use super::bring::{Arrival, Brought};
 use super::plan::Seen;
 use super::settle::Report;
 
-/// What a call gives: an answer, or trouble that may pass; the outer error ends the sync.
+/// The result of a network call: a response, or an error that may pass. The outer error ends the sync.
 pub type Asked<T> = Result<Result<T, Trouble>, SyncError>;
 
-/// A bundle that need not be downloaded again, and the version it holds; none if it was refused.
+/// A bundle that need not be downloaded again, and the version in it; none if it was refused.
 pub type KnownBundle = (Known, Option<VersionId>);
 
-/// See the module.
+/// The effects of a sync on the store, on files and on the network.
 pub trait World {
-    /// Seconds since 1970.
+    /// The current time in seconds since 1970.
     fn now(&mut self) -> i64;
-    /// Since some fixed moment; never goes back.
+    /// Time since some fixed moment, on the monotonic clock.
     fn elapsed(&mut self) -> Duration;
-    /// From 0 to 1.
+    /// A random number from 0 to 1.
     fn random(&mut self) -> f64;
-    /// Does nothing for so long.
+    /// Sleeps; fails if the sync is cancelled.
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError>;
-    /// Tells people what is being done.
+    /// Shows the current step.
     fn tell(&mut self, what: &str);
-    /// Shows people how far an export job is, in percent.
+    /// Shows the progress of an export job in percent.
     fn show_progress(&mut self, percent: Option<f64>);
-    /// Tells people what went wrong but does not end the sync.
+    /// Shows an error that does not end the sync.
     fn warn(&mut self, what: &str);
 
-    /// Makes the record durable; what a person has decided meanwhile is taken over into it.
+    /// Makes the record durable, after taking over a person's decisions made meanwhile.
     fn save(&mut self, record: &mut Record) -> Result<(), SyncError>;
-    /// Adds a line to history.
+    /// Appends an event to history.
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
-    /// Whether a version is in the store, and nothing is known against it.
+    /// Whether a version is stored and not marked as damaged.
     fn has(&self, id: VersionId) -> bool;
-    /// Whether no version is.
+    /// Whether the store has no version.
     fn is_empty(&self) -> Result<bool, SyncError>;
 
-    /// A bundle file from outside.
+    /// Reads the size and time of a bundle's file.
     fn see(&mut self, path: &Path) -> Result<Seen, SyncError>;
-    /// Its digest.
+    /// Computes the SHA-256 of a bundle's file.
     fn digest(&mut self, path: &Path) -> Result<Digest, SyncError>;
 
-    /// Reads a probe; `None` if it says what it said before.
+    /// Reads a probe; `None` if it has not changed.
     fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>>;
-    /// Sees to it that the API can be asked: that there is a key.
+    /// Checks that the API can be called: that there is a key.
     fn prepare(&mut self) -> Result<(), SyncError>;
     /// Starts an export job.
     fn start_job(&mut self) -> Asked<String>;
-    /// Asks for its state.
+    /// Requests the state of a job.
     fn poll(&mut self, id: &str) -> Asked<Job>;
-    /// Asks for a link to its bundle.
+    /// Requests a link to the bundle of a job.
     fn link(&mut self, id: &str) -> Asked<Link>;
 
     /// Bundles of this source that need not be downloaded again.
     fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle>;
-    /// Wants a bundle; what an earlier attempt at the same source has left is continued.
+    /// Begins the download of a bundle. What an earlier attempt at the same source has left is continued.
     fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError>;
-    /// Sees to it that there is room for a bundle of so many bytes.
+    /// Frees the space for a bundle of `size` bytes.
     fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError>;
-    /// One attempt at the bundle that is wanted, if there is room for it.
+    /// Makes one attempt to download the bundle, if there is space for it.
     fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched>;
-    /// Whether the attempts so far have brought a good piece.
+    /// Whether the attempts so far have made progress worth a reset of their count.
     fn has_moved(&mut self) -> bool;
-    /// Forgets what has been received.
+    /// Discards what has been downloaded.
     fn discard(&mut self);
-    /// Takes off a second layer of gzip, if there is one.
+    /// Removes a second layer of gzip, if there is one.
     fn unwrap(&mut self, arrived: &Arrived) -> Result<Option<std::path::PathBuf>, SyncError>;
 
-    /// Proves, seals, commits; `ours` says that the file may be moved.
+    /// Verifies, seals and commits a bundle; `ours` says that the file may be moved.
     fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError>;
-    /// Takes note that a look at `source` has found a version that is in the store.
+    /// Records that a check of `source` has found a version that is stored.
     fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError>;
-    /// Activates what is due.
+    /// Activates the version that is due, and prunes.
     fn settle(
         &mut self,
         record: &mut Record,

@@ -1,47 +1,50 @@
-//! The encoder: raw DEFLATE at low effort, ended so that the place of the last block is known without reading it again.
+//! Encodes raw DEFLATE (RFC 1951). Each stream ends so that the position of its last block is known without decoding
+//! it.
 
 use flate2::{Compress, Compression, FlushCompress};
 
-/// Where a stream that [`Deflater`] wrote can be continued: it always ends with an empty fixed block of its own.
+/// The position at which a stream of [`Deflater`] can be continued. Every such stream ends with an empty block with
+/// fixed codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ending {
-    /// The bit at which the last block's header stands.
+pub struct DeflateStreamEnd {
+    /// The bit at which the header of the last block begins, counted from the start of the stream.
     pub last_header_bit: u64,
-    /// Bits of the last byte that do not belong to the stream.
+    /// The number of bits in the last byte that do not belong to the stream.
     pub spare_bits: u8,
 }
 
-/// Encodes one stream after another, keeping its memory.
+/// Encodes one stream after another and reuses its memory for each.
 #[derive(Debug)]
 pub struct Deflater {
     raw: Compress,
 }
 
 impl Deflater {
-    /// `level` is zlib's, 1 to 9.
+    /// Creates an encoder with a compression level of zlib, 1 to 9.
     pub fn new(level: u32) -> Self {
         Deflater { raw: Compress::new(Compression::new(level), false) }
     }
 
-    /// Adds content of the current stream; what comes out is appended to `out`.
+    /// Encodes more content of the current stream. Output that is ready is appended to `out`.
     pub fn write(&mut self, content: &[u8], out: &mut Vec<u8>) {
         self.feed(content, out, FlushCompress::None);
     }
 
-    /// Ends the stream and makes ready for the next.
+    /// Ends the stream and prepares for the next one.
     ///
-    /// A sync flush ends on a byte boundary; behind it stands one empty fixed block with the final bit set (RFC 1951,
-    /// 3.2.6: header `1 10`, end of block `0000000`), the place where a server may add to the page.
-    pub fn finish(&mut self, out: &mut Vec<u8>) -> Ending {
+    /// A sync flush ends on a byte boundary. An empty block with fixed codes and the final bit set follows it (RFC
+    /// 1951, 3.2.6; bits in the order of the stream: header `1 10`, end of block `0000000`). A server may append to
+    /// the page at this block.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> DeflateStreamEnd {
         self.feed(&[], out, FlushCompress::Sync);
-        let ending = Ending { last_header_bit: self.raw.total_out() * 8, spare_bits: 6 };
+        let ending = DeflateStreamEnd { last_header_bit: self.raw.total_out() * 8, spare_bits: 6 };
         out.extend_from_slice(&[0x03, 0x00]);
         self.raw.reset();
         ending
     }
 
-    /// A whole stream at once.
-    pub fn all(&mut self, content: &[u8], out: &mut Vec<u8>) -> Ending {
+    /// Encodes `content` as a whole stream.
+    pub fn encode_all(&mut self, content: &[u8], out: &mut Vec<u8>) -> DeflateStreamEnd {
         out.reserve(content.len() / 4 + 128);
         self.write(content, out);
         self.finish(out)

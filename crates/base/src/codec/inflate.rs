@@ -1,83 +1,87 @@
-//! A DEFLATE decoder (RFC 1951) for proving and for serving.
+//! A DEFLATE decoder (RFC 1951) for verifying archives and for serving.
 //!
-//! It is resumable, needs one fixed window, never allocates after [`Decoder::new`], and tells what libraries do not:
-//! the bit at which the last block's header begins and the bit at which the stream ends. It accepts exactly what zlib
-//! accepts, so that a sealed file opens everywhere; the tests hold the two against each other.
+//! The decoder is resumable, needs one fixed window and never allocates after [`Decoder::new`]. It reports two
+//! positions that libraries do not: the bit at which the header of the last block begins, and the bit at which the
+//! stream ends. It accepts exactly the streams that zlib accepts, so that any client can decode a sealed file. The
+//! tests compare the two.
 
-// The decoding loop is one function only if these are inlined; measured at a third of its speed without.
+// Without inlining, the decoding loop has a third of its speed (measured).
 #![allow(clippy::inline_always)]
 
-use super::tables::{
-    self, BAD, DIST_BITS, DIST_SIZE, END, LINK, LITERAL, LITLEN_BITS, LITLEN_SIZE, PRE_BITS, PRE_SIZE, SPECIAL,
+use super::huffman::{
+    self, INVALID, DIST_BITS, DIST_SIZE, END, LINK, LITERAL, LITLEN_BITS, LITLEN_SIZE, CODE_LENGTH_BITS, CODE_LENGTH_SIZE, SPECIAL,
 };
 
-/// How far back a match may reach.
-const HISTORY: usize = 32 * 1024;
-/// Room for fresh output between two drains: where one stream is gone through at a time.
-const FRESH: usize = 224 * 1024;
-/// The same where many streams are decoded beside each other, and none may keep its thread for long.
-pub const SMALL_FRESH: usize = 32 * 1024;
-/// A match is up to 258 bytes and is copied in steps of 16.
-const SLACK: usize = 258 + 32;
-/// A whole window. Its length is a constant so that the compiler can leave checks out.
-const LARGE_WINDOW: usize = HISTORY + FRESH + SLACK;
-const SMALL_WINDOW: usize = HISTORY + SMALL_FRESH + SLACK;
+/// The largest distance of a match in bytes (RFC 1951, 3.2.5).
+const MAX_DISTANCE_BYTES: usize = 32 * 1024;
+/// The output between two drains in bytes, where one stream is decoded at a time.
+const LARGE_OUTPUT_BYTES: usize = 224 * 1024;
+/// The output between two drains in bytes, where many streams are decoded in turn and none may occupy its thread for
+/// long.
+pub const SMALL_OUTPUT_BYTES: usize = 32 * 1024;
+/// The bytes that a match may write past the limit: it has up to 258 bytes and is copied in steps of 16.
+const MATCH_SLACK_BYTES: usize = 258 + 32;
+/// The length of a large window in bytes. It is a constant so that the compiler can omit bounds checks.
+const LARGE_WINDOW_BYTES: usize = MAX_DISTANCE_BYTES + LARGE_OUTPUT_BYTES + MATCH_SLACK_BYTES;
+const SMALL_WINDOW_BYTES: usize = MAX_DISTANCE_BYTES + SMALL_OUTPUT_BYTES + MATCH_SLACK_BYTES;
 
-/// A decoder that gives up to 224 KiB at a time.
-pub type Inflate = Decoder<LARGE_WINDOW>;
-/// A decoder that gives up to 64 KiB at first and [`SMALL_FRESH`] bytes from then on, and takes [`SMALL_BYTES`].
-pub type SmallInflate = Decoder<SMALL_WINDOW>;
-/// Memory of a [`SmallInflate`], in bytes.
-pub const SMALL_BYTES: usize = SMALL_WINDOW + 4 * (LITLEN_SIZE + DIST_SIZE);
-/// No symbol and no block header is longer: a dynamic header has at most 17 + 19 * 3 + 316 * 14 bits.
-const HEADER_BYTES: usize = 576;
+/// A decoder with a large window. It returns up to 256 KiB at first and 224 KiB at a time from then on.
+pub type Inflate = InflateDecoder<LARGE_WINDOW_BYTES>;
+/// A decoder with a small window, which needs [`SMALL_BYTES`] of memory. It returns up to 64 KiB at first and
+/// [`SMALL_FRESH`] bytes at a time from then on.
+pub type SmallInflate = InflateDecoder<SMALL_WINDOW_BYTES>;
+/// The memory of a [`SmallInflate`] in bytes.
+pub const SMALL_INFLATE_BYTES: usize = SMALL_WINDOW_BYTES + 4 * (LITLEN_SIZE + DIST_SIZE);
+/// An upper bound for a block header and for a symbol, in bytes: a dynamic header has at most 17 + 19 * 3 + 316 * 14
+/// bits.
+const MAX_BLOCK_HEADER_BYTES: usize = 576;
 
-/// What is wrong with a stream.
+/// The fault of a DEFLATE stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InflateFault {
     /// The input ends before the stream does.
     #[error("the compressed data is cut short")]
     Truncated,
-    /// The data breaks the format; the text says how.
+    /// The data violates the format; the text says how.
     #[error("the compressed data is damaged ({0})")]
     Damaged(&'static str),
 }
 
-/// Why [`Decoder::run`] came back.
+/// The reason why [`Decoder::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// All input that can be used has been used.
+pub enum InflateStatus {
+    /// All usable input has been consumed.
     NeedInput,
-    /// The window is full: take [`Decoder::output`] and call again.
+    /// The window is full: the caller takes [`Decoder::output`] and calls again.
     WindowFull,
     /// The last block has ended.
     Done,
 }
 
-/// How far a call of [`Decoder::run`] came.
+/// The result of one call of [`Decoder::run`].
 #[derive(Debug, Clone, Copy)]
-pub struct Step {
-    /// Bytes of the input that need not be shown again.
+pub struct InflateStep {
+    /// The number of input bytes that were consumed.
     pub consumed: usize,
-    /// Why it stopped.
-    pub status: Status,
+    /// The reason why the call returned.
+    pub status: InflateStatus,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum InflateState {
     Header,
     Stored { left: usize },
     Coded,
     Done,
 }
 
-/// One stream being decoded.
-pub struct Decoder<const WINDOW: usize> {
-    mode: Mode,
+/// The state of one stream that is being decoded. `WINDOW` is the length of its window in bytes.
+pub struct InflateDecoder<const WINDOW: usize> {
+    mode: InflateState,
     last_block: bool,
     bits: u64,
     count: u32,
-    /// Bytes taken from the input so far, less the whole bytes still in `bits`.
+    /// The number of input bytes consumed so far, without the whole bytes that are still in `bits`.
     taken: u64,
     last_header: u64,
     window: Box<[u8; WINDOW]>,
@@ -88,20 +92,20 @@ pub struct Decoder<const WINDOW: usize> {
     fixed: bool,
 }
 
-impl<const WINDOW: usize> std::fmt::Debug for Decoder<WINDOW> {
+impl<const WINDOW: usize> std::fmt::Debug for InflateDecoder<WINDOW> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Decoder").field("mode", &self.mode).field("taken", &self.taken).finish_non_exhaustive()
     }
 }
 
-impl<const WINDOW: usize> Default for Decoder<WINDOW> {
+impl<const WINDOW: usize> Default for InflateDecoder<WINDOW> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Where reading stands within one call.
-struct Input<'a> {
+/// A bit reader over the input of one call.
+struct BitReader<'a> {
     bytes: &'a [u8],
     at: usize,
     last: bool,
@@ -109,14 +113,14 @@ struct Input<'a> {
     count: u32,
 }
 
-impl Input<'_> {
-    /// At least 56 bits, if 8 bytes are left.
+impl BitReader<'_> {
+    /// Refills to at least 56 bits. Returns `false`, without refilling, if fewer than 8 bytes of input are left.
     #[inline(always)]
     fn refill_fast(&mut self) -> bool {
         let Some(word) = self.bytes.get(self.at..self.at + 8) else {
             return false;
         };
-        // The slice has 8 bytes by the line above.
+        // The slice has 8 bytes, so the conversion cannot fail.
         self.bits |= u64::from_le_bytes(word.try_into().unwrap_or_default()) << self.count;
         self.at += ((63 - self.count) >> 3) as usize;
         self.count |= 56;
@@ -141,7 +145,7 @@ impl Input<'_> {
         self.count -= n;
     }
 
-    /// `n` bits (at most 16) in a header.
+    /// Takes `n` bits (at most 16).
     fn take(&mut self, n: u32) -> Result<u32, InflateFault> {
         if self.count < n {
             self.refill_slow();
@@ -154,7 +158,7 @@ impl Input<'_> {
         Ok(value)
     }
 
-    /// Gives whole unused bytes back, so that fewer than 8 bits stay.
+    /// Returns whole unused bytes to the input, so that fewer than 8 bits stay buffered.
     fn give_back(&mut self) {
         self.at -= (self.count / 8) as usize;
         self.count &= 7;
@@ -162,20 +166,20 @@ impl Input<'_> {
     }
 }
 
-impl<const WINDOW: usize> Decoder<WINDOW> {
-    /// Where the window is full. The last match may go beyond it by its length.
-    const LIMIT: usize = WINDOW - SLACK;
+impl<const WINDOW: usize> InflateDecoder<WINDOW> {
+    /// The position at which the window counts as full. The last match may exceed it by its length.
+    const WINDOW_FULL_AT: usize = WINDOW - MATCH_SLACK_BYTES;
 
-    /// A decoder at the start of a stream.
+    /// Creates a decoder at the start of a stream.
     pub fn new() -> Self {
-        Decoder {
-            mode: Mode::Header,
+        InflateDecoder {
+            mode: InflateState::Header,
             last_block: false,
             bits: 0,
             count: 0,
             taken: 0,
             last_header: 0,
-            // By way of the heap: a large array on the stack may not fit a small thread.
+            // Allocated on the heap at once: an array on the stack might exceed the stack of a small thread.
             window: vec![0; WINDOW].try_into().unwrap_or_else(|_| unreachable!("the length is the same constant")),
             start: 0,
             pos: 0,
@@ -185,68 +189,69 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
         }
     }
 
-    /// Back to the start of a stream, keeping the memory.
+    /// Prepares for the start of another stream and keeps the memory.
     pub fn reset(&mut self) {
-        self.mode = Mode::Header;
+        self.mode = InflateState::Header;
         self.last_block = false;
         (self.bits, self.count, self.taken, self.last_header) = (0, 0, 0, 0);
         (self.start, self.pos) = (0, 0);
     }
 
-    /// What the last call of [`Decoder::run`] decoded.
+    /// The output of the last call of [`Decoder::run`].
     pub fn output(&self) -> &[u8] {
         &self.window[self.start..self.pos]
     }
 
-    /// Bytes of input used so far; after [`Status::Done`] the last of them may be used in part.
+    /// The number of input bytes used so far. After [`Status::Done`] the last of them may be used in part.
     pub fn bytes_taken(&self) -> u64 {
         self.taken
     }
 
-    /// The bit, counted from the start of the stream, at which the header of the last block begun so far stands.
+    /// The bit at which the header of the latest block begins, counted from the start of the stream.
     pub fn last_header_bit(&self) -> u64 {
         self.last_header
     }
 
-    /// After [`Status::Done`]: bits of the last byte that do not belong to the stream (0 to 7).
+    /// After [`Status::Done`]: the number of bits in the last byte that do not belong to the stream (0 to 7).
     pub fn spare_bits(&self) -> u8 {
         self.count as u8
     }
 
-    /// Decodes until the input is used up, the window is full or the stream ends. Show bytes that were not consumed
-    /// again, with more behind them; `last` says that nothing follows. With 1 KiB of input it always gets on.
-    pub fn run(&mut self, input: &[u8], last: bool) -> Result<Step, InflateFault> {
-        self.make_room();
-        let mut input = Input { bytes: input, at: 0, last, bits: self.bits, count: self.count };
+    /// Decodes until the input is used up, the window is full or the stream ends. The next call must begin with the
+    /// bytes that were not consumed; `last` says that no input follows. With at least 1 KiB of input every call makes
+    /// progress.
+    pub fn run(&mut self, input: &[u8], last: bool) -> Result<InflateStep, InflateFault> {
+        self.drop_drained();
+        let mut input = BitReader { bytes: input, at: 0, last, bits: self.bits, count: self.count };
         let result = self.decode(&mut input);
         input.give_back();
         (self.bits, self.count) = (input.bits, input.count);
         self.taken += input.at as u64;
-        Ok(Step { consumed: input.at, status: result? })
+        Ok(InflateStep { consumed: input.at, status: result? })
     }
 
-    /// Forgets drained output but the history that matches may reach.
-    fn make_room(&mut self) {
-        if self.pos >= Self::LIMIT {
-            self.window.copy_within(self.pos - HISTORY..self.pos, 0);
-            self.pos = HISTORY;
+    /// Drops drained output, except the history that matches may refer to.
+    fn drop_drained(&mut self) {
+        if self.pos >= Self::WINDOW_FULL_AT {
+            self.window.copy_within(self.pos - MAX_DISTANCE_BYTES..self.pos, 0);
+            self.pos = MAX_DISTANCE_BYTES;
         }
         self.start = self.pos;
     }
 
-    fn decode(&mut self, input: &mut Input<'_>) -> Result<Status, InflateFault> {
+    fn decode(&mut self, input: &mut BitReader<'_>) -> Result<InflateStatus, InflateFault> {
         loop {
             let status = match self.mode {
-                Mode::Done => return Ok(Status::Done),
-                Mode::Header => {
-                    if !input.last && input.bytes.len() - input.at < HEADER_BYTES {
-                        return Ok(Status::NeedInput);
+                InflateState::Done => return Ok(InflateStatus::Done),
+                InflateState::Header => {
+                    if !input.last && input.bytes.len() - input.at < MAX_BLOCK_HEADER_BYTES {
+                        return Ok(InflateStatus::NeedInput);
                     }
                     self.header(input)?;
                     None
                 }
-                Mode::Stored { left } => self.stored(input, left)?,
-                Mode::Coded => self.coded(input)?,
+                InflateState::Stored { left } => self.stored(input, left)?,
+                InflateState::Coded => self.coded(input)?,
             };
             if let Some(status) = status {
                 return Ok(status);
@@ -255,10 +260,10 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
     }
 
     fn end_of_block(&mut self) {
-        self.mode = if self.last_block { Mode::Done } else { Mode::Header };
+        self.mode = if self.last_block { InflateState::Done } else { InflateState::Header };
     }
 
-    fn header(&mut self, input: &mut Input<'_>) -> Result<(), InflateFault> {
+    fn header(&mut self, input: &mut BitReader<'_>) -> Result<(), InflateFault> {
         self.last_header = (self.taken + input.at as u64) * 8 - u64::from(input.count);
         self.last_block = input.take(1)? == 1;
         match input.take(2)? {
@@ -270,17 +275,17 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
                     return Err(InflateFault::Damaged("a stored block's length"));
                 }
                 input.give_back();
-                self.mode = Mode::Stored { left: len as usize };
+                self.mode = InflateState::Stored { left: len as usize };
             }
             1 => {
                 if !self.fixed {
                     self.build_fixed()?;
                 }
-                self.mode = Mode::Coded;
+                self.mode = InflateState::Coded;
             }
             2 => {
                 self.dynamic(input)?;
-                self.mode = Mode::Coded;
+                self.mode = InflateState::Coded;
             }
             _ => return Err(InflateFault::Damaged("a block of unknown type")),
         }
@@ -297,13 +302,13 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
     }
 
     fn build(&mut self, litlen: &[u8], dist: &[u8]) -> Result<(), InflateFault> {
-        tables::build(&mut self.litlen[..], LITLEN_BITS, litlen, tables::litlen_entry, true)
+        huffman::build_table(&mut self.litlen[..], LITLEN_BITS, litlen, huffman::litlen_entry, true)
             .map_err(|_| InflateFault::Damaged("the literal and length code"))?;
-        tables::build(&mut self.dist[..], DIST_BITS, dist, tables::dist_entry, true)
+        huffman::build_table(&mut self.dist[..], DIST_BITS, dist, huffman::dist_entry, true)
             .map_err(|_| InflateFault::Damaged("the distance code"))
     }
 
-    fn dynamic(&mut self, input: &mut Input<'_>) -> Result<(), InflateFault> {
+    fn dynamic(&mut self, input: &mut BitReader<'_>) -> Result<(), InflateFault> {
         const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
         self.fixed = false;
         let litlens = input.take(5)? as usize + 257;
@@ -316,8 +321,8 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
         for &slot in &ORDER[..pres] {
             pre_lengths[slot] = input.take(3)? as u8;
         }
-        let mut pre = [0u32; PRE_SIZE];
-        tables::build(&mut pre, PRE_BITS, &pre_lengths, tables::pre_entry, false)
+        let mut pre = [0u32; CODE_LENGTH_SIZE];
+        huffman::build_table(&mut pre, CODE_LENGTH_BITS, &pre_lengths, huffman::code_length_entry, false)
             .map_err(|_| InflateFault::Damaged("the code length code"))?;
 
         let mut lengths = [0u8; 286 + 30];
@@ -325,7 +330,7 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
         let mut at = 0;
         while at < total {
             input.refill_slow();
-            let entry = pre[(input.bits & ((1 << PRE_BITS) - 1)) as usize];
+            let entry = pre[(input.bits & ((1 << CODE_LENGTH_BITS) - 1)) as usize];
             let used = entry & 0xff;
             if used > input.count {
                 return Err(InflateFault::Truncated);
@@ -352,9 +357,9 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
         self.build(litlen, dist)
     }
 
-    fn stored(&mut self, input: &mut Input<'_>, left: usize) -> Result<Option<Status>, InflateFault> {
+    fn stored(&mut self, input: &mut BitReader<'_>, left: usize) -> Result<Option<InflateStatus>, InflateFault> {
         // The last match may have written past the limit by its length.
-        let room = Self::LIMIT.saturating_sub(self.pos);
+        let room = Self::WINDOW_FULL_AT.saturating_sub(self.pos);
         let n = left.min(room).min(input.bytes.len() - input.at);
         self.window[self.pos..self.pos + n].copy_from_slice(&input.bytes[input.at..input.at + n]);
         self.pos += n;
@@ -363,51 +368,52 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
             self.end_of_block();
             return Ok(None);
         }
-        self.mode = Mode::Stored { left: left - n };
-        if self.pos >= Self::LIMIT {
-            Ok(Some(Status::WindowFull))
+        self.mode = InflateState::Stored { left: left - n };
+        if self.pos >= Self::WINDOW_FULL_AT {
+            Ok(Some(InflateStatus::WindowFull))
         } else if input.last {
             Err(InflateFault::Truncated)
         } else {
-            Ok(Some(Status::NeedInput))
+            Ok(Some(InflateStatus::NeedInput))
         }
     }
 
-    fn coded(&mut self, input: &mut Input<'_>) -> Result<Option<Status>, InflateFault> {
+    fn coded(&mut self, input: &mut BitReader<'_>) -> Result<Option<InflateStatus>, InflateFault> {
         loop {
             if self.coded_fast(input)? {
                 self.end_of_block();
                 return Ok(None);
             }
-            if self.pos >= Self::LIMIT {
-                return Ok(Some(Status::WindowFull));
+            if self.pos >= Self::WINDOW_FULL_AT {
+                return Ok(Some(InflateStatus::WindowFull));
             }
-            // Near the end of the input: one symbol at a time.
+            // Near the end of the input the fast loop cannot refill: decode one symbol at a time.
             input.refill_slow();
             if !input.last && input.count < 48 {
-                return Ok(Some(Status::NeedInput));
+                return Ok(Some(InflateStatus::NeedInput));
             }
-            if self.one_symbol(input)? {
+            if self.decode_one_symbol(input)? {
                 self.end_of_block();
                 return Ok(None);
             }
         }
     }
 
-    /// Symbols while 8 bytes of input and room for the longest match are left; `true` at the end of the block.
-    fn coded_fast(&mut self, input: &mut Input<'_>) -> Result<bool, InflateFault> {
+    /// Decodes symbols while 8 bytes of input and space for the longest match are left. Returns `true` at the end of
+    /// the block.
+    fn coded_fast(&mut self, input: &mut BitReader<'_>) -> Result<bool, InflateFault> {
         const LIT_MASK: u64 = (1 << LITLEN_BITS) - 1;
         const DIST_MASK: u64 = (1 << DIST_BITS) - 1;
         let (litlen, dist) = (&*self.litlen, &*self.dist);
         let window = &mut *self.window;
         let mut pos = self.pos;
         let outcome = loop {
-            if pos >= Self::LIMIT || !input.refill_fast() {
+            if pos >= Self::WINDOW_FULL_AT || !input.refill_fast() {
                 break Ok(false);
             }
             let mut entry = litlen[(input.bits & LIT_MASK) as usize];
             if entry & LITERAL != 0 {
-                // Up to three literals on one refill: 3 * 11 bits leave 23 of 56, enough to look the next one up.
+                // Up to three literals for one refill: 3 * 11 bits leave 23 of 56, enough to look up the next code.
                 window[pos] = (entry >> 16) as u8;
                 pos += 1;
                 input.drop_bits(entry & 0xff);
@@ -444,28 +450,28 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
                     input.drop_bits(entry & 0xff);
                     break Ok(true);
                 }
-                if entry & BAD != 0 {
-                    break Err(InflateFault::Damaged("a code that stands for nothing"));
+                if entry & INVALID != 0 {
+                    break Err(InflateFault::Damaged("an invalid code"));
                 }
             }
             let before = input.bits;
             input.drop_bits(entry & 0xff);
-            let len = (entry >> 16) as usize + extra(before, entry);
+            let len = (entry >> 16) as usize + extra_bits_value(before, entry);
 
             let mut entry = dist[(input.bits & DIST_MASK) as usize];
-            if entry & (LINK | BAD) != 0 {
-                if entry & BAD != 0 {
-                    break Err(InflateFault::Damaged("a distance that stands for nothing"));
+            if entry & (LINK | INVALID) != 0 {
+                if entry & INVALID != 0 {
+                    break Err(InflateFault::Damaged("an invalid distance code"));
                 }
                 input.drop_bits(entry & 0xff);
                 entry = dist[(entry >> 16) as usize + (input.bits & ((1 << (entry >> 8 & 0x1f)) - 1)) as usize];
-                if entry & BAD != 0 {
-                    break Err(InflateFault::Damaged("a distance that stands for nothing"));
+                if entry & INVALID != 0 {
+                    break Err(InflateFault::Damaged("an invalid distance code"));
                 }
             }
             let before = input.bits;
             input.drop_bits(entry & 0xff);
-            let back = (entry >> 16) as usize + extra(before, entry);
+            let back = (entry >> 16) as usize + extra_bits_value(before, entry);
             if back > pos {
                 break Err(InflateFault::Damaged("a match from before the start"));
             }
@@ -476,9 +482,10 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
         outcome
     }
 
-    /// One literal, match or end of block, with every bit accounted for; `true` at the end of the block.
-    fn one_symbol(&mut self, input: &mut Input<'_>) -> Result<bool, InflateFault> {
-        let entry = lookup(&self.litlen[..], LITLEN_BITS, input)?;
+    /// Decodes one literal, match or end of block, and checks that all of its bits are there. Returns `true` at the end
+    /// of the block.
+    fn decode_one_symbol(&mut self, input: &mut BitReader<'_>) -> Result<bool, InflateFault> {
+        let entry = decode_code(&self.litlen[..], LITLEN_BITS, input)?;
         if entry & LITERAL != 0 {
             self.window[self.pos] = (entry >> 16) as u8;
             self.pos += 1;
@@ -488,7 +495,7 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
             return Ok(true);
         }
         let len = (entry >> 16) as usize + input.take((entry & 0xff) - (entry >> 8 & 0x1f))? as usize;
-        let entry = lookup(&self.dist[..], DIST_BITS, input)?;
+        let entry = decode_code(&self.dist[..], DIST_BITS, input)?;
         let back = (entry >> 16) as usize + input.take((entry & 0xff) - (entry >> 8 & 0x1f))? as usize;
         if back > self.pos {
             return Err(InflateFault::Damaged("a match from before the start"));
@@ -499,8 +506,9 @@ impl<const WINDOW: usize> Decoder<WINDOW> {
     }
 }
 
-/// Decodes a whole stream that is known to hold `len` bytes.
-pub fn all(coded: &[u8], len: usize) -> Result<Vec<u8>, InflateFault> {
+/// Decodes a whole stream that should have `len` bytes of content. Decoding fails once more than `len` bytes are out
+/// before the stream has ended; a stream that ends within the same step is returned whole.
+pub fn inflate_all(coded: &[u8], len: usize) -> Result<Vec<u8>, InflateFault> {
     let mut inflate = Inflate::new();
     let mut out = Vec::with_capacity(len);
     let mut at = 0;
@@ -508,7 +516,7 @@ pub fn all(coded: &[u8], len: usize) -> Result<Vec<u8>, InflateFault> {
         let step = inflate.run(&coded[at..], true)?;
         at += step.consumed;
         out.extend_from_slice(inflate.output());
-        if step.status == Status::Done {
+        if step.status == InflateStatus::Done {
             return Ok(out);
         }
         if out.len() > len {
@@ -517,14 +525,14 @@ pub fn all(coded: &[u8], len: usize) -> Result<Vec<u8>, InflateFault> {
     }
 }
 
-/// The value of the extra bits behind a code, from the bits as they were before the code was dropped.
+/// Returns the value of the extra bits behind a code. `before` are the bits before the code was dropped.
 #[inline(always)]
-fn extra(before: u64, entry: u32) -> usize {
+fn extra_bits_value(before: u64, entry: u32) -> usize {
     ((before & ((1u64 << (entry & 0xff)) - 1)) >> (entry >> 8 & 0x1f)) as usize
 }
 
-/// Looks one code up, drops it (not its extra bits), and refuses codes that stand for nothing or lack bits.
-fn lookup(table: &[u32], bits: u32, input: &mut Input<'_>) -> Result<u32, InflateFault> {
+/// Looks up one code and drops its bits, but not its extra bits. Refuses invalid codes and codes that are cut off.
+fn decode_code(table: &[u32], bits: u32, input: &mut BitReader<'_>) -> Result<u32, InflateFault> {
     let mut entry = table[(input.bits & ((1 << bits) - 1)) as usize];
     if entry & LINK != 0 {
         if input.count < bits {
@@ -533,14 +541,10 @@ fn lookup(table: &[u32], bits: u32, input: &mut Input<'_>) -> Result<u32, Inflat
         input.drop_bits(bits);
         entry = table[(entry >> 16 & 0x7fff) as usize + (input.bits & ((1 << (entry >> 8 & 0x1f)) - 1)) as usize];
     }
-    if entry & BAD != 0 {
-        // With the input at its end the missing bits were read as zeros.
+    if entry & INVALID != 0 {
+        // At the end of the input missing bits are read as zeros, so the code may be cut off rather than invalid.
         let cut = input.last && input.at == input.bytes.len() && input.count < 15;
-        return Err(if cut {
-            InflateFault::Truncated
-        } else {
-            InflateFault::Damaged("a code that stands for nothing")
-        });
+        return Err(if cut { InflateFault::Truncated } else { InflateFault::Damaged("an invalid code") });
     }
     let code = if entry & (LITERAL | END) != 0 { entry & 0xff } else { entry >> 8 & 0x1f };
     if code > input.count {
@@ -550,7 +554,7 @@ fn lookup(table: &[u32], bits: u32, input: &mut Input<'_>) -> Result<u32, Inflat
     Ok(entry)
 }
 
-/// Copies `len` bytes from `back` bytes before `pos`; may write up to 15 bytes more, which later output overwrites.
+/// Copies `len` bytes from `back` bytes before `pos`. It may write up to 15 bytes more, which later output overwrites.
 #[inline(always)]
 fn copy_match<const WINDOW: usize>(window: &mut [u8; WINDOW], pos: usize, back: usize, len: usize) {
     let (mut from, mut to, end) = (pos - back, pos, pos + len);

@@ -1,10 +1,12 @@
-//! Codings of bytes, without I/O: DEFLATE in and out, the gzip frame, CRC-32.
+//! Compression formats, without I/O: a DEFLATE decoder and encoder, the gzip frame, and encoders for Brotli and
+//! Zstandard.
 //!
-//! Decoding is written here rather than taken from a library because proving needs what no library tells: where a
-//! stream ends to the bit, and where its last block begins. Encoding is zlib-rs.
+//! The DEFLATE decoder is written here rather than taken from a library because verification needs two things that no
+//! library reports: the bit at which a stream ends and the bit at which its last block begins. The DEFLATE encoder is
+//! zlib-rs.
 
 pub mod deflate;
-pub mod dense;
+pub mod content_coding;
 pub mod gzip;
 pub mod inflate;
-mod tables;
+mod huffman;

@@ -1,21 +1,21 @@
-//! Files reached through the descriptor of a directory, so that another user who may write there leads no call elsewhere.
+//! Access to files through an open directory, which another user with write access cannot redirect.
 //!
-//! A path is resolved anew by each call, and a user who may write to any directory on the way can exchange a name
-//! between two calls: what was checked is then not what is opened. A [`Directory`] is opened once. Whatever is opened,
-//! created, renamed or removed below it starts at its descriptor, never leaves it and follows no symbolic link
-//! (`openat2(2)` with `RESOLVE_BENEATH`; component by component with `O_NOFOLLOW` where the kernel or a filter of system
-//! calls refuses that). What is opened is checked by its own descriptor, and a named pipe is never waited for.
+//! Each call with a path resolves the path again, and a user who may write to any directory on the way can exchange a
+//! name between two calls: the file that was checked is then not the file that is opened. A [`Directory`] is opened
+//! once. All calls below it start at its descriptor, never leave it and follow no symbolic link (`openat2(2)` with
+//! `RESOLVE_BENEATH`; component by component with `O_NOFOLLOW` where the kernel or a seccomp filter refuses that). An
+//! opened file is checked by its own descriptor, and opening a named pipe never blocks.
 //!
-//! Source directories may hold links that stay inside: [`Directory::resolve`] says where they lead, as a path without
+//! Source directories may contain links that stay inside: [`Directory::resolve`] returns the target as a path without
 //! links, which is then opened like any other.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod removal;
 mod resolve;
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests;
 
 use std::ffi::{OsStr, OsString};
@@ -34,52 +34,52 @@ use super::regular::kind_error;
 
 pub use resolve::LinkError;
 
-/// How often a resolution that a rename has disturbed is repeated before it is done component by component.
+/// Attempts at a resolution that a concurrent rename disturbs, before it is done component by component.
 const KERNEL_ATTEMPTS: usize = 8;
 
 /// An open directory. Clones share the descriptor.
 #[derive(Debug, Clone)]
 pub struct Directory {
     descriptor: Arc<OwnedFd>,
-    /// Where it was when it was opened: for messages, and for links that name it absolutely.
+    /// The path at the time of opening: for messages, and for links that name the directory by its absolute path.
     path: PathBuf,
     resolution: Resolution,
 }
 
-/// How paths of several components are resolved.
+/// The way in which paths of several components are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resolution {
-    /// By `openat2(2)`; where that is refused as [`Resolution::Components`].
+    /// `openat2(2)`; like [`Resolution::Components`] where that is refused.
     #[default]
     Kernel,
     /// One component after another, each with `O_NOFOLLOW`.
     Components,
 }
 
-/// What an existing file is opened for.
+/// The access with which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
     Read,
-    /// Reading and writing, from its beginning.
+    /// Reading and writing, from the beginning.
     ReadWrite,
-    /// The same; it is created, with this mode, if there is none.
+    /// Reading and writing, from the beginning; the file is created with this mode if it does not exist.
     ReadWriteOrCreate(u32),
-    /// Writing at its end; it is created, with this mode, if there is none.
+    /// Writing at the end; the file is created with this mode if it does not exist.
     Append(u32),
 }
 
-/// What a file must be besides regular.
+/// Requirements on a file besides being a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demands {
-    /// The user who must own it.
+    /// The user who must own the file.
     pub owner: Option<u32>,
-    /// Whether it must have no second name: a hard link may lead to any file of the file system.
+    /// Whether a second name (a hard link) is an error: such a file may be any file of the file system.
     pub single_name: bool,
 }
 
 impl Demands {
-    /// A file without a second name.
+    /// The requirement that the file has no second name.
     pub const SINGLE_NAME: Demands = Demands { owner: None, single_name: true };
 }
 
@@ -101,28 +101,28 @@ pub enum EntryKind {
 pub struct Entry {
     /// Its name.
     pub name: OsString,
-    /// What it was when it was listed.
+    /// The kind at the time of listing.
     pub kind: EntryKind,
 }
 
-/// Device and inode number: what a file is, whatever it is called.
+/// Device and inode number, which identify a file whatever its name is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId(u64, u64);
 
 impl FileId {
-    /// Of a file or directory.
+    /// Returns the identity of the file or directory with this metadata.
     pub fn of(metadata: &Metadata) -> FileId {
         FileId(metadata.dev(), metadata.ino())
     }
 }
 
 impl Directory {
-    /// Opens the directory at `path`, following links: for paths that the operator has written.
+    /// Opens the directory at `path` and follows links: for paths from the operator's configuration.
     pub fn open(path: &Path) -> io::Result<Directory> {
         Directory::open_with(path, Resolution::Kernel)
     }
 
-    /// As [`Directory::open`], with the way in which paths below it are resolved.
+    /// Opens the directory at `path` like [`Directory::open`], with the way to resolve paths below it.
     pub fn open_with(path: &Path, resolution: Resolution) -> io::Result<Directory> {
         let descriptor = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
         Ok(Directory { descriptor: Arc::new(descriptor), path: path.to_owned(), resolution })
@@ -135,42 +135,42 @@ impl Directory {
         Ok(Directory { descriptor, path: path.to_owned(), resolution: Resolution::Kernel })
     }
 
-    /// Where it was when it was opened; only for messages and comparisons.
+    /// The path at the time of opening; only for messages and comparisons.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A path to the same directory for calls that take nothing else. It holds as long as this descriptor is open.
+    /// Returns a path to this directory for calls that take only paths. It is valid as long as this descriptor is open.
     pub fn path_of_descriptor(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
-    /// Another descriptor of it, for calls that take a file.
+    /// Returns a duplicate descriptor, for calls that take a file.
     pub fn to_file(&self) -> io::Result<File> {
         Ok(File::from(self.descriptor.try_clone()?))
     }
 
-    /// What the directory itself is.
+    /// Reads the metadata of the directory itself.
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.to_file()?.metadata()
     }
 
-    /// Makes the names in it durable: without this, a rename may not survive a power cut.
+    /// Makes the names in the directory durable; without this call a rename may not survive a power cut.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&*self.descriptor)?)
     }
 
-    /// Sets its permissions, whatever the umask is.
+    /// Sets the directory's permissions, independent of the umask.
     pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::fchmod(&*self.descriptor, Mode::from_raw_mode(mode))?)
     }
 
-    /// Gives it to a user and a group.
+    /// Sets the directory's owner and group.
     pub fn set_owner(&self, user: u32, group: u32) -> io::Result<()> {
         Ok(rustix::fs::fchown(&*self.descriptor, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))?)
     }
 
-    /// Opens a directory below this one.
+    /// Opens a directory below this one. An empty path is this directory.
     pub fn directory(&self, path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() {
@@ -180,18 +180,18 @@ impl Directory {
         Ok(Directory { descriptor, path: self.path.join(path), resolution: self.resolution })
     }
 
-    /// Creates a directory in this one and opens it; it is an error if the name is taken.
+    /// Creates a directory in this one and opens it. An existing name is an error.
     pub fn create_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
         let name = single(name.as_ref())?;
         rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode))?;
         self.directory(name)
     }
 
-    /// Opens a directory in this one, and creates it if there is none.
+    /// Opens a directory in this one, and creates it if it does not exist.
     pub fn ensure_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
         let name = single(name.as_ref())?;
         match rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode)) {
-            // A disk that is full or read-only refuses before it looks whether there is one.
+            // A full or read-only disk refuses `mkdir` before it checks whether the directory exists.
             Err(error) => self.directory(name).map_err(|opening| match opening.kind() {
                 io::ErrorKind::NotFound => error.into(),
                 _ => opening,
@@ -205,7 +205,8 @@ impl Directory {
         self.open_file(path, Access::Read, Demands::default())
     }
 
-    /// Opens a file below this directory; anything but a regular file that meets the `demands` is an error, at once.
+    /// Opens a file below this directory. A file that is not regular, or does not meet the `demands`, is an error; the
+    /// call never blocks.
     pub fn open_file(&self, path: impl AsRef<Path>, access: Access, demands: Demands) -> io::Result<File> {
         let path = path.as_ref();
         let (flags, mode) = match access {
@@ -218,7 +219,7 @@ impl Directory {
         let opened = self.open_below(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::from_raw_mode(mode));
         let file = match opened {
             Ok(descriptor) => File::from(descriptor),
-            // A socket, or a pipe without a reader that was to be written to.
+            // The file is a socket, or a pipe without a reader opened for writing.
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
                 return Err(self.metadata_of(path).map_or(error, |metadata| kind_error(metadata.file_type())));
             }
@@ -247,14 +248,14 @@ impl Directory {
         Ok(bytes)
     }
 
-    /// Creates a file in this directory for reading and writing; it is an error if the name is taken, by a link as well.
+    /// Creates a file in this directory for reading and writing. An existing name, also that of a link, is an error.
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         self.open_below(Path::new(single(name.as_ref())?), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
-    /// Has a file that `fill` writes take the place of `name`: after a crash it is all of the old or all of the new one.
-    /// Nothing is left of it after a failure.
+    /// Replaces `name` by a new file with the content that `fill` writes. After a crash it is all of the old or all of
+    /// the new file; after a failure nothing is left of the new one.
     pub fn replace_file(
         &self,
         name: impl AsRef<OsStr>,
@@ -264,26 +265,27 @@ impl Directory {
         let name = single(name.as_ref())?;
         let temporary = [b".", name.as_bytes(), b".new"].concat();
         let temporary = OsStr::from_bytes(&temporary);
-        // What a crash has left, or somebody has put there.
+        // Left by a crash, or created by another user.
         self.remove_file_if_there(temporary)?;
         let written = self.create_file(temporary, mode).and_then(|file| {
             fill(&file)?;
             file.sync_all()
         });
         if let Err(error) = written.and_then(|()| self.rename(temporary, self, name)) {
-            // Half a file on a full disk takes the room that the next attempt needs.
+            // On a full disk, half a file takes the space that the next attempt needs.
             let _ = self.remove_file(temporary);
             return Err(error);
         }
         self.sync()
     }
 
-    /// As [`Directory::replace_file`], with these bytes.
+    /// Replaces `name` like [`Directory::replace_file`], with `bytes` as the content.
     pub fn replace(&self, name: impl AsRef<OsStr>, mode: u32, bytes: &[u8]) -> io::Result<()> {
         self.replace_file(name, mode, |mut file| file.write_all(bytes))
     }
 
-    /// What a path below this directory leads to; of a link, the link itself.
+    /// Reads the metadata of a path below this directory; for a link, those of the link itself. An empty path is this
+    /// directory.
     pub fn metadata_of(&self, path: impl AsRef<Path>) -> io::Result<Metadata> {
         if path.as_ref().as_os_str().is_empty() {
             return self.metadata();
@@ -291,12 +293,12 @@ impl Directory {
         File::from(self.open_below(path.as_ref(), OFlags::PATH, Mode::empty())?).metadata()
     }
 
-    /// Whether a path below this directory is taken, by whatever.
+    /// Whether a path below this directory exists, as a file of any kind.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.metadata_of(path).is_ok()
     }
 
-    /// Where a symbolic link below this directory leads; `InvalidInput` for anything else.
+    /// Reads the target of a symbolic link below this directory; `InvalidInput` for any other kind of file.
     pub fn read_link(&self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
         let link = self.open_below(path.as_ref(), OFlags::PATH, Mode::empty())?;
         let link = File::from(link);
@@ -312,36 +314,37 @@ impl Directory {
         Ok(rustix::fs::symlinkat(target.as_ref(), &*self.descriptor, single(name.as_ref())?)?)
     }
 
-    /// Renames `name` to `new_name` in the directory `to`, replacing what is there.
+    /// Renames `name` to `new_name` in the directory `to`, and replaces an existing file of that name.
     pub fn rename(&self, name: impl AsRef<OsStr>, to: &Directory, new_name: impl AsRef<OsStr>) -> io::Result<()> {
         let (name, new_name) = (single(name.as_ref())?, single(new_name.as_ref())?);
         Ok(rustix::fs::renameat(&*self.descriptor, name, &*to.descriptor, new_name)?)
     }
 
-    /// As [`Directory::rename`], but it is an error (`AlreadyExists`) if the new name is taken.
+    /// Renames like [`Directory::rename`], but an existing new name is an error (`AlreadyExists`).
     pub fn rename_to_free(&self, name: impl AsRef<OsStr>, to: &Directory, new: impl AsRef<OsStr>) -> io::Result<()> {
         let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
         match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new, RenameFlags::NOREPLACE) {
-            // Not every file system can. Then a file that another process creates there at this very moment is replaced.
+            // Not every file system supports RENAME_NOREPLACE. There, a file that another process creates between the
+            // check and the rename is replaced.
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.has(new) => Err(Errno::EXIST.into()),
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename(name, to, new),
             done => Ok(done?),
         }
     }
 
-    /// Exchanges two names in one step; not every file system can.
+    /// Exchanges two names in one step. Not every file system supports it; see [`is_unsupported`].
     pub fn exchange(&self, name: impl AsRef<OsStr>, to: &Directory, other: impl AsRef<OsStr>) -> io::Result<()> {
         let (name, other) = (single(name.as_ref())?, single(other.as_ref())?);
         let done = rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, other, RenameFlags::EXCHANGE);
         Ok(done?)
     }
 
-    /// Removes a name that is no directory; a link goes, not what it leads to.
+    /// Removes a name that is not a directory. A link is removed itself, not its target.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::empty())?)
     }
 
-    /// The same, and whether there was any.
+    /// Removes a name like [`Directory::remove_file`]; returns whether it existed.
     pub fn remove_file_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match self.remove_file(name) {
             Ok(()) => Ok(true),
@@ -355,12 +358,12 @@ impl Directory {
         Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::REMOVEDIR)?)
     }
 
-    /// Lists the directory, in no order.
+    /// Lists the directory, in no particular order.
     pub fn entries(&self) -> io::Result<Entries> {
         Ok(Entries { listing: Dir::read_from(&*self.descriptor)?, directory: self.clone() })
     }
 
-    /// Opens what lies at `path`. The last component is not followed if it is a link, nor is any other.
+    /// Opens the file at `path`. No component of it is followed if it is a link, the last one included.
     fn open_below(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let names = components(path)?;
@@ -368,10 +371,10 @@ impl Directory {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             for _ in 0..KERNEL_ATTEMPTS {
                 match rustix::fs::openat2(&*self.descriptor, path, flags, mode, resolve) {
-                    // Something was renamed meanwhile.
+                    // A concurrent rename disturbed the resolution.
                     Err(Errno::AGAIN) => {}
-                    // An old kernel, or a filter of system calls. If it was about the file, the other way says so as well.
-                    // A path longer than the kernel takes is opened component by component.
+                    // An old kernel or a seccomp filter. If the error is about the file, the other way reports it as
+                    // well. A path longer than the kernel accepts is opened component by component, too.
                     Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => break,
                     opened => return opened.map_err(link_error),
                 }
@@ -421,7 +424,7 @@ impl Iterator for Entries {
                 rustix::fs::FileType::RegularFile => EntryKind::File,
                 rustix::fs::FileType::Directory => EntryKind::Directory,
                 rustix::fs::FileType::Symlink => EntryKind::Link,
-                // Not every file system says it in its listing.
+                // Not every file system reports the kind in its listing.
                 rustix::fs::FileType::Unknown => match self.directory.metadata_of(&name) {
                     Ok(metadata) => EntryKind::of(&metadata),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -435,7 +438,7 @@ impl Iterator for Entries {
 }
 
 impl EntryKind {
-    /// Of what lies there.
+    /// Returns the kind of the file with this metadata.
     pub fn of(metadata: &Metadata) -> EntryKind {
         match metadata.file_type() {
             kind if kind.is_file() => EntryKind::File,
@@ -446,7 +449,7 @@ impl EntryKind {
     }
 }
 
-/// Whether a file system cannot do what it was asked: exchange two names, for instance.
+/// Whether an error says that the file system does not support the operation, for example exchanging two names.
 pub fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].iter().any(|errno| code == Some(errno.raw_os_error()))
@@ -454,7 +457,7 @@ pub fn is_unsupported(error: &io::Error) -> bool {
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The components of a path that stays below: no `..`, and not absolute.
+/// Splits a path that stays below its directory into its components: no `..`, and not absolute.
 fn components(path: &Path) -> io::Result<Vec<&OsStr>> {
     let names: Option<Vec<&OsStr>> = path
         .components()
@@ -467,7 +470,7 @@ fn components(path: &Path) -> io::Result<Vec<&OsStr>> {
     names.filter(|names| !names.is_empty()).ok_or_else(outside)
 }
 
-/// A name in a directory: one component, neither `.` nor `..`.
+/// Checks that a name is one component, neither `.` nor `..`.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     let is_single = !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/');
     if is_single { Ok(name) } else { Err(outside()) }
@@ -477,7 +480,7 @@ fn outside() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its directory")
 }
 
-/// "Too many levels of symbolic links" would send people to look for a loop.
+/// Replaces "Too many levels of symbolic links", which would send people to look for a loop.
 fn link_error(errno: Errno) -> io::Error {
     match errno {
         Errno::LOOP => io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed here"),

@@ -1,4 +1,4 @@
-//! Removing a whole tree by descriptors.
+//! Removal of a whole tree through descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -7,15 +7,16 @@ use rustix::io::Errno;
 
 use super::{Directory, EntryKind, single};
 
-/// Directories held open at a time. What lies deeper is moved up before it is removed.
+/// Upper bound of the directories held open at a time. A deeper directory is moved up to the top before it is removed.
 const MAX_DEPTH: usize = 64;
-/// How often a directory is listed again because listing and removing at once may miss entries, or others add some.
+/// Upper bound of the listings of one directory: listing and removing at once may miss entries, and other processes may
+/// add some.
 const PASSES: usize = 8;
-/// The same for the directory to which what lies too deep is moved.
+/// Upper bound of the listings of the top directory, to which deeper directories are moved.
 const TOP_PASSES: usize = 1 << 17;
 
 impl Directory {
-    /// Removes `name` and everything below it. Links go, not what they lead to.
+    /// Removes `name` and everything below it. Links are removed themselves, not their targets.
     pub fn remove_all(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = single(name.as_ref())?;
         let refused = match self.remove_file(name) {
@@ -35,7 +36,7 @@ impl Directory {
         Removal { top: self, moved: 0 }.empty(self, 0)
     }
 
-    /// As [`Directory::remove_all`], and whether there was anything.
+    /// Removes `name` like [`Directory::remove_all`]; returns whether it existed.
     pub fn remove_all_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match self.remove_all(name) {
             Ok(()) => Ok(true),
@@ -53,7 +54,7 @@ fn is_directory(error: &io::Error) -> bool {
 
 struct Removal<'a> {
     top: &'a Directory,
-    /// How many directories have been moved up.
+    /// How many directories have been moved up to the top.
     moved: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Symbolic links of a source directory that stay inside it.
+//! Resolution of symbolic links that stay inside a source directory.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -7,32 +7,32 @@ use std::path::{Component, Path, PathBuf};
 
 use super::Directory;
 
-/// As many links as the kernel follows.
+/// Upper bound of the links in one resolution, the same as the kernel's.
 const MAX_LINKS: usize = 40;
 
-/// Why a path of a source directory leads to nothing in it.
+/// The reason why a path of a source directory leads to no file in it.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// To something that is not below the directory.
+    /// The target is not below the directory.
     #[error("it leads outside")]
     Outside,
-    /// To itself, or along more than 40 links.
+    /// The links form a loop, or there are more than 40 of them.
     #[error("it leads round in a loop")]
     Loop,
-    /// To nothing.
+    /// The target does not exist or cannot be read.
     #[error("it leads nowhere")]
     Nowhere(#[source] io::Error),
 }
 
 impl Directory {
-    /// Where a path below this directory leads once every symbolic link in it is followed, as a path below this directory
-    /// without links; empty for the directory itself.
+    /// Follows every symbolic link in a path below this directory, and returns the target as a path below this
+    /// directory without links; empty for the directory itself.
     ///
-    /// The answer holds for an instant only. That does no harm: opening it follows no links, so a link that is put there
-    /// afterwards makes opening fail.
+    /// Another process may change the links right after this call. That is safe: opening the result follows no link, so
+    /// a link that is created afterwards makes opening fail.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<PathBuf, LinkError> {
         let base: Vec<OsString> = names(&self.path).collect();
-        // From the root of the file system, because a link may leave the directory and come back to it.
+        // Resolution starts at the root of the file system, because a link may leave the directory and come back to it.
         let mut reached = base.clone();
         let mut coming: VecDeque<OsString> = names(path.as_ref()).collect();
         let mut links = 0;
@@ -43,12 +43,12 @@ impl Directory {
             }
             reached.push(name);
             let Some(below) = reached.strip_prefix(base.as_slice()).filter(|below| !below.is_empty()) else {
-                // What lies outside is not looked at.
+                // Components outside the directory are not read.
                 continue;
             };
             let target = match self.read_link(below.iter().collect::<PathBuf>()) {
                 Ok(target) => target,
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue, // no link
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue, // not a link
                 Err(error) => return Err(LinkError::Nowhere(error)),
             };
             links += 1;
@@ -67,7 +67,7 @@ impl Directory {
     }
 }
 
-/// The components of a path, `..` among them.
+/// Returns the components of a path, `..` included.
 fn names(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

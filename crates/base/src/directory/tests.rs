@@ -1,4 +1,4 @@
-//! Both ways of resolving paths, against what another user may put in them.
+//! Tests of both ways to resolve paths, against changes that another user may make.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::*;
 
 const WAYS: [Resolution; 2] = [Resolution::Kernel, Resolution::Components];
 
-/// A directory with `a/b/file` in it, and a secret beside it.
+/// Creates a directory with `a/b/file` in it, and a secret file beside it.
 fn tree(way: Resolution) -> (TempDir, Directory) {
     let dir = tempfile::tempdir().unwrap();
     let inside = dir.path().canonicalize().unwrap().join("inside");
@@ -75,7 +75,7 @@ fn a_name_that_becomes_a_link_after_the_directory_was_opened_leads_nowhere_else(
     for way in WAYS {
         let (dir, directory) = tree(way);
         let (inside, a) = (directory.path().to_owned(), directory.directory("a").unwrap());
-        // The directory itself is exchanged for a link, and one below it as well.
+        // The directory itself is exchanged for a link, and so is one below it.
         fs::create_dir_all(dir.path().join("other/b")).unwrap();
         fs::write(dir.path().join("other/b/file"), "secret").unwrap();
         fs::rename(inside.join("a"), inside.join("was")).unwrap();
@@ -94,7 +94,7 @@ fn a_name_that_becomes_a_link_after_the_directory_was_opened_leads_nowhere_else(
     }
 }
 
-/// Another user exchanges names as fast as it can; not once is the secret read.
+/// Another user exchanges names as fast as it can; no read may return the secret.
 #[test]
 fn an_exchange_at_any_moment_gives_the_file_or_an_error() {
     for way in WAYS {

@@ -9,17 +9,17 @@ use sha2::Digest as _;
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(sha2::Sha256::digest(bytes).into())
     }
 
-    /// All 64 hex digits.
+    /// The 64 hexadecimal digits of the digest, in lower case.
     pub fn hex(&self) -> String {
         hex(&self.0)
     }
 
-    /// Reads 64 hex digits of either case.
+    /// Parses 64 hexadecimal digits of either case.
     pub fn parse(text: &str) -> Option<Digest> {
         let text = text.as_bytes();
         if text.len() != 64 {
@@ -35,7 +35,7 @@ impl Digest {
     }
 }
 
-/// Lower-case hex.
+/// Formats bytes as lower-case hexadecimal digits.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
@@ -58,22 +58,22 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A digest in the making.
+/// Computes a SHA-256 digest incrementally.
 #[derive(Debug, Clone, Default)]
-pub struct Hasher(sha2::Sha256);
+pub struct Sha256Hasher(sha2::Sha256);
 
-impl Hasher {
-    /// A hasher of nothing yet.
-    pub fn new() -> Hasher {
-        Hasher::default()
+impl Sha256Hasher {
+    /// Creates a hasher without input.
+    pub fn new() -> Sha256Hasher {
+        Sha256Hasher::default()
     }
 
-    /// Adds bytes.
+    /// Adds bytes to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The digest of all that was added; starts again.
+    /// Returns the digest of all input so far and resets the hasher.
     pub fn take(&mut self) -> Digest {
         Digest(self.0.finalize_reset().into())
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_digest_in_pieces_is_that_of_the_whole_and_then_begins_again() {
-        let mut hasher = Hasher::new();
+        let mut hasher = Sha256Hasher::new();
         hasher.update(b"hel");
         hasher.update(b"lo");
         assert_eq!(hasher.take(), Digest::of(b"hello"));

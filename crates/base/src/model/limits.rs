@@ -1,34 +1,35 @@
-//! What an archive may cost (`[limits]` in the configuration).
+//! Limits on bundles (`[limits]` in the configuration), and the definition of a decompression bomb.
 
 /// Limits on one bundle. Sizes are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Entries of any kind.
+pub struct BundleLimits {
+    /// The number of entries of any type.
     pub entries: u64,
-    /// Content of all files together.
+    /// The content of all files together, in bytes.
     pub unpacked: u64,
-    /// The archive itself.
+    /// The archive file itself, in bytes.
     pub archive: u64,
-    /// Content of one file.
+    /// The content of one file, in bytes.
     pub entry: u64,
 }
 
-impl Default for Limits {
+impl Default for BundleLimits {
     fn default() -> Self {
-        Limits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 }
+        BundleLimits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 }
     }
 }
 
-/// Below this much output no ratio is suspicious.
-pub const BOMB_FLOOR: u64 = 64 << 20;
-/// Output over input beyond which an archive is a bomb.
-pub const BOMB_RATIO: u64 = 200;
-/// All paths of a bundle together; without it 200,000 names of 4 KiB would take 800 MB.
-pub const PATH_BYTES: u64 = 64 << 20;
+/// The output in bytes up to which no expansion ratio counts as a bomb.
+pub const MIN_BOMB_BYTES: u64 = 64 << 20;
+/// The ratio of output to input above which an archive is a bomb.
+pub const MAX_EXPANSION_RATIO: u64 = 200;
+/// The largest total length of all paths of a bundle, in bytes. Without this limit 200,000 names of 4 KiB would need
+/// 800 MB of memory.
+pub const MAX_TOTAL_PATH_BYTES: u64 = 64 << 20;
 
-/// Whether `output` bytes decoded from `input` bytes are a bomb (rules A6).
+/// Whether `output` bytes decoded from `input` bytes are a decompression bomb (docs/design/archives.md, rule 6).
 pub fn is_bomb(output: u64, input: u64) -> bool {
-    output > BOMB_FLOOR && output > input.saturating_mul(BOMB_RATIO)
+    output > MIN_BOMB_BYTES && output > input.saturating_mul(MAX_EXPANSION_RATIO)
 }
 
 #[cfg(test)]
@@ -52,7 +53,7 @@ mod tests {
 
     #[test]
     fn without_limits_of_its_own_a_bundle_has_those_of_the_manual() {
-        let limits = Limits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 };
-        assert_eq!(Limits::default(), limits);
+        let limits = BundleLimits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 };
+        assert_eq!(BundleLimits::default(), limits);
     }
 }

@@ -1,47 +1,49 @@
-//! The only key that opens a path: a name that has been judged (rules A2).
+//! Checked relative paths. Only a [`SitePath`] may be joined to a folder; a name from an archive or a folder is checked
+//! by [`SitePath::parse`] (docs/design/archives.md, rule 2).
 
 use std::fmt;
 
-/// The longest path, in bytes.
-pub const LONGEST_PATH: usize = 4096;
-/// The longest component, in bytes.
-pub const LONGEST_COMPONENT: usize = 255;
+/// The longest path in bytes.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// The longest component of a path in bytes.
+pub const MAX_COMPONENT_BYTES: usize = 255;
 
-/// A relative path below a site's root: components separated by `/`, none of them empty, `.` or `..`; no NUL. Its bytes
-/// are what the archive said, UTF-8 or not.
+/// A relative path below the root of a site: components separated by `/`, none of them empty, `.` or `..`, without NUL.
+/// Its bytes are those of the name, whether they are UTF-8 or not.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SitePath(Box<[u8]>);
 
-/// What is wrong with a name.
+/// The reason why a name is refused. Each text continues "entry NAME …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NameFault {
-    /// Nothing is left of it.
+    /// The name is empty, or nothing is left of the name of a file.
     #[error("has no name")]
     Empty,
-    /// Holds a NUL byte.
+    /// The name contains a NUL byte.
     #[error("has a NUL byte in its name")]
     Nul,
-    /// Begins with a separator.
+    /// The name begins with a separator.
     #[error("has an absolute path")]
     Absolute,
-    /// Begins like `C:`.
+    /// The name begins with a drive letter, such as `C:`.
     #[error("begins with a drive letter")]
     Drive,
-    /// Has a `..` component.
+    /// The name has a `..` component.
     #[error("leaves the bundle")]
     DotDot,
-    /// Has a component over 255 bytes.
-    #[error("has a component over {LONGEST_COMPONENT} bytes")]
+    /// The name has a component over 255 bytes.
+    #[error("has a component over {MAX_COMPONENT_BYTES} bytes")]
     LongComponent,
-    /// Is over 4,096 bytes.
-    #[error("has a path over {LONGEST_PATH} bytes")]
+    /// The name is over 4,096 bytes.
+    #[error("has a path over {MAX_PATH_BYTES} bytes")]
     LongPath,
 }
 
 impl SitePath {
-    /// Judges a name from an archive or a folder. `backslash` says that `\` separates components too (ZIP), for the
-    /// checks only. A name of `.` and separators alone is the root: `None`.
-    pub fn judge(name: &[u8], backslash: bool) -> Result<Option<SitePath>, NameFault> {
+    /// Checks a name from an archive or a folder and normalises it. If `backslash` is set (ZIP), the checks treat `\`
+    /// as a separator too; it stays an ordinary character of the path. A name of `.` and separators alone is the root:
+    /// `None`.
+    pub fn parse(name: &[u8], backslash: bool) -> Result<Option<SitePath>, NameFault> {
         let separates = |b: &u8| *b == b'/' || (backslash && *b == b'\\');
         if name.is_empty() {
             return Err(NameFault::Empty);
@@ -49,7 +51,7 @@ impl SitePath {
         if name.contains(&0) {
             return Err(NameFault::Nul);
         }
-        if name.len() > LONGEST_PATH {
+        if name.len() > MAX_PATH_BYTES {
             return Err(NameFault::LongPath);
         }
         if separates(&name[0]) {
@@ -62,7 +64,7 @@ impl SitePath {
             if component == b".." {
                 return Err(NameFault::DotDot);
             }
-            if component.len() > LONGEST_COMPONENT {
+            if component.len() > MAX_COMPONENT_BYTES {
                 return Err(NameFault::LongComponent);
             }
         }
@@ -76,23 +78,24 @@ impl SitePath {
             }
             path.extend_from_slice(component);
         }
-        // Once more for what was hidden behind `./`, and for components that only a backslash kept short.
+        // Checked again: removing `./` may uncover a drive letter, and a component that contains a backslash may be too
+        // long as a whole.
         if has_drive(&path) {
             return Err(NameFault::Drive);
         }
-        if components(&path).any(|component| component.len() > LONGEST_COMPONENT) {
+        if components(&path).any(|component| component.len() > MAX_COMPONENT_BYTES) {
             return Err(NameFault::LongComponent);
         }
         if path.is_empty() { Ok(None) } else { Ok(Some(SitePath(path.into()))) }
     }
 
-    /// The path's bytes.
+    /// The bytes of the path.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path without its first component, which must be `folder`.
-    pub fn below(&self, folder: &[u8]) -> Option<SitePath> {
+    /// Returns the path relative to `folder`; `None` if it is not below it.
+    pub fn strip_folder(&self, folder: &[u8]) -> Option<SitePath> {
         let rest = self.0.strip_prefix(folder)?.strip_prefix(b"/")?;
         (!rest.is_empty()).then(|| SitePath(rest.into()))
     }
@@ -104,22 +107,23 @@ impl fmt::Debug for SitePath {
     }
 }
 
-/// Begins like `C:`.
+/// Whether a name begins with a drive letter, such as `C:`.
 fn has_drive(name: &[u8]) -> bool {
     name.len() >= 2 && name[0].is_ascii_alphabetic() && name[1] == b':'
 }
 
-/// The components of a path.
+/// Returns the components of a path.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&b| b == b'/')
 }
 
-/// The last component of a path.
+/// Returns the last component of a path.
 pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-/// What stands behind the last dot of a name, lower-cased; `None` for `.env` and names without a dot.
+/// Returns the extension of a path: the part of its last component behind the last dot, in lower case. `None` for
+/// `.env`, for names without a dot and for an extension that is not UTF-8.
 pub fn extension(path: &[u8]) -> Option<String> {
     let name = file_name(path);
     let dot = name.iter().rposition(|&b| b == b'.')?;
@@ -129,36 +133,37 @@ pub fn extension(path: &[u8]) -> Option<String> {
     String::from_utf8(name[dot + 1..].to_ascii_lowercase()).ok()
 }
 
-/// A short extension, lower-cased.
+/// An extension of at most 16 bytes, in lower case, without an allocation.
 #[derive(Debug, Clone, Copy)]
-pub struct Extension {
-    bytes: [u8; Extension::LONGEST],
+pub struct FileExtension {
+    bytes: [u8; FileExtension::MAX_BYTES],
     len: usize,
 }
 
-impl Extension {
-    /// Whatever has a meaning is shorter.
-    const LONGEST: usize = 16;
+impl FileExtension {
+    /// The capacity in bytes. Every extension that has a meaning is shorter.
+    const MAX_BYTES: usize = 16;
 
-    /// As text; empty where it is none.
+    /// The extension as text; empty if it is not UTF-8.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 }
 
-/// The same as [`extension`] where it is at most 16 bytes long, without allocating: it is asked for with every request.
-pub fn short_extension(path: &[u8]) -> Option<Extension> {
+/// Returns the extension of a path as [`extension`] does, but without an allocation, because it is needed for every
+/// request. `None` also for an extension over 16 bytes.
+pub fn short_extension(path: &[u8]) -> Option<FileExtension> {
     let name = file_name(path);
     let dot = name.iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0)?;
     let said = &name[dot + 1..];
-    let mut bytes = [0; Extension::LONGEST];
+    let mut bytes = [0; FileExtension::MAX_BYTES];
     let place = bytes.get_mut(..said.len())?;
     place.copy_from_slice(said);
     place.make_ascii_lowercase();
-    Some(Extension { bytes, len: said.len() })
+    Some(FileExtension { bytes, len: said.len() })
 }
 
-/// Whether a path names a page: an HTML document.
+/// Whether a path is the name of a page: an HTML document (`.html`, `.htm`).
 pub fn is_page(path: &[u8]) -> bool {
     let name = file_name(path);
     [&b".html"[..], b".htm"]
@@ -166,15 +171,15 @@ pub fn is_page(path: &[u8]) -> bool {
         .any(|end| name.len() > end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end))
 }
 
-/// Whether a path is content that is never shown: a component begins with one dot followed by another character than a
-/// dot, `.well-known` aside (rules A12).
+/// Whether a path is content that is never served: one of its components, other than `.well-known`, begins with one dot
+/// followed by another character than a dot (docs/design/archives.md, rule 12).
 pub fn is_hidden(path: &[u8]) -> bool {
-    // Most paths have no such dot, and this is asked with every request.
+    // Most paths have no such dot, and this check runs for every request.
     let may_be = path.first() == Some(&b'.') || path.windows(2).any(|pair| pair == b"/.");
     may_be && components(path).any(|c| c.len() > 1 && c[0] == b'.' && c[1] != b'.' && c != b".well-known")
 }
 
-/// Orders paths so that everything below a folder follows it at once, as if `/` were the lowest byte.
+/// Compares paths as if `/` were the lowest byte, so that everything below a folder follows the folder directly.
 pub fn tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let key = |byte: u8| if byte == b'/' { 0u16 } else { u16::from(byte) + 1 };
     match a.iter().zip(b).find(|(x, y)| x != y) {
@@ -188,7 +193,7 @@ mod tests {
     use super::*;
 
     fn judged(name: &str) -> Result<Option<String>, NameFault> {
-        let path = SitePath::judge(name.as_bytes(), false)?;
+        let path = SitePath::parse(name.as_bytes(), false)?;
         Ok(path.map(|p| String::from_utf8(p.as_bytes().to_vec()).unwrap()))
     }
 
@@ -223,10 +228,10 @@ mod tests {
     #[test]
     fn a_backslash_separates_in_zip_checks_only() {
         for name in [r"..\x", r"a\..\b", r"\x", r"\\host\share"] {
-            assert!(SitePath::judge(name.as_bytes(), true).is_err(), "{name}");
-            assert!(SitePath::judge(name.as_bytes(), false).is_ok(), "{name}");
+            assert!(SitePath::parse(name.as_bytes(), true).is_err(), "{name}");
+            assert!(SitePath::parse(name.as_bytes(), false).is_ok(), "{name}");
         }
-        let odd = SitePath::judge(br"a\b", true).unwrap().unwrap();
+        let odd = SitePath::parse(br"a\b", true).unwrap().unwrap();
         assert_eq!(odd.as_bytes(), br"a\b");
     }
 
@@ -264,24 +269,24 @@ mod tests {
         ] {
             assert_eq!(judged(&name).err(), fault, "{} bytes: {name:.20}", name.len());
         }
-        // In ZIP what a backslash separates is short, and the component that is made of it may still be too long.
+        // In ZIP the parts between backslashes may be short enough while the whole component is too long.
         for (name, fault) in [
             (format!(r"{}\{}", x(127), x(127)), None),
             (format!(r"{}\{}", x(128), x(127)), Some(NameFault::LongComponent)),
             (format!(r"{}\a", x(256)), Some(NameFault::LongComponent)),
             (r"a\C:".to_owned(), None),
         ] {
-            assert_eq!(SitePath::judge(name.as_bytes(), true).err(), fault, "{name}");
+            assert_eq!(SitePath::parse(name.as_bytes(), true).err(), fault, "{name}");
         }
     }
 
     #[test]
     fn what_lies_below_a_folder_is_known_by_all_of_its_name() {
-        let path = SitePath::judge(b"docs/a/b", false).unwrap().unwrap();
+        let path = SitePath::parse(b"docs/a/b", false).unwrap().unwrap();
         for (folder, below) in
             [("docs", Some("a/b")), ("docs/a", Some("b")), ("docs/a/b", None), ("doc", None), ("a", None)]
         {
-            let found = path.below(folder.as_bytes());
+            let found = path.strip_folder(folder.as_bytes());
             assert_eq!(found.as_ref().map(SitePath::as_bytes), below.map(str::as_bytes), "{folder}");
         }
         assert_eq!(format!("{path:?}"), "\"docs/a/b\"");
@@ -313,7 +318,7 @@ mod tests {
         ] {
             assert_eq!(extension(path.as_bytes()).as_deref(), known, "{path}");
             let short = short_extension(path.as_bytes());
-            assert_eq!(short.as_ref().map(Extension::as_str), known.filter(|known| known.len() <= 16), "{path}");
+            assert_eq!(short.as_ref().map(FileExtension::as_str), known.filter(|known| known.len() <= 16), "{path}");
             assert_eq!(is_page(path.as_bytes()), page, "{path}");
         }
         assert_eq!(extension(b"x.\xff"), None);

@@ -1,11 +1,11 @@
-//! Durations, sizes and times as people write them.
+//! Parses and formats durations, sizes, counts and times for people.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 
-/// Reads `90s`, `15m`, `2h30m`, `7d`, `250ms`; the message names what is wrong.
+/// Parses a duration such as `90s`, `15m`, `2h30m`, `7d` or `250ms`. The error is a message that quotes the text.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no duration: write it like 90s, 15m, 2h30m or 7d");
     let mut rest = text;
@@ -33,7 +33,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(total)
 }
 
-/// A duration as it is written: `90s`, `15m`, `2h30m`, `7d`.
+/// Formats a duration so that [`parse_duration`] can read it: `15m`, `2h30m`, `7d`.
 pub fn show_duration(duration: Duration) -> String {
     let mut left = duration.as_millis();
     let mut out = String::new();
@@ -46,7 +46,8 @@ pub fn show_duration(duration: Duration) -> String {
     if out.is_empty() { "0s".to_owned() } else { out }
 }
 
-/// Reads `1024`, `64KiB`, `64MiB`, `2GiB`, and the decimal `kB`, `MB`, `GB`.
+/// Parses a size in bytes such as `1024`, `64KiB`, `64MiB` or `2GiB`, also with the decimal units `kB`, `MB` and `GB`.
+/// The error is a message that quotes the text.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is no size: write it like 512KiB, 64MiB or 2GiB");
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
@@ -65,7 +66,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
-/// A size for people: `90 MB`, `1.5 kB`.
+/// Formats a size in decimal units: `90 MB`, `1.5 kB`.
 pub fn show_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -85,43 +86,43 @@ pub fn show_size(bytes: u64) -> String {
     }
 }
 
-/// How long ago something was, in its largest unit: `2 h ago`; `now` for less than a second and for what is to come.
+/// Formats an age in its largest unit: `2 h ago`. An age of less than a second and a time in the future are `now`.
 pub fn show_age(seconds: i64) -> String {
     match seconds {
         i64::MIN..=0 => "now".to_owned(),
         1..60 => format!("{seconds} s ago"),
         60..3600 => format!("{} min ago", seconds / 60),
         3600..86_400 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} ago", count((seconds / 86_400).unsigned_abs(), "day")),
+        _ => format!("{} ago", count_noun((seconds / 86_400).unsigned_abs(), "day")),
     }
 }
 
-/// A count and its noun: `1 page`, `2 pages`.
-pub fn count(n: u64, noun: &str) -> String {
+/// Formats a count with its noun: `1 page`, `2 pages`.
+pub fn count_noun(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
-/// Now, to the second, as RFC 3339.
-pub fn now() -> String {
+/// Formats the current time as RFC 3339 in UTC, to the second.
+pub fn now_rfc3339() -> String {
     show_time(SystemTime::now())
 }
 
-/// A time as RFC 3339 in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, to the second.
 pub fn show_time(time: SystemTime) -> String {
     show_unix(unix_seconds(time))
 }
 
-/// Seconds since 1970 as RFC 3339 in UTC.
+/// Formats seconds since 1970 as RFC 3339 in UTC. A number that is out of range is shown as 1970.
 pub fn show_unix(seconds: i64) -> String {
     Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
-/// Reads an RFC 3339 time as seconds since 1970.
+/// Parses an RFC 3339 time into seconds since 1970.
 pub fn parse_time(text: &str) -> Option<i64> {
     text.parse::<Timestamp>().ok().map(Timestamp::as_second)
 }
 
-/// Seconds since 1970, negative before.
+/// Converts a time to seconds since 1970; earlier times are negative.
 pub fn unix_seconds(time: SystemTime) -> i64 {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
@@ -231,7 +232,7 @@ mod tests {
         ] {
             assert_eq!(show_age(seconds), shown, "{seconds}");
         }
-        assert_eq!([0, 1, 2].map(|n| count(n, "page")), ["0 pages", "1 page", "2 pages"]);
+        assert_eq!([0, 1, 2].map(|n| count_noun(n, "page")), ["0 pages", "1 page", "2 pages"]);
     }
 
     #[test]
@@ -248,6 +249,6 @@ mod tests {
         assert_eq!(unix_seconds(epoch + Duration::from_millis(7999)), 7);
         assert_eq!(unix_seconds(epoch - Duration::from_secs(7)), -7);
         assert_eq!(show_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
-        assert!(parse_time(&now()).is_some_and(|now| now > 1_577_836_800));
+        assert!(parse_time(&now_rfc3339()).is_some_and(|now| now > 1_577_836_800));
     }
 }

@@ -1,18 +1,18 @@
-//! Version ids and labels.
+//! Version ids, the manifest that they are computed from, and labels.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::digest::{Digest, Hasher};
+use super::digest::{Digest, Sha256Hasher};
 
-/// Names one content: the SHA-256 of its [`Manifest`].
+/// The id of a version: the SHA-256 of its [`Manifest`]. Versions with equal content have equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VersionId(pub Digest);
 
 impl VersionId {
-    /// The digits shown to people; commands take any unique prefix of 8 or more.
+    /// The first 12 digits, which are shown to people. Commands accept any unique prefix of 8 digits or more.
     pub fn short(&self) -> String {
         let mut text = self.0.hex();
         text.truncate(12);
@@ -41,7 +41,7 @@ impl FromStr for VersionId {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // Ids are file names too: only the one spelling.
+        // Ids are also file names, so only one spelling is accepted.
         if text.bytes().any(|b| b.is_ascii_uppercase()) {
             return Err("not a version id");
         }
@@ -62,15 +62,17 @@ impl<'de> Deserialize<'de> for VersionId {
     }
 }
 
-/// Makes a [`VersionId`]: files in byte order of their paths, one line each.
+/// The list of a version's files, of which a [`VersionId`] is computed: one line for each file, in byte order of the
+/// paths. Only its hash is kept.
 #[derive(Debug, Default)]
-pub struct Manifest {
-    hasher: Hasher,
+pub struct VersionManifest {
+    hasher: Sha256Hasher,
     line: Vec<u8>,
 }
 
-impl Manifest {
-    /// Adds the next file: `<sha256 of content> <size> <path>\n`, with `\`, CR and LF in the path written `\\`, `\r`, `\n`.
+impl VersionManifest {
+    /// Adds the line of the next file: `<sha256 of content> <size> <path>\n`. In the path `\`, CR and LF are written as
+    /// `\\`, `\r` and `\n`.
     pub fn add(&mut self, content: &Digest, size: u64, path: &[u8]) {
         self.line.clear();
         self.line.extend_from_slice(content.hex().as_bytes());
@@ -87,41 +89,42 @@ impl Manifest {
         self.hasher.update(&self.line);
     }
 
-    /// The id of what was added.
+    /// Returns the id of the added files.
     pub fn id(mut self) -> VersionId {
         VersionId(self.hasher.take())
     }
 }
 
-/// A name for a version, as in `staticExport.version`.
+/// A label that names a version, such as `staticExport.version` in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Label(String);
+pub struct VersionLabel(String);
 
-/// Names that commands understand by themselves.
-const RESERVED: [&str; 3] = ["active", "previous", "newest"];
+/// Names that commands resolve themselves and that therefore cannot be labels.
+const RESERVED_LABELS: [&str; 3] = ["active", "previous", "newest"];
 
-impl Label {
-    /// 1 to 200 characters, none of them a control character, no space at either end.
-    pub fn new(text: &str) -> Result<Label, &'static str> {
+impl VersionLabel {
+    /// Checks a label: 1 to 200 characters, no control characters, no white space at either end, and not a reserved
+    /// name.
+    pub fn new(text: &str) -> Result<VersionLabel, &'static str> {
         if text.is_empty() || text.chars().count() > 200 {
             return Err("a label has 1 to 200 characters");
         }
         if text.chars().any(char::is_control) || text.trim() != text {
             return Err("a label has no control characters and no space at its ends");
         }
-        if RESERVED.contains(&text) {
+        if RESERVED_LABELS.contains(&text) {
             return Err("active, previous and newest are what docwharf itself calls versions");
         }
-        Ok(Label(text.to_owned()))
+        Ok(VersionLabel(text.to_owned()))
     }
 
-    /// The label's text.
+    /// The text of the label.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Label {
+impl fmt::Display for VersionLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_manifest_is_the_documented_text() {
-        let mut manifest = Manifest::default();
+        let mut manifest = VersionManifest::default();
         manifest.add(&Digest::of(b"hello"), 5, b"a\\b\n.html");
         let line = format!("{} 5 a\\\\b\\n.html\n", Digest::of(b"hello"));
         assert_eq!(manifest.id().0, Digest::of(line.as_bytes()));
@@ -141,12 +144,12 @@ mod tests {
 
     #[test]
     fn files_are_added_one_line_each_in_the_order_in_which_they_come() {
-        let mut manifest = Manifest::default();
+        let mut manifest = VersionManifest::default();
         manifest.add(&Digest::of(b"a"), 1, b"a\r.html");
         manifest.add(&Digest::of(b""), 0, b"b c");
         let lines = format!("{} 1 a\\r.html\n{} 0 b c\n", Digest::of(b"a"), Digest::of(b""));
         assert_eq!(manifest.id().0, Digest::of(lines.as_bytes()));
-        assert_eq!(Manifest::default().id().0, Digest::of(b""));
+        assert_eq!(VersionManifest::default().id().0, Digest::of(b""));
     }
 
     #[test]
@@ -199,7 +202,7 @@ mod tests {
             ("newest", false),
         ] {
             assert_eq!(
-                Label::new(text).map(|label| label.to_string() + label.as_str()).ok(),
+                VersionLabel::new(text).map(|label| label.to_string() + label.as_str()).ok(),
                 good.then(|| text.repeat(2)),
                 "{text}"
             );

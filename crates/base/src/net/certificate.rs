@@ -1,5 +1,4 @@
-//! What a certificate says of itself: as much of X.509 (RFC 5280 section 4.1) as leads to its dates and names. Nothing is
-//! verified here.
+//! The dates and names of an X.509 certificate (RFC 5280 section 4.1). This parser verifies nothing.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,37 +6,37 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 const SEQUENCE: u8 = 0x30;
-/// The version, which certificates of version 1 leave out.
+/// Tag of the version, which certificates of version 1 leave out.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// What is read of a certificate.
+/// The fields that are read from a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Certificate<'a> {
-    /// Who has signed it, as a name in DER.
+    /// The issuer's name in DER.
     pub issuer: &'a [u8],
-    /// Whose it is, in the same form.
+    /// The subject's name in DER.
     pub subject: &'a [u8],
-    /// `notBefore`
+    /// `notBefore`.
     pub begin: SystemTime,
-    /// `notAfter`
+    /// `notAfter`.
     pub end: SystemTime,
 }
 
-/// `notAfter` of a certificate in DER; none if it is not one.
+/// Returns `notAfter` of a certificate in DER; none if it is not a certificate.
 pub fn end(der: &[u8]) -> Option<SystemTime> {
     read(der).map(|certificate| certificate.end)
 }
 
-/// Reads a certificate in DER; none if it is not one.
+/// Parses a certificate in DER; returns none if it is not a certificate.
 pub fn read(der: &[u8]) -> Option<Certificate<'_>> {
     let (certificate, _) = take(der, SEQUENCE)?;
     let (mut body, _) = take(certificate, SEQUENCE)?;
     if let Some((_, rest)) = take(body, VERSION) {
         body = rest;
     }
-    // Serial number, signature algorithm.
+    // Serial number and signature algorithm.
     for _ in 0..2 {
         body = skip(body)?;
     }
@@ -47,7 +46,7 @@ pub fn read(der: &[u8]) -> Option<Certificate<'_>> {
     Some(Certificate { issuer, subject, begin: time(validity)?, end: time(skip(validity)?)? })
 }
 
-/// The content of a value with this tag at the start, and what follows it.
+/// Splits off a value with this tag; returns its content and the rest.
 fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (found, content, rest) = value(der)?;
     (found == tag).then_some((content, rest))
@@ -57,7 +56,7 @@ fn skip(der: &[u8]) -> Option<&[u8]> {
     value(der).map(|(_, _, rest)| rest)
 }
 
-/// Tag, content and rest (X.690 section 8.1).
+/// Splits off one value: its tag, its content and the rest (X.690 section 8.1).
 fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -73,7 +72,7 @@ fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// `YYMMDDhhmmssZ`, or with four digits of the year (RFC 5280 section 4.1.2.5).
+/// Parses `YYMMDDhhmmssZ`, or the form with four digits of the year (RFC 5280 section 4.1.2.5).
 fn time(der: &[u8]) -> Option<SystemTime> {
     let (tag, content, _) = value(der)?;
     let text = std::str::from_utf8(content).ok()?;
@@ -84,7 +83,7 @@ fn time(der: &[u8]) -> Option<SystemTime> {
     };
     let date = DateTime::strptime("%Y%m%d%H%M%SZ", &text).ok()?;
     let seconds = date.to_zoned(TimeZone::UTC).ok()?.timestamp().as_second();
-    // What began before 1970 has begun.
+    // A date before 1970 counts as 1970: such a certificate has long been valid or expired.
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 

@@ -1,6 +1,7 @@
-//! The HTTP client: proxies from the environment, roots from the system, `SSL_CERT_FILE` and `api.caFile`, no redirects.
+//! Construction of the HTTP client: proxies from the environment; root certificates from the system, `SSL_CERT_FILE`
+//! and `api.caFile`; no automatic redirects.
 //!
-//! A client is made for each sync, so that a certificate that was exchanged meanwhile counts from the next one on.
+//! Each sync builds a new client, so that a replaced root certificate is in force from the next sync on.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,30 +16,31 @@ use crate::regular;
 
 use super::Network;
 
-/// Why there is no client.
+/// The reason why the client cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The file of root certificates is not there or not readable.
+    /// The file of root certificates is missing or cannot be read.
     #[error("cannot read {} (api.caFile)", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// It holds no certificate.
+    /// The file contains no usable certificate.
     #[error("{} (api.caFile) holds no PEM certificate that can be used; it should begin with -----BEGIN CERTIFICATE-----", path.display())]
     NoCertificate {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The library refuses.
+    /// The client library refused the settings.
     #[error("cannot set up the HTTP client: {0}")]
     Build(String),
 }
 
-/// Builds a client. Redirects are followed by whoever knows what may go along.
+/// Builds a client. It follows no redirects: the callers do, because only they know whether a key may be sent to the
+/// target.
 pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
@@ -47,12 +49,12 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
         .with_root_certificates(roots(network.ca_file.as_deref())?)
         .with_no_client_auth();
     let builder = reqwest::Client::builder();
-    // What everybody else takes for "none at all" the library takes for a name.
+    // Other programs read `*` as "no proxy for any host"; the library takes it for a host name.
     let none = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
     let builder = if network.direct || none { builder.no_proxy() } else { builder };
     builder
         .tls_backend_preconfigured(tls)
-        // Answers carry the server's certificate, so that its end can be told of.
+        // Responses carry the server's certificate, so that its expiry can be reported.
         .tls_info(true)
         .redirect(Policy::none())
         .referer(false)
@@ -62,16 +64,16 @@ pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
         .map_err(|error| ClientError::Build(error.without_url().to_string()))
 }
 
-/// No file of root certificates is larger, in bytes.
+/// Upper bound of the size of a file of root certificates in bytes.
 const LARGEST: u64 = 16 << 20;
 
 fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
-    // Reads SSL_CERT_FILE and SSL_CERT_DIR before the system's own places.
+    // Reads SSL_CERT_FILE and SSL_CERT_DIR before the system's own locations.
     let native = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(native.certs);
     for error in native.errors {
-        // A container may have none and need none; if they are needed, the refusal of TLS says what to do.
+        // A container may have no root certificates and need none. If they are needed, the TLS error says what to do.
         tracing::debug!("cannot read root certificates: {error}");
     }
     if let Some(path) = more {

@@ -1,7 +1,7 @@
-//! What every call to an upstream has in common: the client and its roots, what can go wrong, and when to try again.
+//! Basics of every request to an upstream: the client and its settings, errors, and retry rules.
 //!
-//! [`client`] builds the HTTP client; [`certificate`] reads what a certificate says of itself; [`trouble`] says in one line why there is no good answer; [`retry`] decides,
-//! without clock or socket, whether and when to ask again.
+//! [`client`] builds the HTTP client. [`certificate`] reads dates and names of a certificate. [`trouble`] describes a
+//! failed request in one line. [`retry`] decides, without clock or socket, whether and when to retry.
 
 pub mod certificate;
 pub mod client;
@@ -11,24 +11,24 @@ pub mod trouble;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How patient we are with upstreams.
+/// Timeouts and limits of requests to upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// For a connection to stand, names resolved and TLS agreed on.
+    /// Timeout for establishing a connection, name resolution and TLS handshake included.
     pub connect: Duration,
-    /// For one API call as a whole.
+    /// Timeout of one API call as a whole.
     pub call: Duration,
-    /// For silence within a download; there is no limit on the whole.
+    /// Timeout of silence within a download; the download as a whole has no timeout.
     pub idle: Duration,
-    /// Before the first poll of a job.
+    /// Pause before the first poll of a job.
     pub poll_first: Duration,
-    /// Between polls, after they have grown.
+    /// Upper bound of the pause between polls, which grows.
     pub poll_most: Duration,
-    /// Hops from a link to what it leads to.
+    /// Upper bound of the number of redirects of one request.
     pub redirects: usize,
-    /// Whether proxies from the environment are left alone.
+    /// Whether proxies from the environment are ignored.
     pub direct: bool,
-    /// Further root certificates, PEM.
+    /// File of additional root certificates, PEM.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -47,7 +47,7 @@ impl Default for Network {
     }
 }
 
-/// A duration for messages: `30 s`, `0.5 s`.
+/// Formats a duration for messages: `30 s`, `0.5 s`.
 pub fn seconds(duration: Duration) -> String {
     format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
 }

@@ -1,4 +1,4 @@
-//! Whether and when to ask again (rules of the agent, part C4): pure.
+//! Decides whether and when to retry a call (`docs/design/agent.md`, rule 4). No I/O.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use crate::backoff;
 
 use super::trouble::{Cause, Trouble};
 
-/// Attempts for one call.
+/// Upper bound of the attempts at one call.
 const ATTEMPTS: u32 = 5;
-/// Repetitions of a POST whose answer was lost: it may have been carried out unseen.
+/// Upper bound of the repetitions of a POST whose response was lost: the server may have processed each of them.
 const BLIND: u32 = 2;
-/// A `Retry-After` beyond this ends a sync.
+/// Upper bound of the `Retry-After` that a sync waits for; a longer one ends it.
 pub const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What was asked.
+/// The kind of call, which decides whether it may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// A POST that begins something.
+    /// A POST that starts a job.
     Start,
     /// A GET.
     Read,
-    /// The POST that asks for a link: it begins nothing.
+    /// The POST that requests a link: it starts nothing.
     Link,
 }
 
-/// The attempts made so far for one call.
+/// The attempts made so far at one call.
 #[derive(Debug, Clone, Default)]
 pub struct Attempts {
     made: u32,
@@ -32,17 +32,18 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    /// After a good answer everything counts anew.
+    /// Starts counting again, after a good response.
     pub fn reset(&mut self) {
         *self = Attempts::default();
     }
 
-    /// Whether one of them may have been carried out unseen.
+    /// Whether an attempt may have been processed by the server although its response was lost.
     pub fn was_blind(&self) -> bool {
         self.blind > 0
     }
 
-    /// After trouble: how long to wait before asking again, or `None` to give up. `random` is from 0 to 1.
+    /// Records a failed attempt. Returns how long to wait before the next one, or `None` to give up. `random` is from 0
+    /// to 1.
     pub fn next(&mut self, call: Call, trouble: &Trouble, random: f64) -> Option<Duration> {
         self.made += 1;
         let again = match trouble.cause {

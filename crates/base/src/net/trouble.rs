@@ -1,4 +1,4 @@
-//! Why a request brought no good answer: the cause, for deciding, and one line, for people.
+//! The failure of a request: its cause, which decides about a retry, and its description in one line.
 
 use std::error::Error;
 use std::fmt;
@@ -9,71 +9,72 @@ use http::header::{DATE, RETRY_AFTER};
 
 use crate::secret::{SafeUrl, Scrubber};
 
-/// A clock that differs from the server's by more than this is worth telling.
+/// Minimum difference between this machine's clock and the server's that is reported.
 const SKEW: Duration = Duration::from_mins(1);
-/// Nobody waits longer, whatever an upstream asks for.
+/// Upper bound of a wait, whatever an upstream asks for.
 pub const LONGEST: Duration = Duration::from_hours(24);
-/// So much of an answer that is no JSON is quoted.
+/// Upper bound of the quotation from a response that is not JSON, in characters.
 const QUOTED: usize = 200;
 
-/// The cause, as far as deciding needs it.
+/// The cause of a failure, as far as a retry depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// No connection: the request never left.
+    /// There was no connection: the request was never sent.
     NotSent,
-    /// TLS could not be agreed on; asking again is no use.
+    /// The TLS handshake failed; a retry is of no use.
     Tls,
-    /// No answer, or a cut one.
+    /// There was no response, or it was cut off.
     Lost,
-    /// A whole answer that says nothing we understand.
+    /// The response is complete, but its content is not understood.
     Unreadable,
-    /// A whole answer with this status.
+    /// A complete response with this status.
     Status(u16),
     /// A redirect that must not be followed.
     Redirected,
-    /// More than the limit allows.
+    /// The body is larger than the limit.
     TooLarge,
-    /// This machine could not keep what came.
+    /// This machine could not store the received data.
     Disk,
 }
 
-/// Why a request brought no good answer.
+/// The failure of a request.
 #[derive(Debug, Clone)]
 pub struct Trouble {
-    /// For deciding.
+    /// The cause, which decides about a retry.
     pub cause: Cause,
-    /// How long the upstream wants to be left alone.
+    /// The wait that the upstream demands with `Retry-After`.
     pub retry_after: Option<Duration>,
-    /// Aside, so that results that carry trouble stay small.
+    /// Boxed, so that a `Result` with this error stays small.
     words: Box<Words>,
 }
 
 #[derive(Debug, Clone)]
 struct Words {
     what: String,
-    /// The `<Code>` of a storage service's answer.
+    /// The `<Code>` of a storage service's response.
     code: Option<String>,
-    /// Whether this machine's clock is at fault, perhaps.
+    /// A note that this machine's clock is wrong, which may be the reason.
     skew: Option<String>,
 }
 
 impl Trouble {
-    /// Trouble in these words.
+    /// Creates a failure with this description.
     pub fn new(cause: Cause, what: impl Into<String>) -> Trouble {
         Trouble { cause, retry_after: None, words: Box::new(Words { what: what.into(), code: None, skew: None }) }
     }
 
-    /// The `<Code>` of a storage service's answer.
+    /// The `<Code>` of a storage service's response.
     pub fn code(&self) -> Option<&str> {
         self.words.code.as_deref()
     }
 
-    /// What the client library says of a request to `url`, without the URL that it knows.
+    /// Converts an error of the client library for a request to `url`. The library's message would contain the whole
+    /// URL, so it is removed.
     pub fn from_client(error: reqwest::Error, url: &SafeUrl) -> Trouble {
         let connect = error.is_connect();
         let timeout = error.is_timeout();
         let error = error.without_url();
-        // Each layer of the client repeats the one below; the last one says what has happened.
+        // Each layer of the client repeats the message of the one below; the last message tells what has happened.
         let mut why = error.to_string();
         let mut tls = false;
         let mut source = error.source();
@@ -89,7 +90,7 @@ impl Trouble {
                 )
             }
             _ if tls && why.contains("InvalidContentType") => {
-                "what answers there speaks no TLS; is it plain http?".to_owned()
+                "the server does not speak TLS; is it plain http?".to_owned()
             }
             _ => why,
         };
@@ -103,7 +104,7 @@ impl Trouble {
         }
     }
 
-    /// A whole answer that is not a good one.
+    /// Creates a failure from a complete response with an error status.
     pub fn from_answer(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> Trouble {
         let said = said(body, scrubber);
         let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
@@ -119,7 +120,7 @@ impl Trouble {
         trouble
     }
 
-    /// An answer with a good status whose body is of no use.
+    /// Creates a failure from a response with a success status and an unusable body.
     pub fn unreadable(status: u16, why: &str, body: &[u8], scrubber: &Scrubber) -> Trouble {
         let said = said(body, scrubber);
         let said = if said.is_empty() { "the body is empty".to_owned() } else { said };
@@ -142,7 +143,7 @@ impl fmt::Display for Trouble {
 
 impl Error for Trouble {}
 
-/// Whether TLS is at the bottom of it. An I/O error that wraps another hides it from `source`.
+/// Whether a TLS error is among the causes. An I/O error that wraps another error hides it from `source`.
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
     if error.is::<rustls::Error>() {
         return true;
@@ -151,7 +152,8 @@ fn is_tls(error: &(dyn Error + 'static)) -> bool {
     inner.is_some_and(|inner| is_tls(inner))
 }
 
-/// What an error body says: the API's `error` and `details`, a storage service's code and message, else its beginning.
+/// Quotes the body of an error: the API's `error` and `details`, a storage service's code and message, else its
+/// beginning.
 fn said(body: &[u8], scrubber: &Scrubber) -> String {
     let scrubbed = |text: &str| scrubber.scrub(text.trim());
     if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
@@ -161,10 +163,10 @@ fn said(body: &[u8], scrubber: &Scrubber) -> String {
         let more: Vec<&str> =
             details.into_iter().flatten().filter_map(|detail| detail.get("message")?.as_str()).collect();
         let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
-        // Whole: a line is bounded where it is printed.
+        // The message is not cut here: a line is bounded where it is printed.
         return scrubbed(&format!("{error}{more}"));
     }
-    // Before anything is cut: half a secret is one, too.
+    // Secrets are hidden before the text is cut: half a secret is a secret, too.
     let text = scrubbed(&String::from_utf8_lossy(body));
     if let Some(code) = element(&text, "Code") {
         let message = element(&text, "Message").map_or_else(String::new, |message| format!(" ({message})"));
@@ -180,28 +182,28 @@ fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// The text of the first XML element of this name: enough for the flat answers of storage services.
+/// Returns the text of the first XML element with this name: enough for the flat responses of storage services.
 fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (inner, _) = rest.split_once(&format!("</{name}>"))?;
     Some(cut(inner.trim(), QUOTED))
 }
 
-/// `Retry-After`: seconds or a date (RFC 9110 section 10.2.3).
+/// Reads `Retry-After`: seconds or a date (RFC 9110 section 10.2.3). The result is at most [`LONGEST`].
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        // More digits than a number has are a long time, too.
+        // A number with too many digits to parse is a long time, too.
         Duration::from_secs(text.parse().unwrap_or(u64::MAX))
     } else {
-        // A date is by the server's clock, and so is what it is compared with, where the answer says.
+        // The date is by the server's clock, so it is compared with the server's `Date` if the response has one.
         let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
         httpdate::parse_http_date(text).ok()?.duration_since(date.unwrap_or(now)).unwrap_or_default()
     };
     Some(wait.min(LONGEST))
 }
 
-/// How far this machine's clock is from the server's `Date`, if it is worth telling.
+/// Describes how far this machine's clock is from the server's `Date`; none up to one minute.
 pub fn skew(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
     let (off, way) = match now.duration_since(date) {

@@ -1,4 +1,4 @@
-//! What an organization may put into the database.
+//! Limits on the searches that an organization may add to the database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,38 +13,41 @@ use crate::limits::Resource;
 use crate::shares::{NoShare, Shares};
 use crate::space::FreeSpace;
 
-/// When somebody who has too many rows may try again: what is too old is removed once an hour.
+/// The time after which an organization with too many rows may try again: expired searches are removed once an hour.
 const TIDIED: Duration = Duration::from_hours(1);
 
-/// What an organization may put into the database: so many searches within an hour, so many rows and bytes in all.
+/// The limits of one organization: searches within an hour, and rows and bytes in total.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     organization: String,
     /// The organization of each project.
     owners: Arc<BTreeMap<String, String>>,
     shares: Arc<Shares>,
-    /// Searches within an hour; none for what the operator brings in.
+    /// The limit of searches within an hour; `None` for imports by the operator.
     events: Option<Arc<Budget>>,
-    /// What must stay free on the disk; the default if there is none.
+    /// The number of bytes that must stay free on the disk; `None` for the default.
     min_free: Option<u64>,
 }
 
-/// Why no more may be put into the database.
+/// The limit because of which searches are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoRoom {
-    /// There would be more of it than `[limits.organization]` says.
+    /// The organization would hold more of the resource than `[limits.organization]` allows.
     #[error("your organization would have more {} than it may (limits.organization.{}); try again when old searches have been removed", what(*.0), .0.key())]
     Organization(Resource),
-    /// There would be more of it than `[limits.total]` says, or less than is kept for others.
+    /// All organizations together would hold more of the resource than `[limits.total]` allows, or the reserve for the
+    /// others would be used.
     #[error("limits.total.{} is reached, apart from what is reserved for organizations that have nothing; try again when old searches have been removed", .0.key())]
     Total(Resource),
-    /// So many were taken in within an hour.
+    /// The organization has sent as many searches within an hour as it may. The value is the time after which it may
+    /// try again.
     #[error(
         "with this batch your organization would have sent more searches within an hour than limits.organization.events \
          allows; try again later"
     )]
     OwnEvents(Duration),
-    /// All organizations have sent so many within an hour.
+    /// All organizations together have sent as many searches within an hour as they may. The value is the time after
+    /// which one may try again.
     #[error(
         "with this batch all organizations together would have sent more searches within an hour than limits.total.events \
          allows, apart from what is reserved for organizations that have sent none; try again later"
@@ -60,7 +63,7 @@ fn what(resource: Resource) -> &'static str {
 }
 
 impl NoRoom {
-    /// When trying again may help.
+    /// Returns the time after which another attempt may succeed.
     pub fn wait(&self) -> Duration {
         match self {
             NoRoom::OwnEvents(wait) | NoRoom::AllEvents(wait) => *wait,
@@ -71,7 +74,8 @@ impl NoRoom {
 }
 
 impl Allowance {
-    /// That of an organization. `events` counts what clients send; what the operator brings in counts as rows only.
+    /// Creates the limits of an organization. `events` limits searches that clients send; it is `None` for imports by
+    /// the operator, which count as rows only.
     pub fn new(
         organization: &str,
         owners: Arc<BTreeMap<String, String>>,
@@ -82,7 +86,7 @@ impl Allowance {
         Allowance { organization: organization.to_owned(), owners, shares, events, min_free }
     }
 
-    /// Takes so many searches of the hour's.
+    /// Uses `count` searches of the hourly limit.
     pub(super) fn events(&self, count: u64) -> Result<(), NoRoom> {
         let Some(events) = &self.events else { return Ok(()) };
         events.take_many(&self.organization, count, Instant::now()).map_err(|over| {
@@ -94,7 +98,7 @@ impl Allowance {
         })
     }
 
-    /// Whether so many rows with so many bytes may be added.
+    /// Checks whether this number of rows, with this number of bytes, may be added.
     pub(super) fn admits(
         &self,
         connection: &Connection,
@@ -121,21 +125,21 @@ impl Allowance {
     }
 }
 
-/// What the database holds.
+/// The use of the database.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatabaseUse {
-    /// Rows of searches and batches of one organization, and their bytes, about.
+    /// Rows of searches and batches of one organization.
     pub own_rows: u64,
-    /// See above.
+    /// The approximate number of bytes of these rows.
     pub own_bytes: u64,
-    /// Rows of all of them.
+    /// Rows of searches and batches of all organizations.
     pub rows: u64,
-    /// Bytes of everything that is in the database.
+    /// Bytes of the whole database, without free pages.
     pub file_bytes: u64,
 }
 
 impl DatabaseUse {
-    /// Counts; the projects for which `is_own` says so are the organization's.
+    /// Reads the use. `is_own` decides which projects belong to the organization.
     pub fn read(connection: &Connection, is_own: impl Fn(&str) -> bool) -> rusqlite::Result<DatabaseUse> {
         let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let pages = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);

@@ -1,41 +1,42 @@
-//! Where a walk through pages goes on. Pure.
+//! Cursors of paginated queries. Pure.
 //!
-//! A cursor says of what state the walk is, for which range, and how many terms it has had. All of that is signed: it
-//! works for the project and the range that it was given for, and nobody makes one of his own. Its form is nobody's
-//! business: six numbers of 16 hex digits, then 64 of the signature.
+//! A cursor names the snapshot and the range of the query, and the number of terms on the previous result pages. It is
+//! signed together with the project, so a client can neither change it nor use it for another project. Its format is
+//! opaque to clients: six numbers of 16 hexadecimal digits, then the 64 digits of an HMAC-SHA-256.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use docwharf_base::model::digest::{Digest, hex};
 
-/// Which searches are asked for; milliseconds since 1970.
+/// The range of a query, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Range {
-    /// The first that counts; the least number if all do that lie before the end.
+    /// The start, inclusive; `i64::MIN` if there is none.
     pub(super) from: i64,
-    /// The first that does not count any more; the greatest number if there is no end.
+    /// The end, exclusive; `i64::MAX` if there is none.
     pub(super) to: i64,
 }
 
-/// See above.
+/// The position of a paginated query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     pub(super) range: Range,
-    /// Nothing before it counts, in milliseconds since 1970: it might be gone before the walk has ended.
+    /// The time, in milliseconds since 1970, before which searches do not count, because they may expire while the
+    /// query is under way.
     pub(super) oldest: i64,
-    /// The last batch that counts.
+    /// The newest batch that counts.
     pub(super) last_batch: i64,
-    /// Searches in the range. What differs from it is not that state any more.
+    /// The number of searches in the range. If it differs later, searches have been removed from the snapshot.
     pub(super) total: u64,
-    /// Terms on the pages before.
+    /// The number of terms on the previous result pages.
     pub(super) offset: u64,
 }
 
 const NUMBERS: usize = 6 * 16;
 
 fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
-    // HMAC fills a key up with zeros to one block.
+    // HMAC pads a shorter key with zeros to one block (RFC 2104, section 2).
     let mut block = [0; 64];
     block[..32].copy_from_slice(secret);
     let mut mac = Hmac::<Sha256>::new(&block.into());
@@ -46,7 +47,7 @@ fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
 }
 
 impl Cursor {
-    /// As it is given out.
+    /// Encodes and signs the cursor for a client.
     pub(super) fn write(&self, project: &str, secret: &[u8; 32]) -> String {
         let Range { from, to } = self.range;
         let [from, to, oldest, last] = [from, to, self.oldest, self.last_batch].map(i64::cast_unsigned);
@@ -57,7 +58,7 @@ impl Cursor {
         text
     }
 
-    /// Reads one that was given out for `project`; none if it was not.
+    /// Verifies and decodes a cursor; `None` if it was not created for `project` with this secret.
     pub(super) fn read(text: &str, project: &str, secret: &[u8; 32]) -> Option<Cursor> {
         let (numbers, signature) = text.split_at_checked(NUMBERS)?;
         let signature = Digest::parse(signature)?;

@@ -1,10 +1,12 @@
-//! Searches from a file: CSV by RFC 4180 with a header, all of it or nothing, and each file once.
+//! Import of searches from CSV files (RFC 4180) with a header. A file is imported completely or not at all, and counts
+//! once.
 //!
-//! A file has events (`query`, `time` and perhaps `clickedPage`), or totals of terms as `docwharf analytics searches
-//! --format csv` writes them (`searchQuery`, `hits`, `ctr`, `topClickedPage`, `lastSearchedAt`). Columns may stand in any
-//! order, and others are ignored. A row of totals is as many searches as it has hits, all of them at the time of the
-//! last one, and its clicks all led to its page: so the same totals come out again, rates to four decimals. Rates are
-//! percent if any in the file is above 1, as in reports.
+//! A file has either events (`query`, `time` and optionally `clickedPage`), or totals of terms in the format that
+//! `docwharf analytics searches --format csv` writes (`searchQuery`, `hits`, `ctr`, `topClickedPage`,
+//! `lastSearchedAt`). Columns may be in any order, and unknown columns are ignored. A row of totals stands for `hits`
+//! searches, all at the time of the last one, and all of its clicks are on its page. So an exported file gives the same
+//! totals after an import, with rates to four decimals. Rates are percentages if any of them in the file is above 1, as
+//! in reports.
 
 use std::cell::Cell;
 use std::io::{self, Cursor, Read};
@@ -22,46 +24,48 @@ use super::time::millisecond;
 use docwharf_agent::analytics::period::moment;
 use crate::db::{Database, DatabaseError};
 
-/// Searches that one row may stand for. A sum of that many rows is still exact in JSON.
+/// The largest number of searches of one row. The sum of 9,000 such rows is still below 2^53, so a JSON number
+/// represents it exactly (RFC 8259, section 6).
 const MOST_HITS: f64 = 1e12;
-/// Bytes of a row. A longer one is a quotation mark that is never closed.
+/// The largest size of a row, in bytes. A longer row has a quotation mark that is never closed.
 const LONGEST_ROW: usize = 1 << 20;
 
-/// What a file brought.
+/// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
-    /// Rows.
+    /// The number of rows.
     pub rows: u64,
-    /// Searches that they are.
+    /// The number of searches that the rows stand for.
     pub searches: u64,
-    /// Whether the same file was imported before: then these are the numbers of that time, and nothing was added.
+    /// Whether the same file was imported before. Then nothing was added, and the numbers are those of the first
+    /// import.
     pub duplicate: bool,
 }
 
-/// Why nothing was imported.
+/// The reason why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Something in the file is wrong.
+    /// A row of the file is invalid.
     #[error("cannot import searches: line {line}: {problem}; correct the file, of which nothing was imported")]
     Line {
-        /// Where the row begins; the first line is 1.
+        /// The line at which the row begins; the first line is 1.
         line: u64,
-        /// What is wrong.
+        /// The mistake in the row.
         problem: String,
     },
     /// The file cannot be read to its end.
-    #[error("cannot read the searches to import behind line {line}")]
+    #[error("cannot read the searches to import after line {line}")]
     Read {
-        /// Where the last row began that could be read.
+        /// The line at which the last complete row begins.
         line: u64,
-        /// Why not.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Rows cannot be kept aside.
+    /// The temporary file with the rows cannot be written.
     #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
     Aside(#[source] io::Error),
-    /// There is no room for it.
+    /// A limit is reached.
     #[error("cannot import the searches (none was imported)")]
     Full(#[from] NoRoom),
     /// The database failed.
@@ -69,9 +73,9 @@ pub enum ImportError {
     Database(#[from] DatabaseError),
 }
 
-/// Imports a file into `project`, whose organization may have as many rows and bytes as `allowance` says; `id` is what
-/// tells files apart, the SHA-256 of it. Waits for the disk. The database takes no other batches while rows are written,
-/// some seconds for a million of them.
+/// Imports a file into `project`, within the limits of its organization in `allowance`. `id` is the SHA-256 digest of
+/// the file, by which a repeated import is recognized. This blocks, and the database accepts no other changes while the
+/// rows are written: a few seconds for a million rows.
 pub fn import(
     db: &Database,
     project: &str,
@@ -79,7 +83,7 @@ pub fn import(
     id: &str,
     allowance: Option<Allowance>,
 ) -> Result<Imported, ImportError> {
-    // No client can send an id with a space in it.
+    // The id of a batch from a client cannot have a space, so there is no conflict.
     let id = format!("import {id}");
     if let Some(size) = db.read(|connection| known(connection, project, &id))? {
         return Ok(imported(size, true));
@@ -109,7 +113,7 @@ fn imported(size: Size, duplicate: bool) -> Imported {
     Imported { rows: size.events, searches: size.searches, duplicate }
 }
 
-/// Why rows that were kept aside are not in the database.
+/// An error that occurs while rows are copied from the temporary file to the database.
 struct Unwritten(rusqlite::Error);
 
 impl From<csv::Error> for Unwritten {
@@ -118,7 +122,7 @@ impl From<csv::Error> for Unwritten {
     }
 }
 
-/// Reads and proves all rows.
+/// Reads and validates all rows into a temporary file.
 fn read(csv: impl Read, db: &Database, now: i64) -> Result<Spool, ImportError> {
     let left = Rc::new(Cell::new(LONGEST_ROW));
     let csv = Bounded { inner: without_mark(csv).map_err(|source| ImportError::Read { line: 0, source })?, left };
@@ -161,14 +165,14 @@ fn unread(error: csv::Error, line: u64) -> ImportError {
     }
 }
 
-/// Where in a row things stand.
+/// The positions of the columns of a row.
 #[derive(Debug)]
 enum Columns {
     Events { query: usize, time: usize, page: Option<usize> },
     Totals { query: usize, hits: usize, rate: usize, page: usize, last: usize },
 }
 
-/// What a row says.
+/// A validated row.
 #[derive(Debug)]
 struct Row {
     time: i64,
@@ -210,7 +214,7 @@ impl Columns {
             }
             Columns::Totals { query, hits, rate, page, last } => {
                 let query = fold(field(query));
-                // Folding makes two characters of one at most.
+                // Folding to lower case makes two characters of one at most.
                 if query.is_empty() || query.chars().count() > 2 * LONGEST_TERM {
                     return Err(format!("searchQuery: it has 1 to {LONGEST_TERM} characters"));
                 }
@@ -245,10 +249,10 @@ fn rate(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let number = if text.is_empty() { Some(0.0) } else { text.parse::<f64>().ok() };
     let number = number.filter(|number| (0.0..=100.0).contains(number));
-    number.ok_or_else(|| format!("ctr: {text:?} is no rate, neither a part of one nor percent"))
+    number.ok_or_else(|| format!("ctr: {text:?} is not a rate: neither a fraction of 1 nor a percentage"))
 }
 
-/// The file without the mark of its byte order, which says nothing in UTF-8.
+/// Removes a byte order mark from the beginning of the file; UTF-8 does not need one.
 fn without_mark(mut csv: impl Read) -> io::Result<impl Read> {
     let mut begin = Vec::new();
     csv.by_ref().take(3).read_to_end(&mut begin)?;
@@ -258,10 +262,10 @@ fn without_mark(mut csv: impl Read) -> io::Result<impl Read> {
     Ok(Cursor::new(begin).chain(csv))
 }
 
-/// Ends where a row does not.
+/// A reader that fails if a row is too long.
 struct Bounded<R> {
     inner: R,
-    /// Bytes until the row is too long; whoever reads rows sets it anew for each.
+    /// The number of bytes that the current row may still have. The caller resets it before each row.
     left: Rc<Cell<usize>>,
 }
 
@@ -295,7 +299,7 @@ mod tests {
         }
     }
 
-    /// As `docwharf analytics searches --format csv` writes them.
+    /// The format of `docwharf analytics searches --format csv`.
     fn csv(terms: &[Aggregate]) -> String {
         let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         csv.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).unwrap();
@@ -330,7 +334,7 @@ mod tests {
         assert_eq!(add(&db, &file).unwrap(), once);
         let page = ask(&db, "");
         assert_eq!((page.searches.as_slice(), page.total_searches), (&terms[..], 1_000_000_007));
-        // The same file adds nothing; what came out is the same file.
+        // The same file adds nothing, and the output is the file again.
         assert_eq!(add(&db, &file).unwrap(), Imported { duplicate: true, ..once });
         assert_eq!(csv(&page.searches), file);
         assert_eq!(ask(&db, ""), page);

@@ -1,4 +1,4 @@
-//! Events as clients send them: a batch at a time, all of it or nothing, and each batch once.
+//! Receiving of searches from clients, in batches. A batch is stored completely or not at all, and counts once.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -16,48 +16,48 @@ use super::time::{AHEAD, millisecond, rfc3339};
 use super::{QueryError, bad};
 use crate::db::Database;
 
-/// Characters of a term, without white space at its ends.
+/// The largest length of a search term in characters, without surrounding white space.
 pub const LONGEST_TERM: usize = 512;
-/// Characters of a page's path.
+/// The largest length of the path of a page, in characters.
 pub const LONGEST_PAGE: usize = 2048;
-/// Events of a batch.
+/// The largest number of events of a batch.
 const MOST_EVENTS: usize = 1000;
-/// Characters of a batch's id.
+/// The largest length of the id of a batch, in characters.
 const LONGEST_ID: usize = 128;
-/// Events that an answer says something about.
+/// The largest number of invalid events that an error describes.
 const TOLD: usize = 20;
 
-/// Search events, sent together.
+/// A batch of search events.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Batch {
-    /// The client's own name for it, unique in its project: when it is sent again, it is acknowledged and not counted
-    /// twice. Visible ASCII characters.
+    /// The id that the client chose for the batch, unique in its project. A batch that is sent again is acknowledged
+    /// but not counted twice. Visible ASCII characters.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))]
     pub batch_id: String,
-    /// In any order.
+    /// The events, in any order.
     #[schemars(length(min = 1, max = 1000), with = "Vec<Event>")]
     pub(super) events: FirstOf<Event>,
 }
 
-/// One search.
+/// A search by a reader.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// What was searched for, as it was typed: 1 to 512 characters besides white space at its ends.
+    /// The text that the reader searched for: 1 to 512 characters, not counting white space at its ends.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"\S"))]
     pub query: String,
-    /// When, by RFC 3339; at most a day ahead of this server's clock.
+    /// The time of the search (RFC 3339); at most a day ahead of the server's clock.
     #[schemars(extend("format" = "date-time"))]
     pub time: String,
-    /// The path of the page that was chosen among the results; null or absent if none was.
+    /// The path of the page that the reader opened from the results; null or absent if none was.
     #[serde(default)]
     #[schemars(length(max = 2048), regex(pattern = "^/"))]
     pub clicked_page: Option<String>,
 }
 
-/// A list of which the first [`MOST_EVENTS`] are kept, and the others counted: a body of many short events would take many
-/// times its size in memory.
+/// A list of which only the first [`MOST_EVENTS`] elements are kept and the others are counted: a body of many short
+/// events would take many times its size in memory.
 #[derive(Debug, Clone)]
 pub(super) struct FirstOf<T> {
     first: Vec<T>,
@@ -93,19 +93,19 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstOf<T> {
     }
 }
 
-/// What was taken.
+/// The acknowledgement of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Accepted {
-    /// As it was sent.
+    /// The id of the batch.
     pub batch_id: String,
-    /// Events that are counted under this id.
+    /// The number of events that are counted under this id.
     pub accepted: u64,
-    /// Whether they were counted before this request: then nothing of it was taken, whatever it had.
+    /// Whether an earlier request has sent this id. Then nothing of this request was counted.
     pub duplicate: bool,
 }
 
-/// An event that may be counted.
+/// A validated event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Checked {
     pub(super) time: i64,
@@ -113,13 +113,13 @@ pub(super) struct Checked {
     pub(super) page: Option<String>,
 }
 
-/// Takes a batch for `project`, whose organization may have as much as `allowance` says. When this returns, it is on disk;
-/// waits for that.
+/// Stores a batch for `project`, within the limits of its organization in `allowance`. It blocks until the batch is on
+/// disk.
 pub fn ingest(db: &Database, project: &str, body: &[u8], allowance: &Allowance) -> Result<Accepted, QueryError> {
     ingest_within(db, project, body, millisecond(Timestamp::now()), Some(allowance.clone()))
 }
 
-/// The same at a time, for somebody who may have everything.
+/// Stores a batch at a given time and without limits, for tests.
 #[cfg(test)]
 pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, QueryError> {
     ingest_within(db, project, body, now, None)
@@ -136,7 +136,7 @@ fn ingest_within(
     let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(why_not(body, &error)))?;
     let id = batch.batch_id;
     let events = check(&id, batch.events, now).map_err(wrong)?;
-    // A batch that comes again is acknowledged, whatever else there is no room for.
+    // A repeated batch is acknowledged even if a limit is reached by now.
     if let Some(size) = db.read(|connection| known(connection, project, &id))? {
         return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
     }
@@ -189,7 +189,7 @@ fn check(id: &str, events: FirstOf<Event>, now: i64) -> Result<Vec<Checked>, Vec
 }
 
 impl Event {
-    /// Whether it may be counted; the message is everything that is wrong with it.
+    /// Validates an event. The error lists everything that is wrong with it.
     pub(super) fn check(self, now: i64) -> Result<Checked, String> {
         let mut wrong = Vec::new();
         let characters = self.query.trim().chars().count();
@@ -198,7 +198,7 @@ impl Event {
         }
         let time = rfc3339(&self.time);
         match time {
-            None => wrong.push("time: it is none of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
+            None => wrong.push("time: it is not a time of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
             Some(time) if is_ahead(time, now) => wrong.push("time: it is more than a day ahead".to_owned()),
             Some(_) => {}
         }
@@ -217,12 +217,12 @@ impl Event {
     }
 }
 
-/// Whether no clock that is only wrong by a little says so.
+/// Whether a time is further ahead than a slightly wrong clock explains.
 pub(super) fn is_ahead(time: i64, now: i64) -> bool {
     time > now.saturating_add(AHEAD.as_millis() as i64)
 }
 
-/// Events that are wrong, the first of them in words.
+/// Invalid events: the messages for the first ones, and the number of the others.
 #[derive(Debug, Default)]
 struct Wrong {
     told: Vec<String>,
@@ -246,7 +246,7 @@ impl Wrong {
     }
 }
 
-/// A batch whose parts are not looked at.
+/// A batch whose two fields are not parsed yet.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Parts<'a> {
@@ -256,13 +256,13 @@ struct Parts<'a> {
     events: Option<&'a RawValue>,
 }
 
-/// Why a body is no batch, by its parts.
+/// Describes why a body is not a valid batch, for each of its fields.
 fn why_not(body: &[u8], error: &serde_json::Error) -> Vec<String> {
     let Ok(Parts { batch_id, events }) = serde_json::from_slice(body) else {
         return vec![format!("the body is no JSON object with batchId and events: {error}")];
     };
     let mut problems = Vec::new();
-    // Where in the part something is wrong is not where in the body it is.
+    // The message ends with a line and column of the field, which are not those of the body.
     let what = |error: serde_json::Error| error.to_string().split(" at line ").next().unwrap_or_default().to_owned();
     match batch_id.map(|id| serde_json::from_str::<String>(id.get())) {
         None => problems.push("batchId: it is missing".to_owned()),

@@ -1,13 +1,15 @@
-//! What readers searched for: events come in by batches or from files, and go out as totals of terms.
+//! Search analytics: the terms that readers searched for. Events arrive in batches or from files, and queries return
+//! totals of terms.
 //!
-//! Events lie in the table `searches` in the order of time, so that a question costs what its period costs, not what the
-//! table has. Each belongs to a *batch*, and batches are numbered as they arrive. A batch is one commit and never
-//! changes; its number is what a walk through pages holds on to: whatever arrives meanwhile, late events with old times
-//! too, has a higher number, and all pages are of one state ([`cursor`]). Only [`prune`] takes anything of such a state
-//! away; the walk then ends with an error that says so, because going on could miss terms or say them twice. So that this
-//! does not happen to a walk that takes hours, nothing counts for it that goes within a day of its beginning.
+//! Events are rows of the table `searches`, ordered by time, so the cost of a query depends on its period and not on
+//! the size of the table. Each event belongs to a *batch*. Batches are numbered in the order of arrival, and a batch is
+//! one commit that never changes. A paginated query is bound to the newest batch number at its start ([`cursor`]):
+//! later batches, even those with old events, have higher numbers, so all result pages show the same snapshot. Only
+//! [`prune`] removes rows from a snapshot. The query then fails with an error that says so, because its next result
+//! pages could miss terms or repeat them. To prevent this for a query that takes hours, it leaves out searches that
+//! expire within a day of its start.
 //!
-//! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, cut off, not rounded.
+//! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, rounded down.
 
 pub mod allowance;
 mod cursor;
@@ -36,22 +38,22 @@ pub use ingest::ingest;
 pub use query::searches;
 pub use retention::{projects, prune};
 
-/// What is wrong with a request: an answer with status 400.
+/// An invalid request; it is answered with status 400.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bad {
-    /// One line.
+    /// The error in one line.
     pub error: String,
-    /// Each thing that is wrong.
+    /// Each single mistake.
     pub details: Vec<String>,
 }
 
-/// Why a request has no other answer.
+/// The reason why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// It is wrong.
+    /// The request is invalid.
     #[error("{}", .0.error)]
     Bad(Bad),
-    /// There is no room for what it brings: status 429.
+    /// A limit is reached (status 429), or the disk is nearly full (status 503).
     #[error(transparent)]
     Full(#[from] NoRoom),
     /// The database failed.
@@ -63,32 +65,32 @@ fn bad(error: &str, details: Vec<String>) -> QueryError {
     QueryError::Bad(Bad { error: error.to_owned(), details })
 }
 
-/// A page of terms.
+/// Terms that readers searched for: one result page.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Searches {
-    /// By hits, descending; among equals by the bytes of the term.
+    /// The terms by hits, descending; terms with equal hits by their bytes.
     pub searches: Vec<Aggregate>,
-    /// Searches in the whole range: events, not terms. The same on all pages of a walk.
+    /// The number of searches (not of terms) in the whole range. It is the same on all result pages of a query.
     pub total_searches: u64,
-    /// For the next page; null if this is the last.
+    /// The cursor of the next result page; null on the last one.
     pub next_cursor: Option<String>,
 }
 
-/// A term, and what came of the searches for it in the range.
+/// A search term with its totals in the range.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Aggregate {
-    /// The term: one line, in lower case.
+    /// The term, in lower case and on one line.
     pub search_query: String,
-    /// Searches for it.
+    /// The number of searches for it.
     pub hits: u64,
-    /// Searches that led to a click, as a part of one, to four decimals.
+    /// The fraction of these searches that led to a click, from 0 to 1, with four decimals.
     #[schemars(range(min = 0, max = 1))]
     pub ctr: f64,
-    /// The page that was clicked most; among equals the first by its bytes; null if none was.
+    /// The page with the most clicks; of several, the first by its bytes; null if there were no clicks.
     pub top_clicked_page: Option<String>,
-    /// When it was last searched for, in UTC.
+    /// The time of the last search for it, in UTC.
     #[schemars(extend("format" = "date-time"))]
     pub last_searched_at: String,
 }

@@ -1,7 +1,7 @@
-//! What a question for searches says. Pure.
+//! Parsing of the query parameters of an analytics query. Pure.
 //!
-//! Parameters that are not known are ignored. Percent-encoding is undone once, and `+` stays what it is: no value has a
-//! space in it, but a time has its offset behind a `+`.
+//! Unknown parameters are ignored. Percent-encoding is decoded once, and `+` is not decoded to a space: no value has a
+//! space, but the offset of a time may begin with `+`.
 
 use percent_encoding::percent_decode_str;
 use serde_json::Number;
@@ -10,24 +10,24 @@ use super::cursor::Range;
 use super::time::millisecond_from;
 use docwharf_agent::analytics::period::moment;
 
-/// Terms a page where nobody says how many.
+/// The default number of terms on a result page.
 const TERMS: usize = 50;
-/// The most terms a page.
+/// The largest number of terms on a result page.
 const MOST_TERMS: f64 = 100.0;
-/// Characters of a value that an error quotes.
+/// The number of characters of a value that an error quotes.
 const QUOTED: usize = 60;
 
-/// What is asked for.
+/// The parsed parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) range: Range,
-    /// Terms a page.
+    /// The number of terms on a result page.
     pub(super) limit: usize,
-    /// As it came.
+    /// The cursor, not verified yet.
     pub(super) cursor: Option<String>,
 }
 
-/// The values as they came, decoded.
+/// The percent-decoded values, not parsed yet.
 #[derive(Debug, Default)]
 struct Values {
     date_from: Option<String>,
@@ -36,7 +36,7 @@ struct Values {
     cursor: Option<String>,
 }
 
-/// Reads the query of an address. The error is everything that is wrong.
+/// Parses the query of a request target. The error lists all mistakes.
 pub(super) fn read(query: Option<&str>) -> Result<Asked, Vec<String>> {
     let mut problems = Vec::new();
     let values = values(query.unwrap_or_default(), &mut problems);
@@ -87,25 +87,25 @@ fn values(query: &str, problems: &mut Vec<String>) -> Values {
             *place = Some(value);
         } else {
             problems.push(format!("{name}: the percent-encoding of {:?} is broken", short(value, QUOTED)));
-            // It is there, and there is nothing more to say of it.
+            // A placeholder: a repetition of the parameter is still reported, and the value is not parsed.
             *place = Some(String::new());
         }
     }
-    // What is empty has been told.
+    // Empty values are reported already.
     for value in [&mut values.date_from, &mut values.date_to, &mut values.limit, &mut values.cursor] {
         value.take_if(|value| value.is_empty());
     }
     values
 }
 
-/// None if a `%` has not two hex digits behind it, or if what comes out is no UTF-8.
+/// Decodes percent-encoding; `None` if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut codes = text.split('%').skip(1);
     let is_whole = codes.all(|code| code.len() >= 2 && code.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
     percent_decode_str(text).decode_utf8().ok().filter(|_| is_whole).map(std::borrow::Cow::into_owned)
 }
 
-/// A number from 1 to 100 as JSON writes it, without a part of one: `50`, `50.0` and `5e1` are the same number.
+/// Parses a whole number from 1 to 100 in any notation of JSON: `50`, `50.0` and `5e1` are the same number.
 fn whole(text: &str) -> Result<usize, String> {
     let number = serde_json::from_str::<Number>(text).ok().and_then(|number| number.as_f64());
     let number = number.filter(|_| !text.contains(char::is_whitespace));
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!(range(&format!("dateTo={text}")), (None, Some(moment.to_owned())), "{text}");
         }
         assert_eq!(read(None).unwrap().range, Range { from: i64::MIN, to: i64::MAX });
-        // A range may be empty, but not turned around.
+        // A range may be empty, but its end must not be before its start.
         assert!(read(Some("dateFrom=2026-11-01&dateTo=2026-11-01")).is_ok());
         assert_eq!(problems("dateFrom=2026-11-02&dateTo=2026-11-01"), ["dateFrom is after dateTo"]);
         assert_eq!(

@@ -1,8 +1,8 @@
-//! Totals of terms in a range, page by page.
+//! Totals of terms in a range, in result pages.
 //!
-//! A page reads the rows of its range once, in the order in which they lie, and once more those with a page if one of its
-//! own terms has any. Memory is bounded however many terms there are: what does not fit is kept aside on disk, sorted, and
-//! merged.
+//! For each result page the rows of the range are read once, in the order of storage. If one of the terms on it has
+//! clicks, the rows with clicks are read once more. Memory is bounded for any number of terms: totals beyond the limit
+//! are sorted, written to a temporary file, and merged.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,12 +18,12 @@ use super::totals::{Ranking, Room, Totals};
 use super::{Aggregate, QueryError, Searches, bad};
 use crate::db::Database;
 
-/// Bytes of terms that a question holds at a time, and again as much while it sorts them.
+/// The memory for the terms of a query, in bytes. Sorting takes as much again.
 const MEMORY: usize = 8 << 20;
 
-/// Answers what the query of an address asks for of `project`; waits for the disk. `secret` signs cursors: those of
-/// another secret are refused. `limit` may change from page to page, the dates may not. Nothing before `oldest`, in
-/// milliseconds since 1970, counts for a walk that begins: what is removed in the meantime lies before it.
+/// Answers an analytics query for `project`. `secret` signs cursors, and cursors with another signature are refused.
+/// `limit` may change between result pages, the dates may not. A new query leaves out searches before `oldest`
+/// (milliseconds since 1970), which may expire while the query is under way. This waits for the disk.
 pub fn searches(
     db: &Database,
     project: &str,
@@ -34,14 +34,14 @@ pub fn searches(
     searches_within(MEMORY, db, (project, secret, oldest), query_string)
 }
 
-/// The same in so many bytes of memory.
+/// Answers an analytics query with this number of bytes of memory.
 pub(super) fn searches_within(
     memory: usize,
     db: &Database,
     (project, secret, oldest): (&str, &[u8; 32], i64),
     query_string: Option<&str>,
 ) -> Result<Searches, QueryError> {
-    let wrong = |details| bad("the question for searches is wrong; see details", details);
+    let wrong = |details| bad("the query for searches is invalid; see details", details);
     let Asked { range, limit, cursor } = parameters::read(query_string).map_err(wrong)?;
     let cursor = match cursor {
         None => None,
@@ -55,10 +55,10 @@ pub(super) fn searches_within(
     };
     let room = Room::new(memory, db.folder());
     let begin = cursor.map_or(Begin::First { range, oldest }, Begin::After);
-    // One state of the database for both readings.
+    // Both readings are in one transaction, so they see the same state.
     let answer = db.read(|connection| page(connection, &room, project, begin, limit))?;
     let Some(Page { terms, total, next }) = answer else {
-        let what = "cursor: some of the searches that it counts on are too old by now and gone; begin without one";
+        let what = "cursor: some of the searches that it covers were too old and have been removed; begin without one";
         return Err(wrong(vec![what.to_owned()]));
     };
     let next_cursor = next.map(|next| next.write(project, secret));
@@ -72,16 +72,16 @@ struct Page {
     next: Option<Cursor>,
 }
 
-/// Where a page begins.
+/// The position at which a result page begins.
 #[derive(Debug, Clone, Copy)]
 enum Begin {
-    /// With the first term; nothing before `oldest` counts.
+    /// The first term. Searches before `oldest` do not count.
     First { range: Range, oldest: i64 },
-    /// Behind those of the pages before.
+    /// The terms after those on the previous result pages.
     After(Cursor),
 }
 
-/// The page that `begin` leads to; none if its state is not there any more.
+/// Computes the result page at `begin`; `None` if rows of its snapshot have been removed.
 fn page(
     connection: &Connection,
     room: &Room,
@@ -98,7 +98,7 @@ fn page(
     let range = Range { from: walk.range.from.max(walk.oldest), to: walk.range.to };
     let state = State { project, range, last_batch: walk.last_batch };
     let (totals, total) = state.totals(connection, room)?;
-    // What comes later is of no such state, so that searches can only have gone.
+    // Rows that are added later are not in the snapshot, so another total means that rows were removed.
     if matches!(begin, Begin::After(_)) && walk.total != total {
         return Ok(None);
     }
@@ -113,12 +113,12 @@ fn page(
     Ok(Some(Page { terms, total, next: (!is_last).then_some(next) }))
 }
 
-/// What is kept aside failed, or is not what it was.
+/// Wraps an error of the temporary file, or of unexpected content in it.
 fn aside(error: io::Error) -> rusqlite::Error {
     ToSqlConversionFailure(Box::new(error))
 }
 
-/// A key is a text that was put in.
+/// Converts a key to a string. Keys are made of strings, so this fails only if the temporary file was changed.
 fn string(key: Vec<u8>) -> io::Result<String> {
     String::from_utf8(key).map_err(io::Error::other)
 }
@@ -137,18 +137,18 @@ impl Term {
             hits,
             ctr: rate(clicks, hits),
             top_clicked_page,
-            // Only times of the calendar come in.
+            // Every stored time was parsed from a date, so it can be formatted.
             last_searched_at: text(last).unwrap_or_default(),
         }
     }
 }
 
-/// To four decimals.
+/// Returns the fraction of searches with a click, rounded to four decimals.
 fn rate(clicks: u64, hits: u64) -> f64 {
     (clicks as f64 / hits as f64 * 10_000.0).round() / 10_000.0
 }
 
-/// The searches of a range as they were when a batch had come and none after it.
+/// A snapshot: the searches of a range up to a batch.
 #[derive(Debug, Clone, Copy)]
 struct State<'a> {
     project: &'a str,
@@ -157,7 +157,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// All terms, and how many searches they are.
+    /// Returns the totals of all terms, and the number of searches.
     fn totals(&self, connection: &Connection, room: &Room) -> rusqlite::Result<(Totals, u64)> {
         let mut select = connection.prepare(
             "SELECT query, time, count, clicks, page IS NOT NULL FROM searches
@@ -174,7 +174,7 @@ impl State<'_> {
         Ok((totals, total))
     }
 
-    /// For each term the page that was clicked most; among equals the first by its bytes.
+    /// Returns for each term the page with the most clicks; of several, the first by its bytes.
     fn most_clicked(
         &self,
         connection: &Connection,
@@ -196,7 +196,7 @@ impl State<'_> {
         while let Some(row) = rows.next()? {
             let Some(place) = places.get(row.get_ref(0)?.as_str()?) else { continue };
             key.clear();
-            // A place has one character: there are 100 terms on a page at most.
+            // The place fits into one character, because a result page has 100 terms at most.
             key.push(char::from_u32(*place as u32).unwrap_or_default());
             key.push_str(row.get_ref(1)?.as_str()?);
             totals.add(&key, Counts { clicks: unsigned(row, 2)?, ..Counts::default() }).map_err(aside)?;
@@ -217,7 +217,7 @@ impl State<'_> {
     }
 }
 
-/// The number of the newest batch there ever was.
+/// Returns the number of the newest batch, even if it has been removed.
 fn newest(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT seq FROM sqlite_sequence WHERE name = 'batches'";
     Ok(connection.query_row(sql, [], |row| row.get(0)).optional()?.unwrap_or(0))

@@ -1,13 +1,13 @@
-//! Searches do not stay for ever.
+//! Removal of expired searches.
 
 use rusqlite::{OptionalExtension, params};
 
 use crate::db::{Database, DatabaseError};
 
-/// Rows that go in one turn: others who write wait no longer than that takes.
+/// The number of rows that one transaction removes. Other changes wait for it.
 const TURN: i64 = 10_000;
 
-/// The projects that have searches or batches, also those that are in no configuration any more.
+/// Lists the projects that have searches or batches, including those that are no longer in the configuration.
 pub fn projects(db: &Database) -> Result<Vec<String>, DatabaseError> {
     db.read(|connection| {
         let mut select = connection.prepare_cached("SELECT project FROM usage WHERE rows > 0")?;
@@ -15,9 +15,9 @@ pub fn projects(db: &Database) -> Result<Vec<String>, DatabaseError> {
     })
 }
 
-/// Deletes the searches of `project` before a time, in milliseconds since 1970, and what is known of batches that were
-/// received before it: one that is sent again after that would be counted again. Returns how many rows have gone; waits
-/// for the disk. Walks through pages that counted on any of them end with an error.
+/// Deletes the searches of `project` before a time (milliseconds since 1970), and the ids of batches that were received
+/// before it: such a batch would be counted again if it were sent again. Paginated queries whose snapshot has lost rows
+/// fail. Returns the number of deleted rows of searches, and waits for the disk.
 pub fn prune(db: &Database, project: &str, older_than_ms: i64) -> Result<u64, DatabaseError> {
     let mut gone = 0;
     loop {
@@ -26,7 +26,7 @@ pub fn prune(db: &Database, project: &str, older_than_ms: i64) -> Result<u64, Da
             let sql = "SELECT time FROM searches WHERE project = ?1 AND time < ?2 ORDER BY time LIMIT 1 OFFSET ?3";
             let last =
                 transaction.query_row(sql, params![project, older_than_ms, TURN - 1], |row| row.get::<_, i64>(0));
-            // All of one time go together.
+            // Rows with the same time are deleted together.
             let (until, is_done) = last.optional()?.map_or((older_than_ms, true), |last| (last + 1, false));
             let sql = "DELETE FROM searches WHERE project = ?1 AND time < ?2";
             let deleted = transaction.execute(sql, params![project, until])?;

@@ -1,48 +1,48 @@
-//! What a batch puts into the database.
+//! The rows of a batch in the database.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-/// One row: a search, or `count` of them.
+/// A row: one search, or `count` searches.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) time: i64,
-    /// Folded.
+    /// The folded term.
     pub(super) query: &'a str,
     pub(super) page: Option<&'a str>,
     pub(super) count: u64,
     pub(super) clicks: u64,
 }
 
-/// How much a batch is.
+/// The size of a batch in rows (`events`) and in searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) events: u64,
     pub(super) searches: u64,
 }
 
-/// What was taken under an id; none if nothing was.
+/// Returns the size of the batch with this id; `None` if there is none.
 pub(super) fn known(connection: &Connection, project: &str, id: &str) -> rusqlite::Result<Option<Size>> {
     let sql = "SELECT events, searches FROM batches WHERE project = ?1 AND id = ?2";
     let size = |row: &rusqlite::Row<'_>| Ok(Size { events: unsigned(row, 0)?, searches: unsigned(row, 1)? });
     connection.query_row(sql, [project, id], size).optional()
 }
 
-/// Bytes that a row counts as, as the triggers on the table count it.
+/// Returns the bytes that a row counts for, with the formula of the triggers in `usage.sql`.
 pub(super) fn bytes_of_row(project: &str, query: &str, page: Option<&str>) -> u64 {
     (40 + project.len() + query.len() + page.map_or(0, str::len)) as u64
 }
 
-/// The same for what is known of a batch.
+/// Returns the bytes that the row of a batch counts for, with the formula of the triggers in `usage.sql`.
 pub(super) fn bytes_of_batch(project: &str, id: &str) -> u64 {
     (80 + 2 * project.len() + 2 * id.len()) as u64
 }
 
-/// A number that is never below zero: `SQLite` has no type for that.
+/// Reads a number that is never negative. `SQLite` has no unsigned type.
 pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)
 }
 
-/// A batch while its rows are written, in a transaction of the caller's.
+/// Writes the rows of a batch, in a transaction of the caller.
 #[derive(Debug)]
 pub(super) struct Entering<'a> {
     project: &'a str,
@@ -52,7 +52,7 @@ pub(super) struct Entering<'a> {
 }
 
 impl<'a> Entering<'a> {
-    /// Begins a batch whose id is not known.
+    /// Starts a batch with a new id.
     pub(super) fn begin(
         connection: &'a Connection,
         project: &'a str,

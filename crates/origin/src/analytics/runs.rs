@@ -1,5 +1,4 @@
-//! Entries in a temporary file without a name, in sorted runs that are merged when they are read: what sorts more than fits
-//! in memory.
+//! External sorting: sorted runs of entries in a temporary file, which are merged when they are read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,27 +7,27 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes of a run that are read at a time, at most and at least.
+/// The largest and the smallest number of bytes of a run that are read at a time.
 const LARGEST_PIECE: usize = 64 << 10;
 const SMALLEST_PIECE: usize = 4 << 10;
-/// Bytes of an entry's numbers: the length of its key, three numbers, and whether it has a page.
+/// The bytes of an entry before its key: the length of the key, three numbers, and whether it has a page.
 const NUMBERS: usize = 4 + 3 * 8 + 1;
 
-/// The error where an entry is not what was put in.
+/// The message of the error if an entry in the temporary file is not what was written.
 pub(super) const CHANGED: &str = "the temporary file of search terms was changed while it was read";
 
-/// What there is of a key.
+/// The totals of a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Counts {
     pub(super) hits: u64,
     pub(super) clicks: u64,
-    /// Milliseconds since 1970.
+    /// The time of the last search, in milliseconds since 1970.
     pub(super) last: i64,
     pub(super) has_page: bool,
 }
 
 impl Counts {
-    /// Both together.
+    /// Adds the totals of the same key.
     pub(super) fn add(&mut self, other: Counts) {
         self.hits = self.hits.saturating_add(other.hits);
         self.clicks = self.clicks.saturating_add(other.clicks);
@@ -37,26 +36,26 @@ impl Counts {
     }
 }
 
-/// A key and its counts.
+/// A key with its totals.
 pub(super) type Entry = (Vec<u8>, Counts);
 
-/// Sorted runs of entries.
+/// Sorted runs of entries in a file.
 #[derive(Debug)]
 pub(super) struct SortedRuns {
     file: BufWriter<File>,
     len: u64,
-    /// Where each of them begins and ends.
+    /// The start and the end of each run in the file.
     runs: Vec<(u64, u64)>,
 }
 
 impl SortedRuns {
-    /// In `folder`, as a file without a name.
+    /// Creates an unnamed temporary file in `folder`.
     pub(super) fn new(folder: &Path) -> io::Result<SortedRuns> {
         let file = BufWriter::with_capacity(LARGEST_PIECE, tempfile::tempfile_in(folder)?);
         Ok(SortedRuns { file, len: 0, runs: Vec::new() })
     }
 
-    /// Adds a run: these entries, sorted by their keys.
+    /// Sorts the entries by their keys and appends them as a run.
     pub(super) fn push(&mut self, mut entries: Vec<Entry>) -> io::Result<()> {
         entries.sort_unstable();
         let begin = self.len;
@@ -74,8 +73,8 @@ impl SortedRuns {
         Ok(())
     }
 
-    /// Hands out the entries of all runs in the order of their keys until `take` says that it has enough. Holds about
-    /// `memory` bytes, and 4 KiB for each run at least.
+    /// Calls `take` with the entries of all runs, sorted by key, until it returns false. Uses about `memory` bytes, but
+    /// at least 4 KiB for each run.
     pub(super) fn merge(self, memory: usize, mut take: impl FnMut(Entry) -> io::Result<bool>) -> io::Result<()> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
         let piece = (memory / self.runs.len().max(1)).clamp(SMALLEST_PIECE, LARGEST_PIECE);
@@ -95,14 +94,14 @@ impl SortedRuns {
     }
 }
 
-/// A run while it is read.
+/// A buffered reader of one run.
 struct Reader<'a> {
     file: &'a File,
     at: u64,
     end: u64,
     piece: usize,
     buffer: Vec<u8>,
-    /// Bytes of the buffer that have been handed out.
+    /// The number of bytes of the buffer that are consumed.
     read: usize,
 }
 
@@ -123,7 +122,7 @@ impl Reader<'_> {
         Ok(Some((self.bytes(length)?.to_vec(), counts)))
     }
 
-    /// The next bytes, which lie in the buffer afterwards.
+    /// Returns the next bytes, from the buffer.
     fn bytes(&mut self, len: usize) -> io::Result<&[u8]> {
         let held = self.buffer.len() - self.read;
         if held < len {

@@ -1,5 +1,5 @@
-//! Rows of an import, kept aside: nothing goes into the database before the last row has been read and found good, and no
-//! file is too large for memory.
+//! The temporary file with the rows of an import. Nothing is written to the database before all rows are read and
+//! validated, and the size of a file is not limited by memory.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom};
@@ -7,18 +7,18 @@ use std::path::Path;
 
 use super::rows::{Row, Size, bytes_of_row};
 
-/// A row as it was read; its rate may be in percent or a part of one, which only all rows tell.
+/// A row as it was read. Its rate is a percentage or a fraction of 1, which only the rates of all rows decide.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Read<'a> {
     pub(super) time: i64,
     pub(super) query: &'a str,
-    /// Empty if there is none.
+    /// The page; empty if there is none.
     pub(super) page: &'a str,
     pub(super) count: u64,
     pub(super) rate: f64,
 }
 
-/// Rows on their way into a file without a name.
+/// Writes rows to an unnamed temporary file.
 #[derive(Debug)]
 pub(super) struct Spool {
     rows: csv::Writer<BufWriter<File>>,
@@ -27,18 +27,18 @@ pub(super) struct Spool {
     highest_rate: f64,
 }
 
-/// The same rows on their way out.
+/// Reads the rows from the temporary file.
 #[derive(Debug)]
 pub(super) struct Kept {
     rows: csv::Reader<BufReader<File>>,
     size: Size,
     bytes: u64,
-    /// What a rate has to be multiplied by to be a part of one.
+    /// The factor that converts a rate to a fraction of 1.
     factor: f64,
 }
 
 impl Spool {
-    /// In `folder`, where there must be room for the rows anyway.
+    /// Creates the file in `folder`: the disk of the database must have space for the rows anyway.
     pub(super) fn new(folder: &Path) -> io::Result<Spool> {
         let rows =
             csv::WriterBuilder::new().has_headers(false).from_writer(BufWriter::new(tempfile::tempfile_in(folder)?));
@@ -69,12 +69,12 @@ impl Kept {
         self.size
     }
 
-    /// Bytes of the rows in the database, but for the names of their project.
+    /// Returns the bytes that the rows take in the database, without the names of their project.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Hands out each row.
+    /// Calls `take` with each row.
     pub(super) fn each<E: From<csv::Error>>(mut self, mut take: impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
         let mut record = csv::StringRecord::new();
         while self.rows.read_record(&mut record)? {

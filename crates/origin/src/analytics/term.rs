@@ -1,7 +1,8 @@
-//! What makes two terms the same. Pure.
+//! Folding of search terms, so that equal terms are counted together. Pure.
 
-/// The term as it is counted: without space at its ends, each run of white space in it one space, in lower case (both
-/// as Unicode has it). Accents, punctuation and composed forms stay what they are. Folding what is folded changes nothing.
+/// Folds a term: removes white space at its ends, replaces each run of white space by one space, and converts to lower
+/// case (both by the rules of Unicode). Accents, punctuation and composed forms do not change. Folding a folded term
+/// changes nothing.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -10,7 +11,7 @@ pub(super) fn fold(text: &str) -> String {
         }
         folded.push_str(word);
     }
-    // Of the whole: what a final sigma is depends on what stands beside it.
+    // The whole text at once: whether a sigma is a final one depends on its neighbours.
     folded.to_lowercase()
 }
 

@@ -1,4 +1,4 @@
-//! What holds together: events in, totals out, through a real database, against a model that only counts.
+//! Events and queries with a real database, compared with a model that only counts.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -21,7 +21,7 @@ pub(super) fn database() -> (TempDir, Database) {
     (folder, db)
 }
 
-/// Numbers that look random and are the same each time.
+/// A pseudo-random generator; each seed gives the same numbers every time.
 struct Dice(u64);
 
 impl Dice {
@@ -60,7 +60,7 @@ fn search(query: &str, time: i64, page: Option<&str>) -> Search {
 
 pub(super) fn ask(db: &Database, query: &str) -> Searches {
     let page = searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
-    // So little that nearly everything is kept aside.
+    // With so little memory, nearly all totals go through the temporary file.
     let little = searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
     assert_eq!(little, page);
     page
@@ -73,7 +73,7 @@ fn refused(answer: Result<Searches, QueryError>) -> Vec<String> {
     }
 }
 
-/// What should come out, by counting.
+/// Computes the expected result by counting.
 fn model(events: &[Search], from: i64, to: i64) -> Vec<Aggregate> {
     let mut terms: BTreeMap<&str, Vec<&Search>> = BTreeMap::new();
     for event in events.iter().filter(|event| (from..to).contains(&event.time)) {
@@ -95,7 +95,7 @@ fn model(events: &[Search], from: i64, to: i64) -> Vec<Aggregate> {
             last_searched_at: day(events.iter().map(|event| event.time).max().unwrap()),
         });
     }
-    // Stable, and the terms are in the order of their bytes already.
+    // The sort is stable, and the terms are in the order of their bytes already.
     all.sort_by_key(|term| std::cmp::Reverse(term.hits));
     all
 }
@@ -191,7 +191,7 @@ fn a_batch_counts_once_whatever_it_has_when_it_comes_again() {
     );
     // Each project has its own batches.
     assert!(!ingest_at(&db, "q", &body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
-    // Of many that come at once, one counts.
+    // Of many concurrent requests with the same id, one counts.
     let counted = std::thread::scope(|scope| {
         let send = || scope.spawn(|| !send(&db, "same", &[search("race", NOW, None)]).duplicate);
         let all: Vec<_> = (0..16).map(|_| send()).collect();
@@ -252,7 +252,7 @@ fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
     assert_eq!(wrong(&db, "{}").len(), 2);
     assert!(ingest_at(&db, "p", b"{\"batchId\":\"\xff\",\"events\":[]}", NOW).is_err());
     assert_eq!(ask(&db, "").total_searches, 0);
-    // What is just allowed.
+    // The largest values that are allowed.
     let most = event(&format!(" {} ", "ä".repeat(512)), "2026-11-22T00:00:00Z", &format!("/{}", "ä".repeat(2047)));
     let id = "!~".repeat(64);
     let body = format!(r#"{{"batchId":"{id}","events":[{most},{{"query":"a","time":"2026-11-20T00:00:00Z"}}]}}"#);
@@ -293,7 +293,7 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
     let gone = refused(searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
     assert!(gone[0].contains("too old"), "{gone:?}");
     assert_eq!(ask(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
-    // Also when everything has gone, what comes next is of no state that there was.
+    // Even if all rows were removed, later rows are not in the snapshot.
     assert_eq!(prune(&db, "p", i64::MAX).unwrap(), 4000);
     send(&db, "0", &[search("again", NOW - DAY, None)]);
     assert_eq!(

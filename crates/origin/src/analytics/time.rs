@@ -4,34 +4,34 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// How far ahead of ours a client's clock may be.
+/// The largest time by which a client's clock may be ahead of the server's.
 pub(super) const AHEAD: Duration = Duration::from_hours(24);
 
 const NANOSECONDS: i128 = 1_000_000;
 
-/// The millisecond that it lies in.
+/// Returns the millisecond that contains the time.
 pub(super) fn millisecond(time: Timestamp) -> i64 {
-    // Timestamps end with the year 9999.
+    // A timestamp is not after the year 9999, so the value fits.
     time.as_nanosecond().div_euclid(NANOSECONDS) as i64
 }
 
-/// The first millisecond that does not lie before it: where a range begins, or no longer is.
+/// Returns the first millisecond that is not before the time, for the start or the end of a range.
 pub(super) fn millisecond_from(time: Timestamp) -> i64 {
     -((-time.as_nanosecond()).div_euclid(NANOSECONDS) as i64)
 }
 
-/// As RFC 3339 has it, in UTC, with a fraction only where there is one; none if no calendar has it.
+/// Formats a time by RFC 3339 in UTC, with a fraction only if it is not zero; `None` if the time is out of range.
 pub(super) fn text(millisecond: i64) -> Option<String> {
     Timestamp::from_millisecond(millisecond).ok().map(|time| time.to_string())
 }
 
-/// Reads a time of RFC 3339: date, time to the second and offset, all of them there.
+/// Parses a time by RFC 3339. Date, time with seconds, and offset are required.
 pub(super) fn rfc3339(text: &str) -> Option<i64> {
     let time: Timestamp = text.parse().ok().filter(|_| is_rfc3339(text.as_bytes()))?;
     Some(millisecond(time))
 }
 
-/// Whether it has the form; what it says is not looked at.
+/// Whether a text has the form of an RFC 3339 time. The values of its numbers are not checked.
 fn is_rfc3339(text: &[u8]) -> bool {
     let is = |form: &[u8], text: &[u8]| {
         let fits = |(form, byte): (&u8, &u8)| match form {

@@ -1,4 +1,5 @@
-//! Totals of keys, and the order of them by their hits, in bounded memory: what does not fit is kept aside on disk.
+//! Totals of keys, and their ranking by hits, in bounded memory: entries beyond the limit are written to a temporary
+//! file.
 
 use std::collections::HashMap;
 use std::io;
@@ -6,15 +7,15 @@ use std::path::{Path, PathBuf};
 
 use super::runs::{Counts, Entry, SortedRuns};
 
-/// Memory that an entry takes beside its key, about.
+/// The approximate memory of an entry without its key, in bytes.
 const BESIDE: usize = 96;
 
-/// How much a question may hold, and where it keeps the rest.
+/// The memory of a query, and the folder for its temporary files.
 #[derive(Debug, Clone)]
 pub(super) struct Room {
-    /// Bytes of memory, about.
+    /// The approximate memory, in bytes.
     pub(super) memory: usize,
-    /// A folder.
+    /// The folder for temporary files.
     pub(super) folder: PathBuf,
 }
 
@@ -24,7 +25,7 @@ impl Room {
     }
 }
 
-/// Counts of keys, added up.
+/// Adds up the counts of keys.
 #[derive(Debug)]
 pub(super) struct Totals {
     room: Room,
@@ -58,7 +59,7 @@ impl Totals {
         aside.push(held)
     }
 
-    /// Hands out each key once, in any order.
+    /// Calls `take` once with each key, in any order.
     pub(super) fn each(mut self, mut take: impl FnMut(Entry) -> io::Result<()>) -> io::Result<()> {
         if self.aside.is_some() {
             self.put_aside()?;
@@ -82,17 +83,17 @@ impl Totals {
     }
 }
 
-/// Keys by their hits, the most first; among equals by their bytes.
+/// Sorts keys by hits, descending; keys with equal hits by their bytes.
 #[derive(Debug)]
 pub(super) struct Ranking {
     room: Room,
-    /// Each key behind its rank.
+    /// The keys, each after its rank.
     held: Vec<Entry>,
     bytes: usize,
     aside: Option<SortedRuns>,
 }
 
-/// Bytes before a key that say how it ranks: such keys sort by hits, descending, and then by themselves.
+/// The bytes before a key that hold its rank. Such keys sort by hits, descending, and then by the key.
 const RANK: usize = 8;
 
 impl Ranking {
@@ -120,7 +121,7 @@ impl Ranking {
         aside.push(held)
     }
 
-    /// The keys from `offset` on, `limit` of them, and whether there are none behind them.
+    /// Returns `limit` keys from `offset` on, and whether they are the last.
     pub(super) fn page(mut self, offset: u64, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
         if self.aside.is_some() {
             self.put_aside()?;
@@ -152,7 +153,7 @@ fn select(mut entries: Vec<Entry>, offset: usize, limit: usize) -> (Vec<Entry>, 
     if offset >= entries.len() {
         return (Vec::new(), true);
     }
-    // Sorting all for the sake of a page would cost more than reading them.
+    // Selecting the keys of one result page costs less than sorting all of them.
     if offset > 0 {
         entries.select_nth_unstable(offset);
         entries.drain(..offset);

@@ -1,4 +1,4 @@
-//! How far a job has come, counted while it is done.
+//! Progress of a job, measured while it runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,27 +7,27 @@ use crate::source::Watch;
 use docwharf_site::seal::Meter;
 use docwharf_site::seal::pack::Passes;
 
-/// What a job's work amounts to.
+/// The work of a job, with counters of its progress.
 #[derive(Debug)]
 pub(super) enum Live {
-    /// Pages are made: checked out, built, or asked of a server.
+    /// Pages are being made: checked out, built, or fetched from a server.
     Making(Arc<Watch>),
-    /// A folder is packed.
+    /// A folder is being packed.
     Folder {
         /// The positions of its pages among its files, ascending.
         pages: Vec<usize>,
-        /// Its content.
+        /// The size of its content.
         bytes: u64,
         passes: Passes,
-        /// Its pages had to be made first, which was half of the work.
+        /// Whether its pages had to be made first, which was half of the work.
         is_made: bool,
     },
-    /// An archive is copied, then proved.
+    /// An archive is being copied, then verified.
     Archive { bytes: u64, copied: AtomicU64, proving: Meter },
 }
 
 impl Live {
-    /// From 0 to 99: a job that is running is not done.
+    /// Returns the progress from 0 to 99: a running job has not reached 100.
     pub(super) fn progress(&self) -> u64 {
         let part = |done: u64, of: u64| done.min(of).saturating_mul(100).checked_div(of).unwrap_or(0);
         let progress = match self {
@@ -35,14 +35,14 @@ impl Live {
                 let (done, known) = watch.pages();
                 part(done, known) / 2
             }
-            // Compressing takes about as long as reading and proving together.
+            // Compressing takes about as long as reading and verifying together.
             Live::Folder { bytes, passes, is_made, .. } => {
                 let [reading, writing, proving] =
                     [&passes.reading, &passes.writing, &passes.proving].map(|meter| part(meter.bytes(), *bytes));
                 let progress = (reading + 2 * writing + proving) / 4;
                 if *is_made { 50 + progress / 2 } else { progress }
             }
-            // What a compressed archive expands to is known when it has been proved.
+            // The expanded size of a compressed archive is known only once it has been verified.
             Live::Archive { bytes, copied, .. } => part(copied.load(Ordering::Relaxed), *bytes) / 2,
         };
         progress.min(99)

@@ -1,8 +1,8 @@
-//! Jobs: what was asked for, in which order, and what became of it.
+//! Export jobs: their requests, their order and their results.
 //!
-//! A job is queued, then running, then completed or failed; nothing leads back. It is in the database before anybody is
-//! told of it, and so outlives the process: one that waited is done by the next, one that was under way has failed, and
-//! says so. Its bundle is whole and on disk before the job is completed.
+//! A job is queued, then running, then completed or failed; it never goes back. It is in the database before its id is
+//! returned, and so outlives the process. The next process runs a job that was queued, and marks a job that was running
+//! as failed, with a message that says so. The bundle is complete and on disk before the job is completed.
 
 mod live;
 mod room;
@@ -23,7 +23,7 @@ use docwharf_base::chain::Chain;
 use docwharf_base::directory::{Directory, Entry, EntryKind};
 use docwharf_base::{durable, regular};
 use docwharf_base::model::digest::{Digest, hex};
-use docwharf_base::model::units::{count, show_unix};
+use docwharf_base::model::units::{count_noun, show_unix};
 use docwharf_site::seal::Effort;
 
 use super::db::{Database, DatabaseError};
@@ -39,77 +39,77 @@ use live::Live;
 pub(super) use room::Keep;
 use rows::{Asked, Job};
 
-/// The folder of the state in which bundles are made.
+/// Folder within the state in which bundles are made.
 const WORK: &str = "work";
-/// After how long the end of a job that could not be written down is written again.
+/// Pause before the end of a job that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long a stop waits for builds and crawls to end.
+/// Time that a stop waits for builds and crawls to end.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What a job that was under way says after a restart.
+/// Error of a job that was running when the last process ended.
 const ABANDONED: &str = "the origin was stopped while the bundle was made; start another job";
 
-/// An archive that is handed out: an open file, whether or not it still has a name.
+/// The archive of a bundle: an open file, whether or not it still has a name.
 #[derive(Debug)]
 pub(super) struct Archive {
     pub(super) file: Arc<File>,
     pub(super) kind: String,
     pub(super) digest: Digest,
     pub(super) len: u64,
-    /// When it was made, in seconds since 1970.
+    /// When the job was completed, in seconds since 1970.
     pub(super) made: i64,
 }
 
 impl Archive {
-    /// The last component of its link.
+    /// Returns the last component of its link.
     pub(super) fn name(&self) -> String {
         format!("bundle.{}", self.kind)
     }
 }
 
-/// Why a job is not started.
+/// Reason why a job is not started.
 #[derive(Debug)]
 pub(super) enum NotStarted {
-    /// Too many are waiting: of the organization, or of all.
+    /// Too many jobs are waiting: of the organization, or of all.
     Full(NoShare),
-    /// It cannot be given an id.
+    /// The system provides no random bytes for an id.
     NoId(io::Error),
-    /// It cannot be written down.
+    /// The job cannot be written to the database.
     Database(DatabaseError),
 }
 
-/// What there is of a job to hand out.
+/// Result of looking up the bundle of a job.
 #[derive(Debug)]
 pub(super) enum Bundle {
-    /// Never heard of it, or no longer.
+    /// The job does not exist, or was forgotten.
     Unknown,
-    /// It is in this state.
+    /// The job has no bundle, and is in this state.
     NotThere(String),
-    /// This.
+    /// The bundle.
     There(Archive),
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// There may be a job that nobody has taken.
+    /// Whether there may be a job that no worker has taken.
     is_fresh: bool,
     is_closed: bool,
 }
 
-/// All jobs.
+/// All export jobs of an origin.
 #[derive(Debug)]
 pub(super) struct Exports {
     db: Arc<Database>,
     shares: Arc<Shares>,
-    /// By their ids, each with its organization.
+    /// Projects by id, each with its organization.
     projects: BTreeMap<String, (String, Project)>,
     effort: Effort,
     keep: Keep,
-    /// Where bundles lie, and where they are made.
+    /// Folder of finished bundles; they are made in `work`.
     bundles: PathBuf,
     work: PathBuf,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// The jobs that are running.
+    /// Running jobs by id.
     live: Mutex<HashMap<String, Running>>,
     is_stopping: AtomicBool,
 }
@@ -117,14 +117,14 @@ pub(super) struct Exports {
 #[derive(Debug, Clone)]
 struct Running {
     live: Arc<Live>,
-    /// How far it was told to be: it never goes back.
+    /// Progress and pages that were last reported; they never go back.
     told: (u64, u64),
     since: i64,
     watch: Arc<Watch>,
 }
 
 impl Exports {
-    /// What is in the database goes on in `state`, a folder of ours.
+    /// Continues with the jobs in the database. `state` is the folder of the origin's state.
     pub(super) fn open(
         db: Arc<Database>,
         shares: Arc<Shares>,
@@ -136,7 +136,7 @@ impl Exports {
         let (bundles, work) = (state.join("bundles"), state.join(WORK));
         let system = |doing| move |source| OriginError::System { doing, source };
         set_aside(&Directory::open(state).map_err(system("open the state"))?, WORK);
-        // Builds that run as another user pass through the one; nobody else has anything to look for in the other.
+        // Builds that run as another user traverse `work`; `bundles` is for this process's user only.
         for (folder, mode) in [(&bundles, 0o700), (&work, 0o711)] {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
             made.map_err(system("make a folder for bundles"))?;
@@ -144,7 +144,7 @@ impl Exports {
         let now = millis(SystemTime::now());
         let abandoned = db.write(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
         if abandoned > 0 {
-            let jobs = count(abandoned as u64, "job");
+            let jobs = count_noun(abandoned as u64, "job");
             tracing::warn!("the origin was stopped with {jobs} under way, which failed");
         }
         let known: BTreeSet<String> = db.read(rows::bundles)?.into_iter().collect();
@@ -165,13 +165,13 @@ impl Exports {
         })
     }
 
-    /// What organizations hold of what they share.
+    /// Returns the shares that organizations hold of limited resources.
     pub(super) fn shares(&self) -> &Arc<Shares> {
         &self.shares
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing in here panics half-way through a change.
+        // No code panics in the middle of a change, so the state is consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -212,7 +212,7 @@ impl Exports {
         Ok(self.shown(job))
     }
 
-    /// The job as it is now; none that is another organization's.
+    /// Returns the current state of a job; `None` if it belongs to another organization.
     pub(super) fn show(&self, id: &str, organization: &str) -> Result<Option<Shown>, DatabaseError> {
         let job = self.db.read(|connection| rows::find(connection, id))?;
         Ok(job.filter(|job| job.asked.organization == organization).map(|job| self.shown(job)))
@@ -242,7 +242,7 @@ impl Exports {
         }
     }
 
-    /// What there is to hand out, to this organization or to whoever has a link.
+    /// Looks up the bundle of a job, for this organization or, with `None`, for a client that has a link.
     pub(super) fn bundle(&self, id: &str, organization: Option<&str>) -> Result<Bundle, DatabaseError> {
         let job = self.db.read(|connection| rows::find(connection, id))?;
         let Some(job) = job.filter(|job| organization.is_none_or(|whose| whose == job.asked.organization)) else {
@@ -262,12 +262,12 @@ impl Exports {
                 tracing::error!("{} is gone; the job has to be started again", path.display());
                 Bundle::Unknown
             }
-            // It may be there in a moment: too many open files, perhaps.
+            // It may be available again in a moment; too many files may be open, for example.
             Err(error) => return Err(DatabaseError::Bundle { path, source: error }),
         })
     }
 
-    /// The newest bundle of a project, whoever of its organization has asked for it.
+    /// Returns the newest bundle of a project's whole site, whichever user of the organization requested it.
     pub(super) fn newest(&self, project: &str) -> Result<Option<PathBuf>, DatabaseError> {
         let Some((organization, _)) = self.projects.get(project) else { return Ok(None) };
         let found = self.db.read(move |connection| {
@@ -279,17 +279,17 @@ impl Exports {
         Ok(found.map(|name| self.bundles.join(name)))
     }
 
-    /// Whether bundles can be kept at all.
+    /// Fails if the folders for bundles cannot be read.
     pub(super) fn look(&self) -> io::Result<()> {
         std::fs::read_dir(&self.bundles).and(std::fs::read_dir(&self.work)).map(drop)
     }
 
-    /// How many jobs there are in each state.
+    /// Returns the number of jobs in each state.
     pub(super) fn count(&self) -> Result<Vec<(String, u64)>, DatabaseError> {
         self.db.read(rows::count)
     }
 
-    /// Waits for the next job, and a place among the workers for its organization; none once it is closed.
+    /// Waits for the next job, and a share of the workers for its organization; `None` once the queue is closed.
     fn next(&self) -> Option<(Job, Share)> {
         loop {
             let mut queue = self.queue();
@@ -309,7 +309,7 @@ impl Exports {
             let turn = move |organization: &str| places.take_turn(organization);
             match self.db.write(move |transaction| rows::take(transaction, now, turn)) {
                 Ok(Some(job)) => {
-                    // There may be more, for others as well.
+                    // Other workers may find more jobs.
                     self.queue().is_fresh = true;
                     self.wake.notify_one();
                     return Some(job);
@@ -324,14 +324,14 @@ impl Exports {
         }
     }
 
-    /// A place among the workers is free again, which somebody whom it was not given may wait for.
+    /// Releases a share of the workers and wakes a worker, because a job of another organization may wait for it.
     fn give_back(&self, place: Share) {
         drop(place);
         self.queue().is_fresh = true;
         self.wake.notify_one();
     }
 
-    /// The job is being done, and `live` counts how far.
+    /// Records that a job is running; `live` measures its progress.
     fn running(&self, id: &str, live: Arc<Live>, watch: &Arc<Watch>) {
         let mut all = self.live();
         let told = all.get(id).map_or((0, 0), |running| running.told);
@@ -339,12 +339,13 @@ impl Exports {
         all.insert(id.to_owned(), Running { live, told, since, watch: Arc::clone(watch) });
     }
 
-    /// The job is done: a bundle and its pages, or why there is none. What is beyond what is kept goes.
+    /// Records the end of a job: a bundle and its number of pages, or the error. Jobs beyond the limits of what is kept
+    /// are deleted.
     fn finish(&self, id: &str, organization: &str, made: &Result<(rows::Made, u64), String>) {
         let reached = self.live().get(id).map_or((0, 0), |running| {
             (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
         });
-        // Until it is written down: a disk that is full now will not be so for ever, and somebody waits for the end.
+        // Retry until it is written: a full disk may have space again later, and clients wait for the end of the job.
         let gone = loop {
             match self.write_end(id, organization, made.clone(), reached) {
                 Ok(gone) => break gone,
@@ -361,8 +362,8 @@ impl Exports {
         self.remove(gone);
     }
 
-    /// In one commit with what is forgotten for it, so that whoever sees that this job has ended sees that, too. The files that
-    /// may go.
+    /// Writes the end of a job and deletes old jobs in one commit, so that a client that sees the end sees the
+    /// deletions too. Returns the names of the files to remove.
     fn write_end(
         &self,
         id: &str,
@@ -386,7 +387,7 @@ impl Exports {
                         transaction.execute_batch("RELEASE completed")?;
                         return Ok((gone, None));
                     };
-                    // What would have gone for it stays.
+                    // The jobs that were to be deleted for it stay.
                     transaction.execute_batch("ROLLBACK TO completed; RELEASE completed")?;
                     return Ok((vec![rows::file_name(&job, &made.kind)], Some((job, why))));
                 }
@@ -405,7 +406,7 @@ impl Exports {
         Ok(gone)
     }
 
-    /// Forgets what is beyond what is kept.
+    /// Deletes jobs and bundles beyond the limits of what is kept.
     pub(super) fn forget(&self) {
         let (keep, now) = (self.keep, millis(SystemTime::now()));
         match self.db.write(move |transaction| keep.forget(transaction, now)) {
@@ -414,7 +415,7 @@ impl Exports {
         }
     }
 
-    /// Removes bundles of jobs that are forgotten. A download that has begun still ends well: it holds the open file.
+    /// Removes the bundles of deleted jobs. A download that has begun still completes: it holds the open file.
     fn remove(&self, names: Vec<String>) {
         for name in names {
             if let Err(error) = std::fs::remove_file(self.bundles.join(&name)) {
@@ -423,7 +424,7 @@ impl Exports {
         }
     }
 
-    /// A link to the bundle of this job works until then: it stays for so long.
+    /// Keeps a job at least until `until`, because a link to its bundle is valid until then.
     pub(super) fn promise(&self, id: &str, until: SystemTime) -> Result<(), DatabaseError> {
         if self.keep.young.is_zero() {
             return Ok(());
@@ -432,14 +433,14 @@ impl Exports {
         self.db.write(move |transaction| rows::promise(transaction, &id, until))
     }
 
-    /// Puts what lies at `path` into place as the bundle of a job, durably.
+    /// Moves the file at `path` into place as the bundle of a job, durably.
     fn place(&self, path: &Path, id: &str, kind: &str) -> io::Result<()> {
         regular::open(path)?.sync_all()?;
         std::fs::rename(path, self.bundles.join(rows::file_name(id, kind)))?;
         durable::sync_dir(&self.bundles)
     }
 
-    /// No job begins from now on, and those under way are given up; those that can be are waited for, for a moment.
+    /// Starts no more jobs and cancels the running ones. Waits briefly for those that can be cancelled.
     pub(super) fn close(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.queue().is_closed = true;
@@ -448,7 +449,7 @@ impl Exports {
         loop {
             let live = self.live();
             live.values().for_each(|running| running.watch.end());
-            // Packing is not called off: nothing of it outlives the process.
+            // Packing cannot be cancelled, and need not be: nothing of it outlives the process.
             if !live.values().any(|running| matches!(*running.live, Live::Making(_))) || Instant::now() > until {
                 return;
             }
@@ -458,7 +459,7 @@ impl Exports {
     }
 }
 
-/// Removes bundles of jobs that are forgotten. What no job of ours can have made is somebody's, and stays.
+/// Removes bundles that no job names. A file that no job can have made belongs to a user, and stays.
 fn remove_unnamed(bundles: &Path, known: &BTreeSet<String>) -> io::Result<()> {
     let bundles = Directory::open(bundles)?;
     for entry in bundles.entries()? {

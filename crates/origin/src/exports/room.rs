@@ -1,4 +1,4 @@
-//! How many bundles are kept, and whether there is room for another.
+//! Limits for stored bundles: how many are kept, and whether there is space for another.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,20 +13,20 @@ use crate::space::FreeSpace;
 
 use super::{Exports, rows};
 
-/// What keeping bundles may cost.
+/// Limits of the bundles that are kept.
 #[derive(Debug, Clone, Copy)]
 pub(in crate) struct Keep {
-    /// Finished jobs of each project.
+    /// Number of finished jobs of each project.
     pub(in crate) jobs: usize,
-    /// Bytes of the bundles of each organization, and of all.
+    /// Bytes of the bundles of each organization, and of all together.
     pub(in crate) bytes: Bytes,
-    /// What must stay free on the disk.
+    /// Bytes that must stay free on the disk.
     pub(in crate) min_free: Option<u64>,
-    /// For how long after its end, and after the end of its last link, a job stays whatever else there is.
+    /// Time that a job stays after its end, and after the end of its last link, whatever the other limits.
     pub(in crate) young: Duration,
 }
 
-/// Bytes of bundles beyond which the oldest go that may.
+/// Sizes of bundles in bytes; beyond them the oldest that may be removed are removed.
 #[derive(Debug, Clone, Copy)]
 pub(in crate) struct Bytes {
     pub(in crate) organization: u64,
@@ -36,39 +36,40 @@ pub(in crate) struct Bytes {
 impl Keep {
     pub(in crate) fn new(jobs: usize, shares: &Shares, young: Duration, min_free: Option<u64>) -> Keep {
         let resource = Resource::BundleBytes;
-        // What organizations leave to others is not for old bundles either.
+        // The reserve that organizations leave to others is not available to old bundles either.
         let total = shares.limits.total[resource].saturating_sub(shares.pool(resource).reserve());
         let bytes = Bytes { organization: shares.limits.organization[resource], total };
         Keep { jobs, bytes, min_free, young }
     }
 
-    /// Forgets jobs that are beyond it at this time, in milliseconds since 1970; the files that may go.
+    /// Deletes the jobs beyond the limits at this time, in milliseconds since 1970. Returns the names of the files to
+    /// remove.
     pub(super) fn forget(self, transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<String>> {
         rows::forget(transaction, self.jobs, self.bytes, self.young_at(now), now)
     }
 
-    /// What has ended after this time is young at `now`.
+    /// Returns the time after which a job must have ended to be young at `now`.
     fn young_at(self, now: i64) -> i64 {
         now.saturating_sub(i64::try_from(self.young.as_millis()).unwrap_or(i64::MAX))
     }
 }
 
 impl Exports {
-    /// Bytes of bundles of an organization and of all. Where `may_stay` only those count that nothing removes now: young ones,
-    /// and those with a link that works.
+    /// Returns the bytes of the bundles of an organization, and of all. With `may_stay`, only those count that may not
+    /// be removed now: young ones, and those with a valid link.
     fn bundle_bytes(&self, organization: &str, may_stay: bool) -> Result<(u64, u64), DatabaseError> {
         let now = millis(SystemTime::now());
         let times = may_stay.then(|| (self.keep.young_at(now), now));
         self.db.read(|connection| rows::bundle_bytes(connection, organization, times))
     }
 
-    /// Bytes of all bundles.
+    /// Returns the bytes of all bundles.
     pub(in crate) fn all_bundle_bytes(&self) -> Result<u64, DatabaseError> {
         Ok(self.bundle_bytes("", false)?.1)
     }
 
-    /// Why nothing may be packed that takes so many bytes, if that is so: a bundle that has no room when it is there has cost
-    /// time and disk of everybody.
+    /// Returns why a bundle of this size must not be packed, if so. It is checked before packing, because a bundle that
+    /// turns out not to fit has cost time and disk space of all organizations.
     pub(super) fn no_room(&self, organization: &str, bytes: u64) -> Option<String> {
         let space = FreeSpace::of(&self.bundles, self.keep.min_free).ok()?;
         if space.room().is_some_and(|room| room == 0 || room < bytes) {

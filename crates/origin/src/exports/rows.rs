@@ -1,4 +1,4 @@
-//! Jobs as the database has them.
+//! Rows of export jobs in the database.
 
 use std::collections::HashMap;
 
@@ -7,30 +7,30 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use super::room::Bytes;
 use docwharf_base::model::digest::Digest;
 
-/// Finished jobs that are forgotten together, so that no transaction takes long.
+/// Maximum number of finished jobs deleted in one transaction, so that none takes long.
 const AT_ONCE: usize = 500;
 
-/// What a job is asked for.
+/// Request for an export.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) organization: String,
     pub(super) project: String,
     pub(super) domain: String,
     pub(super) version: Option<String>,
-    /// None is the whole site.
+    /// Requested pages; `None` is the whole site.
     pub(super) paths: Option<Vec<String>>,
 }
 
-/// A bundle that a job has given.
+/// The bundle of a completed job.
 #[derive(Debug, Clone)]
 pub(super) struct Made {
-    /// `tar.gz`, `zip`, …
+    /// The kind of archive: `tar.gz`, `zip`, …
     pub(super) kind: String,
     pub(super) digest: Digest,
     pub(super) bytes: u64,
 }
 
-/// A job. Times are milliseconds since 1970.
+/// A job as stored in the database. Times are in milliseconds since 1970.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub(super) id: String,
@@ -61,7 +61,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
             project: row.get("project")?,
             domain: row.get("domain")?,
             version: row.get("version")?,
-            // What we have written ourselves.
+            // `insert` wrote it, so it can be parsed.
             paths: paths.and_then(|text| serde_json::from_str(&text).ok()),
         },
         status: row.get("status")?,
@@ -74,18 +74,19 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-/// The job of this id.
+/// Returns the job with this id.
 pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Job>> {
     connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?.query_row([id], job).optional()
 }
 
-/// Jobs of an organization that wait, and of all.
+/// Returns the number of waiting jobs of an organization, and of all.
 pub(super) fn waiting(connection: &Connection, organization: &str) -> rusqlite::Result<(u64, u64)> {
     let sql = "SELECT coalesce(sum(organization = ?), 0), count(*) FROM jobs WHERE status = 'queued'";
     connection.prepare_cached(sql)?.query_row([organization], two)
 }
 
-/// Bytes of the bundles of an organization, and of all; with `(young, now)` of those only that nothing removes.
+/// Returns the bytes of the bundles of an organization, and of all; with `(young, now)`, only of those that may not be
+/// removed.
 pub(super) fn bundle_bytes(
     connection: &Connection,
     organization: &str,
@@ -101,13 +102,13 @@ fn two(row: &Row<'_>) -> rusqlite::Result<(u64, u64)> {
     Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
 }
 
-/// How many jobs there are in each state.
+/// Returns the number of jobs in each state.
 pub(super) fn count(connection: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut rows = connection.prepare_cached("SELECT status, count(*) FROM jobs GROUP BY status")?;
     rows.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?.collect()
 }
 
-/// Files a job that waits.
+/// Inserts a waiting job.
 pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now: i64) -> rusqlite::Result<()> {
     let paths = asked.paths.as_ref().map(|paths| serde_json::Value::from(paths.clone()).to_string());
     transaction
@@ -119,9 +120,10 @@ pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now
         .map(drop)
 }
 
-/// The next job becomes one that is running: of the organization with the fewest running ones, among those of the one whose
-/// turn is longest ago, and there the oldest. Nobody's many jobs keep somebody's one waiting for more than one of them.
-/// `turn` gives an organization a place among the workers if it may have one more; otherwise the next one is asked.
+/// Marks the next job as running and returns it. It is a job of the organization with the fewest running jobs; of
+/// several, of the one whose last turn is longest ago; and there the oldest. So many jobs of one organization delay the
+/// single job of another by at most one. `turn` returns a share of the workers if the organization may have one more;
+/// otherwise the next organization is tried.
 pub(super) fn take<T>(
     transaction: &Transaction<'_>,
     now: i64,
@@ -144,7 +146,7 @@ pub(super) fn take<T>(
         }
     };
     if let Some((job, _)) = &next {
-        // Greater than any before it, whatever the clock does.
+        // A counter and not the time, because the clock may go back.
         transaction.execute(
             "UPDATE jobs SET status = 'running', updated = ?, taken = (SELECT coalesce(max(taken), 0) + 1 FROM jobs) \
              WHERE id = ?",
@@ -154,12 +156,12 @@ pub(super) fn take<T>(
     Ok(next)
 }
 
-/// A job stays at least until then.
+/// Keeps a job at least until `until`.
 pub(super) fn promise(transaction: &Transaction<'_>, id: &str, until: i64) -> rusqlite::Result<()> {
     transaction.execute("UPDATE jobs SET promised = max(promised, ?) WHERE id = ?", params![until, id]).map(drop)
 }
 
-/// The job has given a bundle.
+/// Marks a job as completed, with its bundle.
 pub(super) fn complete(
     transaction: &Transaction<'_>,
     id: &str,
@@ -176,7 +178,7 @@ pub(super) fn complete(
         .map(drop)
 }
 
-/// The job has given none, having come so far.
+/// Marks a job as failed, with the progress that it had reached.
 pub(super) fn fail(
     transaction: &Transaction<'_>,
     id: &str,
@@ -192,7 +194,7 @@ pub(super) fn fail(
         .map(drop)
 }
 
-/// Jobs that were under way when the process ended have failed. How many there were.
+/// Marks the jobs that were running when the last process ended as failed. Returns their number.
 pub(super) fn abandon(transaction: &Transaction<'_>, why: &str, now: i64) -> rusqlite::Result<usize> {
     transaction.execute(
         "UPDATE jobs SET status = 'failed', error = ?, updated = ? WHERE status = 'running'",
@@ -200,18 +202,18 @@ pub(super) fn abandon(transaction: &Transaction<'_>, why: &str, now: i64) -> rus
     )
 }
 
-/// The bundles that belong to a job, by their files' names.
+/// Returns the file names of all bundles that belong to a job.
 pub(super) fn bundles(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut rows = connection.prepare("SELECT id, kind FROM jobs WHERE kind IS NOT NULL")?;
     rows.query_map([], |row| Ok(file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)))?.collect()
 }
 
-/// What the file of a bundle is called.
+/// Returns the file name of a bundle.
 pub(super) fn file_name(id: &str, kind: &str) -> String {
     format!("{id}.{kind}")
 }
 
-/// Whether the file of a bundle may be called so.
+/// Whether a bundle may have this file name.
 pub(super) fn is_file_name(name: &str) -> bool {
     let is_id = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix("se_")
@@ -219,9 +221,10 @@ pub(super) fn is_file_name(name: &str) -> bool {
         .is_some_and(|(id, kind)| is_id(id) && !kind.is_empty())
 }
 
-/// Forgets the finished jobs beyond the newest `keep` of each project, failures counted apart, and beyond `most` bytes of
-/// bundles, of an organization and of all, the oldest; but never a project's newest whole bundle, and none that ended
-/// after `young` or has a link that works after `now`. The files that may go.
+/// Deletes finished jobs: those beyond the newest `keep` of each project, where failed jobs are counted apart; and the
+/// oldest beyond `most` bytes of bundles of an organization or of all. Three kinds of jobs stay: a project's newest
+/// bundle of the whole site and its newest bundle of some pages; jobs that ended after `young`; and jobs with a link
+/// that is valid after `now`. Returns the names of the files to remove.
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     keep: usize,

@@ -1,8 +1,8 @@
-//! The threads that make bundles, each one job after the other.
+//! Worker threads that make bundles, each one job after the other.
 //!
-//! Pages are made where the source does not have them already, in a folder of the job's own. A folder is packed, and the
-//! bundle proved. An archive is copied, and the copy proved, so that what is handed out is what was proved whatever
-//! becomes of the original.
+//! If the source has no finished pages, they are made first, in a folder of the job. A folder is packed, and the bundle
+//! verified. An archive is copied, and the copy verified, so that the bundle is what was verified, whatever happens to
+//! the original.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use docwharf_base::chain::Chain;
 use docwharf_base::priority;
 use docwharf_base::regular;
-use docwharf_site::bundle::ReadError;
-use docwharf_base::model::units::{count, show_size};
+use docwharf_site::bundle::BundleReadError;
+use docwharf_base::model::units::{count_noun, show_size};
 use crate::settings::Project;
 use crate::source::crawl::{CrawlError, crawl};
 use crate::source::git::{self, GitError};
@@ -33,18 +33,18 @@ use super::live::Live;
 use super::rows::{Job, Made};
 use super::subset::{self, SubsetError};
 
-/// How often a site that changes while it is packed is packed before the job fails.
+/// Maximum number of attempts to pack a site that changes meanwhile; then the job fails.
 const TRIES: u32 = 3;
-/// How long a site is left alone before it is packed again: whoever builds it may be nearly done.
+/// Pause before a site is packed again: its build may be nearly done.
 const QUIET: Duration = Duration::from_millis(500);
-/// Bytes copied at a time.
+/// Number of bytes copied at a time.
 const PIECE: usize = 1 << 20;
 
-/// Why a job has no archive.
+/// Reason why a job has no bundle.
 #[derive(Debug, thiserror::Error)]
 enum NotMade {
     #[error(transparent)]
-    Look(#[from] ReadError),
+    Look(#[from] BundleReadError),
     #[error(transparent)]
     Pack(#[from] PackError),
     #[error(transparent)]
@@ -76,25 +76,25 @@ enum NotMade {
     NoRoom(String),
 }
 
-/// The folder of a job, gone with it.
+/// Work folder of a job; removed when this value is dropped.
 struct Bench<'a>(&'a Path);
 
 impl Drop for Bench<'_> {
     fn drop(&mut self) {
-        // What is left after a failure is removed by the next start as well.
+        // If this fails, the next start removes the folder.
         let _ = std::fs::remove_dir_all(self.0);
     }
 }
 
 impl Exports {
-    /// Until the jobs are closed.
+    /// Runs jobs until the queue is closed.
     pub(in crate) fn work(&self) {
         while let Some((job, place)) = self.next() {
             let (id, domain) = (&job.id, &job.asked.domain);
             tracing::info!("job {id}: making {domain}");
             let (began, watch) = (Instant::now(), Arc::new(self.watch_of(&job)));
-            // A panic would leave this job running for ever. It is logged by its hook; what it may have left half-done
-            // lies in the job's own folder only.
+            // A panic must not leave this job running for ever. The panic hook logs it. Unfinished files lie in the
+            // job's own folder only.
             let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &watch)));
             watch.give_back();
             let made = made
@@ -102,14 +102,14 @@ impl Exports {
             match &made {
                 Ok((made, pages)) => tracing::info!(
                     "job {id}: completed, {}, {}, {:.1} s",
-                    count(*pages, "page"),
+                    count_noun(*pages, "page"),
                     show_size(made.bytes),
                     began.elapsed().as_secs_f64()
                 ),
                 Err(why) => tracing::error!("job {id}: failed: {why}"),
             }
             if self.is_stopping.load(Ordering::Relaxed) && made.is_err() {
-                // It was given up, not tried: the next start says so.
+                // The job was cancelled and did not fail by itself: the next start marks it as failed.
                 self.live().remove(id);
                 return;
             }
@@ -160,8 +160,8 @@ impl Exports {
         }
     }
 
-    /// The project that a job is of. A job may have waited while the configuration was changed: the domain may be another
-    /// organization's by now, and exports may not be allowed any more.
+    /// Returns the project of a job. A job may have waited while the configuration was changed: the domain may belong
+    /// to another organization by now, and exports may be disabled.
     fn project_of(&self, job: &Job) -> Result<&Project, NotMade> {
         let asked = &job.asked;
         let found = self.projects.get(&asked.project);
@@ -175,8 +175,8 @@ impl Exports {
         }
     }
 
-    /// Tries again when the site has changed meanwhile, whatever the failure looks like: a file that is being replaced
-    /// can be missing, short or half an archive.
+    /// Makes the bundle of a folder or an archive. Tries again if the source has changed meanwhile, whatever the error:
+    /// a file that is being replaced can be missing, short or half an archive.
     fn make_of(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
         let look = || Survey::of(path, &self.effort.limits);
         for _ in 0..TRIES {
@@ -218,7 +218,7 @@ impl Exports {
         }
     }
 
-    /// The site itself, or a copy of what was asked for.
+    /// Returns the site itself, or a copy of the requested pages.
     fn part_of(&self, site: &Path, paths: Option<&[String]>, bench: &Path) -> Result<PathBuf, NotMade> {
         let Some(paths) = paths else { return Ok(site.to_owned()) };
         let part = bench.join("part");
@@ -269,7 +269,7 @@ impl Exports {
         };
         let to = bench.join("copy");
         self.copy_bytes(archive, &to, copied)?;
-        // Whoever reads the message knows the archive, not the copy.
+        // Users know the archive, not the copy.
         let proven = verify(&to, &self.effort, meter).map_err(|error| match error {
             SealError::Refused { source, .. } => SealError::Refused { path: archive.to_owned(), source },
             other => other,
@@ -288,7 +288,8 @@ impl Exports {
             }
             file.write_all(&piece[..n]).map_err(io_error("write", to))?;
             if copied.fetch_add(n as u64, Ordering::Relaxed) > self.effort.limits.archive {
-                // An archive that grows faster than it is copied; proving says that it is too large.
+                // The archive is over the size limit, or grows while it is copied. Verification reports that it is too
+                // large.
                 return Ok(());
             }
         }
@@ -302,7 +303,8 @@ impl Exports {
     }
 }
 
-/// Does what others decide the cost of, on a thread of the lowest priority: this one could not become important again.
+/// Runs work whose cost users decide on a thread of the lowest priority, because this thread could not raise its own
+/// priority again.
 fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, NotMade> {
     let lowered = || {
         priority::lower();
@@ -312,9 +314,9 @@ fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result
         let thread = std::thread::Builder::new().name("making".to_owned());
         thread.spawn_scoped(scope, lowered).map(ScopedJoinHandle::join)
     });
-    // A hostile source may have had much memory taken.
+    // A hostile source may have caused large allocations.
     return_freed();
-    // A panic goes on in this thread, which tells of it.
+    // A panic continues in this thread, which reports it.
     done.map_err(NotMade::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
 }
 

@@ -1,4 +1,4 @@
-//! Answers of a preview: those of a site, and what goes along with each of them.
+//! Responses of previews: those of a site, with header fields against indexing and caching.
 
 use http::header::CACHE_CONTROL;
 use http::{HeaderName, HeaderValue, Request, Response};
@@ -7,12 +7,12 @@ use docwharf_serve::Site;
 use docwharf_serve::body::Body;
 use docwharf_serve::handler::handle;
 
-/// Known to search engines, not to the standard names.
+/// `X-Robots-Tag`, a header field of search engines that the `http` crate does not define.
 const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
 
-/// Answers a request for something of a preview. Whatever the branch says in a `_headers` of its own: search engines
-/// leave it alone, and nobody but the reader keeps it, nor he without asking, hashed assets included: a preview can be
-/// something else, or gone, at any time.
+/// Answers a request for a preview. Whatever the branch sets in its own `_headers`, search engines must not index the
+/// response. Only the client's own cache may store it, and must revalidate it before each use, hashed assets included:
+/// a preview can change or disappear at any time.
 pub fn answer<B>(site: &Site, request: &Request<B>) -> Response<Body> {
     let mut response = handle(site, request);
     let fields = response.headers_mut();

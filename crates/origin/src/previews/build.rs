@@ -1,4 +1,4 @@
-//! One deployment after the other: from a branch to what its preview shows.
+//! Builds deployments one after the other: from a branch to the version that its preview serves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use docwharf_base::chain::Chain;
 use docwharf_base::directory::Directory;
 use docwharf_base::priority;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_site::seal::{self, Effort, Meter, SealError, Space};
 use docwharf_serve::Site;
 use docwharf_site::diff::pages;
@@ -22,10 +22,10 @@ use super::rows::{self, End, Ended, Outcome, STOPPED, Waiting};
 use super::shelf::ShelfError;
 use super::{Inner, Project, links, milliseconds};
 
-/// After how long the end of a deployment that could not be written down is written again.
+/// Pause before the end of a deployment that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Why a branch has not become a version.
+/// Reason why a deployment failed.
 #[derive(Debug, thiserror::Error)]
 enum NotMade {
     #[error(transparent)]
@@ -40,17 +40,18 @@ enum NotMade {
     Stopped,
 }
 
-/// What has become of a branch.
+/// A version built from a branch.
 struct Made {
     version: Sealed,
     summary: String,
 }
 
-/// What is known of a deployment's commit, also if nothing comes of it.
+/// Commit and author of a deployment, known even if it fails later.
 type Origin = Option<(Commit, Option<Author>)>;
 
 impl Inner {
-    /// Builds what waits, until it is closed. What a branch costs others decide, so it is less important than all else.
+    /// Builds waiting deployments until the queue is closed. Users decide what a branch costs, so the thread runs at
+    /// the lowest priority.
     pub(super) fn work(&self) {
         priority::lower();
         while let Some((job, watch)) = self.queue.next() {
@@ -62,7 +63,7 @@ impl Inner {
                 // It is built all the same; if the process ends meanwhile, it is built again.
                 tracing::warn!("{}", Chain(&error));
             }
-            // Branches that are gone make room first, on disk and among the names that there are.
+            // Removing branches that are gone first frees disk space and slugs.
             self.sweep_project(&job.project);
             self.build(&job, &watch);
             return_freed();
@@ -72,8 +73,8 @@ impl Inner {
 
     fn build(&self, job: &Waiting, watch: &Watch) {
         let mut origin = None;
-        // A panic would leave this deployment under way for ever. It is logged by its hook; what it may have left
-        // half-done lies on the bench only.
+        // A panic must not leave this deployment in progress for ever. The panic hook logs it. Unfinished files lie in
+        // the work folder of the deployment only.
         let made = catch_unwind(AssertUnwindSafe(|| self.make(job, watch, &mut origin)));
         watch.give_back();
         let (outcome, summary, version) = match made {
@@ -100,7 +101,7 @@ impl Inner {
         self.finish(job, &End { outcome, summary, logs: watch.log(), commit, author }, version);
     }
 
-    /// Writes down how it has ended, then shows what there is to show.
+    /// Records the result, then serves the new version if there is one.
     fn finish(&self, job: &Waiting, end: &End, version: Option<Sealed>) {
         let Some(ended) = self.write_end(job, end) else {
             if let Outcome::Shown(_) = end.outcome {
@@ -119,7 +120,8 @@ impl Inner {
         }
     }
 
-    /// Tries until it is written, or until the origin is stopped: then the next one finds what is unfinished, and says so.
+    /// Retries until the result is written or the origin is stopped. In that case the next start finds the unfinished
+    /// deployment and marks it as failed.
     fn write_end(&self, job: &Waiting, end: &End) -> Option<Ended> {
         loop {
             let (of, what) = (job.clone(), end.clone());
@@ -141,19 +143,20 @@ impl Inner {
         let sealing = self.seal(job, &made.site, &bench.version(), watch)?;
         let before = self.site_of(job).current();
         let version = self.shelf.keep(&job.id, &bench, sealing, before.as_deref())?;
-        // From here on it is on the shelf, and must not stay there for nothing.
+        // From here on the version is stored, and must be removed if the deployment fails.
         self.judge(project, &version, watch).map(|summary| Made { version, summary }).inspect_err(|_| {
             self.shelf.remove(&job.id);
         })
     }
 
-    /// Proves the site as any folder is proved: what leads out of it is left out, what no site may hold is refused.
+    /// Verifies and seals the site like any folder: links that lead out of it are left out, forbidden content is
+    /// refused.
     fn seal(&self, job: &Waiting, site: &Path, to: &Path, watch: &Watch) -> Result<seal::Sealing, NotMade> {
         let effort = Effort { durable: true, take: false, ..self.effort };
         let write = |source| SealError::Write { path: to.to_owned(), source };
         let space = Space::Dir(Directory::open_unlinked(to).map_err(write)?);
         let sealing = seal::seal(site, &space, &effort, &Meter::default()).map_err(|error| match error {
-            // People know the branch, not where it lies while it is judged.
+            // Users know the branch, not the temporary path.
             SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
             other => other,
         })?;
@@ -163,7 +166,7 @@ impl Inner {
         if watch.is_over() { Err(NotMade::Stopped) } else { Ok(sealing) }
     }
 
-    /// `42 pages; no broken links`
+    /// Checks the links of a version and returns its summary, such as `42 pages; no broken links`.
     fn judge(&self, project: &Project, version: &Sealed, watch: &Watch) -> Result<String, NotMade> {
         if let Some(doubts) = version.doubts() {
             watch.say(format!("warning: {doubts}"));
@@ -171,12 +174,12 @@ impl Inner {
         let production = (self.production)(&project.id);
         let links = links::look(version, production.as_deref(), self.effort.threads, &|| watch.is_over());
         let links = links.ok_or(NotMade::Stopped)?;
-        let summary = format!("{}; {links}", count(pages(version.index()), "page"));
+        let summary = format!("{}; {links}", count_noun(pages(version.index()), "page"));
         watch.say(format!("version {}: {summary}", version.id.short()));
         Ok(summary)
     }
 
-    /// The site of a deployment's preview.
+    /// Returns the site of a deployment's preview.
     fn site_of(&self, job: &Waiting) -> Arc<Site> {
         self.place_for(&job.project, &job.slug)
     }

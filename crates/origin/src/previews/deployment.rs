@@ -1,26 +1,26 @@
-//! How a deployment is told to clients: the fields of the status endpoint.
+//! Deployments as the API reports them: the fields of the status endpoint.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::source::git;
 
-/// How far a deployment is. The last two end it.
+/// Status of a deployment. The last two are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It waits for its turn.
+    /// It waits in the queue.
     Queued,
     /// It is being built.
     InProgress,
-    /// Its preview shows it.
+    /// Its preview serves it.
     Success,
-    /// Nothing has come of it; what the preview showed before, it shows still.
+    /// It failed; the preview still serves what it served before.
     Failure,
 }
 
 impl Status {
-    /// As the database and clients write it.
+    /// Returns the name used in the database and by clients.
     pub fn name(self) -> &'static str {
         match self {
             Status::Queued => "queued",
@@ -30,89 +30,89 @@ impl Status {
         }
     }
 
-    /// The reverse; of what nobody has written there, that it has failed.
+    /// Parses a name; an unknown name is a failure.
     pub(super) fn of(name: &str) -> Status {
         let all = [Status::Queued, Status::InProgress, Status::Success];
         all.into_iter().find(|status| status.name() == name).unwrap_or(Status::Failure)
     }
 }
 
-/// What has asked for a deployment.
+/// Cause of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// A call of the API: there is nothing else here.
+    /// A call of the API, which is the only cause here.
     Api,
 }
 
-/// Who wrote a commit.
+/// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Author {
     /// The name.
     pub name: String,
-    /// The address.
+    /// The mail address.
     pub email: String,
 }
 
 /// The paths that a commit changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FilesChanged {
-    /// New ones.
+    /// Added paths.
     pub added: Vec<String>,
-    /// Other content.
+    /// Paths with changed content.
     pub modified: Vec<String>,
-    /// Gone.
+    /// Removed paths.
     pub removed: Vec<String>,
 }
 
-/// What was deployed.
+/// The commit that was deployed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Commit {
-    /// Its id.
+    /// The commit id.
     pub sha: String,
-    /// Its branch.
+    /// The branch.
     #[serde(rename = "ref")]
     pub branch: String,
-    /// What its author says of it.
+    /// The commit message.
     pub message: String,
-    /// What it changes.
+    /// The paths that it changes.
     pub files_changed: FilesChanged,
 }
 
-/// The deployment of a preview, as the API tells it.
+/// Deployment of a preview, as the API reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
-    /// Its id, the `statusId` that it was started with.
+    /// Its id, the `statusId` that the request to deploy returned.
     #[serde(rename = "_id")]
     pub id: String,
-    /// Whose preview it is; not told, but to be compared with who asks.
+    /// The organization of the preview. It is not serialised, but compared with that of the client.
     #[serde(skip)]
     pub organization: String,
     /// The project.
     pub project_id: String,
-    /// When it was asked for, in RFC 3339.
+    /// When it was requested, in RFC 3339.
     pub created_at: String,
     /// When it ended.
     pub ended_at: Option<String>,
-    /// How far it is.
+    /// Its status.
     pub status: Status,
-    /// What has come of it, in a sentence.
+    /// Its result in one sentence.
     pub summary: Option<String>,
-    /// What was said meanwhile, line by line; of one that is being built, so far.
+    /// Lines of its log; while it is being built, those so far.
     pub logs: Vec<String>,
-    /// The first label of the host where the preview is, or the last part of its path.
+    /// First label of the preview's host, or last segment of its path.
     pub subdomain: String,
-    /// Who wrote the commit.
+    /// Author of the commit.
     pub author: Option<Author>,
-    /// What was deployed, once that is known.
+    /// The deployed commit, once it is known.
     pub commit: Option<Commit>,
-    /// What has asked for it.
+    /// Cause of the deployment.
     pub source: Trigger,
 }
 
-/// What is known of a commit, in the words of the API.
+/// Converts a commit to the types of the API.
 pub(super) fn told(commit: git::Commit) -> (Commit, Option<Author>) {
     let git::Commit { sha, branch, message, author, added, modified, removed } = commit;
     let author = author.map(|git::Author { name, email }| Author { name, email });

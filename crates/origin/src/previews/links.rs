@@ -1,21 +1,21 @@
-//! What a preview's links say of it: how many lead nowhere, and which of these are new against production.
+//! Checks the links of a preview: how many are broken, and which of these are new compared with production.
 
 use std::fmt::Write as _;
 
 use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::count;
+use docwharf_base::model::units::count_noun;
 use docwharf_site::broken::{Beside, Broken, broken, broken_beside};
 use docwharf_site::lookup::Addresses;
 use docwharf_site::rules::route::Budget;
 use docwharf_site::sealed::Sealed;
 
-/// How much may be compared to look up the links of a preview and of production, in bytes: seconds at worst.
+/// Maximum number of bytes that are compared to look up the links of a preview and of production: seconds at worst.
 const MOST_COMPARED: u64 = 1 << 33;
-/// What a summary shows of an address, in bytes.
+/// Maximum length of an address in a summary, in bytes.
 const SHOWN: usize = 60;
 
-/// What is said of the links of `site`, beside `production` if that is known; `None` if `stop` says yes meanwhile. Both
-/// are looked at as sites that begin at `/`, wherever they are served.
+/// Describes the links of `site`, compared with `production` if that is known; `None` if `stop` returned true
+/// meanwhile. Both are checked as sites that begin at `/`, wherever they are served.
 pub(super) fn look(
     site: &Sealed,
     production: Option<&Sealed>,
@@ -35,10 +35,10 @@ pub(super) fn look(
 fn say(all: &Broken, beside: Option<&Beside>) -> String {
     let mut text = match all.count {
         0 => "no broken links".to_owned(),
-        number => count(number, "broken link"),
+        number => count_noun(number, "broken link"),
     };
     if all.is_cut {
-        // What was not looked up is not known to be good.
+        // Links that were not looked up may be broken.
         let _ = write!(text, " found, and not all could be looked up in reasonable time");
     }
     let new = beside.and_then(|beside| beside.new.as_ref());
@@ -51,7 +51,7 @@ fn say(all: &Broken, beside: Option<&Beside>) -> String {
         None if beside.is_some() => text.push_str(", production has too many to compare them with"),
         None => {}
     }
-    // Those that are new are whoever deploys this branch wants to see.
+    // Users who deploy a branch need the new ones.
     let shown = new.unwrap_or(all);
     for (n, (page, target)) in shown.examples.iter().enumerate() {
         let _ = write!(text, "{} {} -> {}", if n == 0 { ":" } else { "," }, address(page, "/"), address(target, ""));
@@ -62,7 +62,7 @@ fn say(all: &Broken, beside: Option<&Beside>) -> String {
     text
 }
 
-/// An address on one line, cut so that several fit a summary.
+/// Returns an address on one line, cut so that several fit a summary.
 fn address(bytes: &[u8], begin: &str) -> String {
     let cut = &bytes[..bytes.len().min(SHOWN)];
     let more = if cut.len() < bytes.len() { "…" } else { "" };

@@ -1,27 +1,27 @@
-//! Previews: a branch as readers would see it.
+//! Previews: branches served as readers would see them.
 //!
-//! A project with a Git repository has at most one preview a branch. Deploying a branch makes its site as an export is
-//! made, proves and seals it as any bundle (`build`, `shelf`), counts the links that lead nowhere (`links`) and shows it at an
-//! address that stays the preview's own (`slug`). What was shown before is shown until then, and afterwards,
-//! too, if nothing comes of it. A preview stays as long as its branch: every while each repository is asked which it has,
-//! and one that cannot be asked, or says that it has none at all, keeps all.
+//! A project with a Git repository has at most one preview for each branch. Deploying a branch builds its site like an
+//! export, verifies and seals it like any bundle ([`build`], [`shelf`]), counts its broken links ([`links`]) and serves
+//! it at an address that the preview keeps ([`slug`]). The preview serves its previous version until then, and also
+//! afterwards if the deployment fails. A preview stays as long as its branch. Each repository is asked at intervals for
+//! its branches; if it cannot be reached or has no branch at all, all its previews stay.
 //!
-//! **What is acknowledged.** A deployment is on disk before it has an id that anybody knows; a version is durable before a
-//! row names it, and named before its deployment says `success`, which in turn it says only once the version is shown.
-//! After a kill, what waited waits again; what was being built has failed and says that the origin was stopped; a version
-//! without a row is removed.
+//! **Durability.** A deployment is on disk before its id is returned. A version is durable before a row names it. The
+//! row is written before the deployment reports `success`, which it does only once the version is served. After a kill,
+//! waiting deployments wait again; those that were being built have failed, with the message that the origin was
+//! stopped; versions without a row are removed.
 //!
-//! **One at a time.** Who deploys a branch that waits for its turn already gets the id of that deployment: it takes the
-//! branch as it is when it begins. Beside one that is being built, one more waits.
+//! **One at a time.** A request for a branch that already waits gets the id of the waiting deployment, which builds the
+//! branch as it is when the build begins. While a deployment of a branch is being built, one more may wait.
 //!
-//! **Who may look.** Anybody who knows the address, like the production site. No answer is for search engines or shared
-//! caches ([`answer`]).
+//! **Access.** Every client that knows the address may read a preview, like the production site. Header fields of each
+//! response exclude search engines and shared caches ([`answer`]).
 //!
-//! **Below a path** ([`Place::Path`]) a preview is served as `server.basePath` does it: addresses, redirects, rules and
-//! the fields of answers are those of the prefix. Pages are sent as they were sealed, so that links and assets must be
-//! relative, or the build must know the prefix ([`Place::base_path`]): a link that begins with `/` leads out of it. To a
-//! browser all previews there, and whatever else that host serves, are one site, which share what scripts store. On a host
-//! of its own ([`Place::Host`]) every site works, and is apart from the others.
+//! **Below a path** ([`Place::Path`]) a preview is served as with `server.basePath`: addresses, redirects, rules and
+//! header fields are those of the prefix. Pages are sent as they were sealed. So links and assets must be relative, or
+//! the build must know the prefix ([`Place::base_path`]): a link that begins with `/` leads out of it. To a browser,
+//! all previews there and everything else on that host are one origin, and share what scripts store. On a host of its
+//! own ([`Place::Host`]) every site works, and is isolated from the others.
 
 mod answer;
 mod build;
@@ -59,35 +59,35 @@ pub use answer::answer;
 pub use deployment::{Author, Commit, Deployment, FilesChanged, Status, Trigger};
 pub use shelf::ShelfError;
 
-/// How long a stop waits for builds to end.
+/// Time that a stop waits for builds to end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest name of a branch, in bytes: what file systems and servers take.
+/// Maximum length of a branch name in bytes, as file systems and servers accept it.
 const LONGEST_BRANCH: usize = 255;
 
 /// A project that has previews.
 #[derive(Debug, Clone)]
 pub struct Project {
-    /// Whose it is.
+    /// Its organization.
     pub organization: String,
     /// Its id, as in the API.
     pub id: String,
     /// The domain of its production site.
     pub domain: String,
-    /// Its repository, and how a site is made of a branch.
+    /// Its repository, and how a site is built from a branch.
     pub git: Git,
 }
 
-/// Where previews are.
+/// Where previews are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Each on a host of its own, `<slug>.<preview host>`.
+    /// Each on its own host, `<slug>.<preview host>`.
     Host,
     /// Each below a path, `<prefix><project>/<slug>/`; the prefix begins and ends with `/`.
     Path(String),
 }
 
 impl Place {
-    /// Where a preview begins on its host.
+    /// Returns the path at which a preview begins on its host.
     pub fn base_path(&self, project: &str, slug: &str) -> String {
         match self {
             Place::Host => "/".to_owned(),
@@ -96,29 +96,29 @@ impl Place {
     }
 }
 
-/// Finds what a project shows in production, as far as this origin knows.
+/// Function that returns the version that a project serves in production, as far as this origin knows it.
 pub type Production = Arc<dyn Fn(&str) -> Option<Arc<Sealed>> + Send + Sync>;
 
-/// How previews are made and shown.
+/// Settings of previews.
 #[derive(Clone)]
 pub struct Settings {
-    /// A folder that nobody else writes to.
+    /// A folder that no other program writes to.
     pub folder: PathBuf,
-    /// By their ids.
+    /// The projects by id.
     pub projects: BTreeMap<String, Project>,
-    /// What proving and sealing may cost.
+    /// Limits of verifying and sealing.
     pub effort: Effort,
-    /// What organizations may take; as many are built at a time as there are places for that.
+    /// Limits of organizations; their total number of preview builds is the number of build threads.
     pub shares: Arc<Shares>,
-    /// How often repositories are asked for their branches.
+    /// Interval at which repositories are asked for their branches.
     pub every: Duration,
-    /// Where previews are.
+    /// Where previews are served.
     pub place: Place,
-    /// What their links are compared with.
+    /// Finds the version that the links of a preview are compared with.
     pub production: Production,
 }
 
-/// Why there are no previews.
+/// Reason why previews cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PreviewError {
     /// Their folder cannot be used.
@@ -127,51 +127,51 @@ pub enum PreviewError {
     /// The database cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The system gives no thread.
+    /// A thread cannot be started.
     #[error("cannot start the threads that build previews")]
     Thread(#[source] io::Error),
 }
 
-/// Why a branch is not deployed.
+/// Reason why a branch is not deployed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// There is no such project.
+    /// The project does not exist, or has no previews.
     #[error("no such project has previews here")]
     NoProject,
-    /// No branch can have this name; says why.
+    /// No branch can have this name; contains the reason.
     #[error("bad branch: {0}")]
     Branch(&'static str),
-    /// Too many wait.
+    /// Too many deployments are waiting.
     #[error("too many deployments are waiting; start this one later")]
     Full,
     /// The origin is being stopped.
     #[error("the origin is stopping; deploy again")]
     Closed,
-    /// It cannot be written down.
+    /// The deployment cannot be written to the database.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The system gives no random bytes.
+    /// The system provides no random bytes for an id.
     #[error("cannot make an id for the deployment")]
     NoId(#[source] io::Error),
 }
 
-/// A deployment that has been acknowledged.
+/// A deployment that was accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// What it is asked for with.
+    /// Id with which its status is requested.
     pub status_id: String,
-    /// What its preview's address is made of.
+    /// Part of the preview's address that names the branch.
     pub slug: String,
 }
 
-/// A preview that has an address.
+/// A preview with its site.
 #[derive(Debug)]
 struct Shown {
     project: String,
     site: Arc<Site>,
 }
 
-/// What threads share.
+/// State that all threads share.
 struct Inner {
     db: Arc<Database>,
     shelf: Shelf,
@@ -180,13 +180,13 @@ struct Inner {
     place: Place,
     production: Production,
     queue: Arc<Queue>,
-    /// By slug.
+    /// Previews by slug.
     shown: RwLock<HashMap<String, Shown>>,
-    /// Of what repositories are asked beside building.
+    /// Cancels the requests for branches.
     asking: Watch,
 }
 
-/// All previews of an origin. Dropped, it is closed.
+/// All previews of an origin. Dropping it closes it.
 pub struct Previews {
     inner: Arc<Inner>,
 }
@@ -198,7 +198,7 @@ impl fmt::Debug for Previews {
 }
 
 impl Previews {
-    /// Shows what there is, and goes on with what was waiting. Waits for the disk.
+    /// Serves the stored versions and continues with the waiting deployments. Blocks on the disk.
     pub fn open(db: Arc<Database>, settings: Settings) -> Result<Arc<Previews>, PreviewError> {
         let Settings { folder, projects, effort, shares, every, place, production } = settings;
         let shelf = Shelf::open(folder)?;
@@ -212,7 +212,7 @@ impl Previews {
             inner.place_for(&job.project, &job.slug);
         }
         inner.queue.resume(waiting);
-        // From here on whatever fails closes what has begun.
+        // From here on an error drops `previews`, which ends the threads that were started.
         let previews = Arc::new(Previews { inner });
         for n in 0..workers.max(1) {
             previews.spawn(format!("preview-{n}"), Inner::work)?;
@@ -229,14 +229,14 @@ impl Previews {
         let (inner, inside) = (Arc::clone(&self.inner), self.inner.queue.enter());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             work(&inner);
-            // Whoever waits for the thread waits for the lock on the folder, too.
+            // A stop that waits for this thread also waits for the lock on the folder, which `inner` holds.
             drop(inner);
             drop(inside);
         });
         thread.map(drop).map_err(PreviewError::Thread)
     }
 
-    /// Queues the deployment of a branch; it is on disk when this returns. Waits for the disk.
+    /// Queues the deployment of a branch; it is on disk when this returns. Blocks on the disk.
     pub fn deploy(&self, project: &str, branch: &str) -> Result<Started, DeployError> {
         let inner = &self.inner;
         let project = inner.projects.get(project).ok_or(DeployError::NoProject)?;
@@ -267,9 +267,9 @@ impl Previews {
         }
     }
 
-    /// How far a deployment is; `None` if there was none, or it has been forgotten. Waits for the disk.
+    /// Returns a deployment and its status; `None` if there was none, or it was forgotten. Blocks on the disk.
     pub fn status(&self, id: &str) -> Result<Option<Deployment>, DatabaseError> {
-        // First: one that has ended on disk is under way until its preview shows it.
+        // Read this before the database: a deployment that has ended there is in progress until its preview serves it.
         let watch = self.inner.queue.watch(id);
         let mut found = self.inner.db.read(|connection| rows::deployment(connection, id))?;
         if let Some(deployment) = &mut found {
@@ -284,8 +284,9 @@ impl Previews {
         Ok(found)
     }
 
-    /// What is served as a preview, by [`answer`]. It stays the same object while the preview is deployed again. `None` if
-    /// there is no such preview or nothing has come of it; one that is being built for the first time answers 503.
+    /// Returns the site of a preview, to be served by [`answer`]. It stays the same object while the preview is
+    /// deployed again. `None` if there is no such preview, or none of its deployments succeeded; a preview that is
+    /// being built for the first time answers 503.
     pub fn site(&self, project: &str, slug: &str) -> Option<Arc<Site>> {
         let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
         let site = shown.get(slug).filter(|shown| shown.project == project).map(|shown| Arc::clone(&shown.site))?;
@@ -293,7 +294,7 @@ impl Previews {
         (site.current().is_some() || self.inner.queue.is_busy(slug)).then_some(site)
     }
 
-    /// The project and slug of the preview whose host begins with this label.
+    /// Returns the project and slug of the preview whose host begins with this label.
     pub fn by_host_label(&self, label: &str) -> Option<(String, String)> {
         let slug = label.to_ascii_lowercase();
         let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
@@ -301,18 +302,19 @@ impl Previews {
         Some((project, slug))
     }
 
-    /// How many have something to show.
+    /// Returns the number of previews that serve a version.
     pub fn count(&self) -> usize {
         let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
         shown.values().filter(|shown| shown.site.current().is_some()).count()
     }
 
-    /// Removes previews whose branch is gone. Waits for repositories.
+    /// Removes previews whose branch is gone. Blocks on the repositories.
     pub fn sweep(&self) {
         self.inner.sweep();
     }
 
-    /// Ends what is being built, as a failure that says so, and begins nothing any more. Waits a few seconds at most.
+    /// Cancels the running builds, whose deployments then fail with the message that the origin was stopped, and starts
+    /// no more. Waits a few seconds at most.
     pub fn close(&self) {
         self.inner.asking.end();
         self.inner.queue.close(PATIENCE);
@@ -325,7 +327,7 @@ impl Drop for Previews {
     }
 }
 
-/// Now, in milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 fn milliseconds() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

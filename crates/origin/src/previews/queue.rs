@@ -1,7 +1,7 @@
-//! Who is next: deployments that wait, those that are being built, and the threads that build them.
+//! Queue of deployments: those that wait, those that are being built, and the threads that build them.
 //!
-//! Of one branch only one is built at a time, and only one waits: whoever asks for a branch that waits already gets that
-//! one, since it takes the branch as it is when its turn comes.
+//! Of one branch only one deployment is built at a time, and only one waits. A request for a branch that already waits
+//! gets the waiting deployment, because that builds the branch as it is when its turn comes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -12,7 +12,7 @@ use super::super::shares::{Share, Shares};
 use super::super::source::Watch;
 use super::rows::Waiting;
 
-/// A deployment that is being built, with the place of its organization among the builds.
+/// A deployment that is being built, with its organization's share of the builds.
 #[derive(Debug)]
 struct Building {
     job: Waiting,
@@ -24,33 +24,33 @@ struct Building {
 struct Table {
     waiting: VecDeque<Waiting>,
     building: Vec<Building>,
-    /// How many had begun when an organization had its last turn. No organization is here that has had none.
+    /// Value of `begun` at the last turn of each organization; one that has had no turn is absent.
     turns: HashMap<String, u64>,
     begun: u64,
-    /// Threads that have not ended.
+    /// Number of threads that have not ended.
     threads: usize,
     is_closed: bool,
 }
 
-/// See the module.
+/// Queue of deployments, shared by requests and build threads.
 #[derive(Debug)]
 pub(super) struct Queue {
     shares: Arc<Shares>,
     table: Mutex<Table>,
-    /// Told of each change.
+    /// Notified of each change of `table`.
     changed: Condvar,
 }
 
-/// What there is to say to whoever wants to deploy.
+/// Result of queueing a deployment.
 #[derive(Debug)]
 pub(super) enum Admitted<E> {
-    /// This one waits already, or does now.
+    /// This deployment waits; it is an earlier one of the branch, or the new one.
     Waits(Waiting),
-    /// Too many wait.
+    /// Too many deployments wait.
     Full,
-    /// Nothing is begun any more.
+    /// The queue is closed.
     Closed,
-    /// It could not be written down.
+    /// The deployment could not be written.
     Failed(E),
 }
 
@@ -59,8 +59,8 @@ fn same(a: &Waiting, b: &Waiting) -> bool {
 }
 
 impl Table {
-    /// The position of each organization's first deployment whose branch is not being built, in the order of their turns:
-    /// whoever has the fewest builds, and among those whoever had the last turn longest ago.
+    /// Returns the position of each organization's first deployment whose branch is not being built, in the order of
+    /// their turns: the organization with the fewest builds first; of several, the one whose last turn is longest ago.
     fn next(&self) -> Vec<usize> {
         let may_begin = |waits: &Waiting| !self.building.iter().any(|building| same(&building.job, waits));
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
@@ -81,13 +81,13 @@ impl Queue {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing in here panics half-way through a change.
+        // No code panics in the middle of a change, so the table is consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a deployment that `write` makes durable first and completes.
+    /// Queues a deployment, after `write` has made it durable and completed it.
     pub(super) fn admit<E>(&self, wanted: Waiting, write: impl FnOnce(Waiting) -> Result<Waiting, E>) -> Admitted<E> {
-        // Held while it is written: who comes first is first, here and on disk.
+        // The lock is held during the write, so that the order here is the order on disk.
         let mut table = self.table();
         if table.is_closed {
             return Admitted::Closed;
@@ -96,7 +96,7 @@ impl Queue {
             return Admitted::Waits(waits.clone());
         }
         let own = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
-        // Whoever has something waiting leaves the last place to those that have nothing.
+        // An organization with a waiting deployment leaves the last place to those that have none.
         let all = table.waiting.len() + usize::from(own > 0);
         let limits = &self.shares.limits;
         let bounds = [limits.organization, limits.total].map(|limits| limits.count(Resource::WaitingJobs));
@@ -114,14 +114,15 @@ impl Queue {
         }
     }
 
-    /// Queues what waited when the last process ended.
+    /// Queues deployments that were waiting when the last process ended.
     pub(super) fn resume(&self, waiting: Vec<Waiting>) {
         self.table().waiting.extend(waiting);
         self.changed.notify_all();
     }
 
-    /// Waits for a deployment that may begin; none once it is closed. Organizations take turns, so that nobody's many
-    /// branches keep somebody's one waiting for more than one of them, and none has the last place that is free for building.
+    /// Waits for a deployment that may begin; `None` once the queue is closed. Organizations take turns: the many
+    /// branches of one delay the single branch of another by at most one build. An organization that is building
+    /// already does not get the last free place.
     pub(super) fn next(&self) -> Option<(Waiting, Arc<Watch>)> {
         let mut table = self.table();
         loop {
@@ -145,13 +146,13 @@ impl Queue {
         }
     }
 
-    /// A deployment has ended, and whatever follows from that.
+    /// Removes a deployment that has ended, after its result has taken effect.
     pub(super) fn done(&self, job: &Waiting) {
         self.table().building.retain(|building| building.job.id != job.id);
         self.changed.notify_all();
     }
 
-    /// What is known of a deployment that is being built.
+    /// Returns the job state of a deployment that is being built.
     pub(super) fn watch(&self, id: &str) -> Option<Arc<Watch>> {
         let table = self.table();
         table.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.watch))
@@ -159,7 +160,8 @@ impl Queue {
 
     /// Whether a deployment of this slug waits or is being built.
     ///
-    /// Asked by threads that serve, which do not wait for one that writes to the disk: who is in doubt asks again.
+    /// Serving threads call this and must not wait for a thread that writes to the disk. So it returns true while the
+    /// table is locked; the client tries again.
     pub(super) fn is_busy(&self, slug: &str) -> bool {
         let table = match self.table.try_lock() {
             Ok(table) => table,
@@ -169,25 +171,25 @@ impl Queue {
         table.waiting.iter().chain(table.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
     }
 
-    /// Whether nothing is begun any more.
+    /// Whether the queue is closed, so that no deployment begins any more.
     pub(super) fn is_closed(&self) -> bool {
         self.table().is_closed
     }
 
-    /// Waits; says whether it was closed meanwhile.
+    /// Waits for `time` or until the queue is closed; returns whether it is closed.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let table = self.table();
         let waited = self.changed.wait_timeout_while(table, time, |table| !table.is_closed);
         waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
     }
 
-    /// Another thread works here, until what comes back is dropped.
+    /// Registers a thread until the returned value is dropped.
     pub(super) fn enter(self: &Arc<Self>) -> Inside {
         self.table().threads += 1;
         Inside(Arc::clone(self))
     }
 
-    /// Begins nothing any more, asks those who build to stop, and waits for them.
+    /// Closes the queue, cancels the running builds, and waits for the threads, at most `patience`.
     pub(super) fn close(&self, patience: Duration) {
         let mut table = self.table();
         table.is_closed = true;
@@ -199,7 +201,7 @@ impl Queue {
         while table.threads > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                tracing::warn!("a preview is still being built; what has become of it is told after the next start");
+                tracing::warn!("a preview is still being built; the next start marks its deployment as failed");
                 return;
             }
             table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -207,7 +209,7 @@ impl Queue {
     }
 }
 
-/// A thread that works here.
+/// Registration of a thread; ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Inside(Arc<Queue>);
 
@@ -246,7 +248,7 @@ mod tests {
         let queue = queue(1);
         assert!(matches!(admit(&queue, job("o", "b", "1")), Admitted::Waits(job) if job.id == "1"));
         assert!(matches!(admit(&queue, job("o", "b", "2")), Admitted::Waits(job) if job.id == "1"));
-        // One that is being built may have looked at the branch already.
+        // A deployment that is being built may have read the branch already.
         queue.next().unwrap();
         assert!(matches!(admit(&queue, job("o", "b", "3")), Admitted::Waits(job) if job.id == "3"));
     }
@@ -309,7 +311,7 @@ mod tests {
             assert_eq!(matches!(admitted, Admitted::Full), !is_admitted, "{id}: {admitted:?}");
         }
         assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 2);
-        // What is being built waits no more.
+        // A deployment that is being built does not wait any more.
         queue.next().unwrap();
         assert!(matches!(admit(&queue, job("c", "c1", "c1")), Admitted::Waits(_)));
     }

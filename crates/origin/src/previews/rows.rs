@@ -1,4 +1,4 @@
-//! Previews and deployments in the database. Each function is one transaction, or a part of one.
+//! Rows of previews and deployments in the database. Each function is one transaction, or a part of one.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,22 @@ use docwharf_base::model::version::VersionId;
 use super::deployment::{Author, Commit, Deployment, Status, Trigger};
 use super::slug;
 
-/// Deployments of a project that are remembered after they have ended.
+/// Number of ended deployments of a project that are kept.
 const REMEMBERED: u32 = 100;
-/// What is said of a deployment during which the process ended.
+/// Summary of a deployment that was being built when the process ended.
 pub(super) const STOPPED: &str = "the origin was stopped while it was being built; deploy again";
 
-/// A preview as it is kept.
+/// A preview as stored in the database.
 #[derive(Debug)]
 pub(super) struct Preview {
     pub(super) project: String,
     pub(super) branch: String,
     pub(super) slug: String,
-    /// What it shows, and the deployment in whose folder that lies.
+    /// The version that it serves, and the deployment whose folder holds it.
     pub(super) shown: Option<(VersionId, String)>,
 }
 
-/// A deployment that waits.
+/// A waiting deployment.
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) id: String,
@@ -35,18 +35,18 @@ pub(super) struct Waiting {
     pub(super) slug: String,
 }
 
-/// What has become of a deployment.
+/// Outcome of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Its preview shows this from now on.
+    /// Its preview serves this version from now on.
     Shown(VersionId),
-    /// Nothing; its preview shows what it has shown before.
+    /// It failed; its preview serves what it served before.
     Failed,
-    /// There is no such branch, and so no such preview.
+    /// The branch does not exist, so its preview is removed.
     NoBranch,
 }
 
-/// How a deployment has ended.
+/// Result of a deployment, as it is stored.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) outcome: Outcome,
@@ -56,16 +56,17 @@ pub(super) struct End {
     pub(super) author: Option<Author>,
 }
 
-/// What else has ended with it.
+/// Effect of a deployment's end on its preview.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// The deployment whose version is not shown any more.
+    /// The deployment whose version is not served any more.
     pub(super) unneeded: Option<String>,
-    /// Whether the preview itself is gone.
+    /// Whether the preview itself was removed.
     pub(super) is_gone: bool,
 }
 
-/// Writes down a deployment, and its preview if that is new. `wanted.slug` is filled in: that of the preview.
+/// Inserts a deployment, and its preview if that is new. Returns the slug of the preview, with which the caller
+/// completes `wanted`.
 pub(super) fn queue(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -> rusqlite::Result<String> {
     let Waiting { id, organization, project, branch, .. } = wanted;
     let known = transaction
@@ -83,7 +84,7 @@ pub(super) fn queue(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -
     Ok(slug)
 }
 
-/// Gives a new preview a slug that no other has.
+/// Inserts a new preview with a slug that no other has.
 fn settle(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -> rusqlite::Result<String> {
     let Waiting { organization, project, branch, .. } = wanted;
     for slug in slug::candidates(project, branch) {
@@ -96,16 +97,16 @@ fn settle(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -> rusqlite
             return Ok(slug);
         }
     }
-    // 160 bits of a digest are somebody else's.
+    // Another branch has the same 160 bits of a digest.
     Err(rusqlite::Error::QueryReturnedNoRows)
 }
 
-/// Says that a deployment is being built.
+/// Marks a deployment as being built.
 pub(super) fn begin(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     transaction.execute("UPDATE deployments SET status = 'in_progress' WHERE id = ?1", [id]).map(drop)
 }
 
-/// Says how a deployment has ended, and what its preview shows.
+/// Records how a deployment has ended, and which version its preview serves.
 pub(super) fn end(transaction: &Transaction<'_>, of: &Waiting, end: &End, now: i64) -> rusqlite::Result<Ended> {
     let status = if matches!(end.outcome, Outcome::Shown(_)) { Status::Success } else { Status::Failure };
     transaction.execute(
@@ -133,7 +134,7 @@ pub(super) fn end(transaction: &Transaction<'_>, of: &Waiting, end: &End, now: i
             )?;
             Ended { unneeded: before.flatten(), is_gone: false }
         }
-        // Whoever is asked for it again meanwhile sees for himself.
+        // A later deployment of this branch that has not ended checks by itself whether the branch exists.
         Outcome::NoBranch => {
             let removed = transaction.execute(
                 "DELETE FROM previews WHERE project = ?1 AND branch = ?2 AND NOT EXISTS (
@@ -148,7 +149,7 @@ pub(super) fn end(transaction: &Transaction<'_>, of: &Waiting, end: &End, now: i
     Ok(ended)
 }
 
-/// Forgets the oldest deployments of a project that have ended and are shown nowhere.
+/// Deletes the oldest deployments of a project that have ended and whose version is not served.
 fn forget(transaction: &Transaction<'_>, project: &str) -> rusqlite::Result<()> {
     transaction
         .execute(
@@ -162,8 +163,9 @@ fn forget(transaction: &Transaction<'_>, project: &str) -> rusqlite::Result<()> 
         .map(drop)
 }
 
-/// Removes the previews of a project whose branch is not among `branches`, as they were at the time `seen`. One that
-/// somebody has deployed since then, or that is about to be built, stays: whoever builds it sees for himself.
+/// Removes the previews of a project whose branch is not in `branches`, which were listed at the time `seen`, and
+/// returns them. A preview with a deployment created since then, or with one that has not ended, stays: that deployment
+/// checks by itself whether the branch exists.
 pub(super) fn sweep(
     transaction: &Transaction<'_>,
     project: &str,
@@ -188,12 +190,12 @@ pub(super) fn sweep(
     Ok(gone)
 }
 
-/// Whether a project has previews at all.
+/// Whether a project has any preview.
 pub(super) fn has_previews(connection: &Connection, project: &str) -> rusqlite::Result<bool> {
     connection.query_row("SELECT EXISTS (SELECT 1 FROM previews WHERE project = ?1)", [project], |row| row.get(0))
 }
 
-/// All previews, in the order in which they were made.
+/// Returns all previews in the order of their creation.
 pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<Preview>> {
     let mut found =
         connection.prepare("SELECT project, branch, slug, version, deployment FROM previews ORDER BY id")?;
@@ -210,8 +212,8 @@ pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<Preview>
     found.query_map([], of)?.collect()
 }
 
-/// After a start: what was being built when the process ended has failed. What waited waits still, and comes back, the
-/// oldest first.
+/// Marks deployments that were being built when the last process ended as failed. Returns the waiting ones, the oldest
+/// first.
 pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<Waiting>> {
     transaction.execute(
         "UPDATE deployments SET status = 'failure', ended = ?1, summary = ?2 WHERE status = 'in_progress'",
@@ -232,7 +234,7 @@ pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Resul
     found.query_map([], of)?.collect()
 }
 
-/// A deployment as it was last written down.
+/// Returns a deployment as it was last stored.
 pub(super) fn deployment(connection: &Connection, id: &str) -> rusqlite::Result<Option<Deployment>> {
     let of = |row: &Row<'_>| {
         let (logs, commit, author): (String, Option<String>, Option<String>) =
@@ -256,7 +258,7 @@ pub(super) fn deployment(connection: &Connection, id: &str) -> rusqlite::Result<
     connection.query_row("SELECT * FROM deployments WHERE id = ?1", [id], of).optional()
 }
 
-/// Milliseconds since 1970 as clients read them.
+/// Formats milliseconds since 1970 as clients read them.
 fn show(milliseconds: i64) -> String {
     show_unix(milliseconds.div_euclid(1000))
 }
@@ -331,7 +333,7 @@ mod tests {
     fn a_preview_shows_the_last_deployment_that_went_well_until_its_branch_is_gone() {
         let (_dir, db) = database();
         let shown = |id: &str| (false, Some(id.to_owned()));
-        // How each deployment ends, what is not needed any more, whether the preview is gone, and what it shows.
+        // How each deployment ends, which one is not needed any more, whether the preview is gone, and what it serves.
         let steps = [
             (Outcome::Failed, None, (false, None)),
             (Outcome::Shown(version("1")), None, shown("d1")),

@@ -1,16 +1,16 @@
-//! Where the versions of previews lie: in a folder of the origin's state that nobody else writes to.
+//! Stores the versions of previews in a folder of the origin's state that no other program writes to.
 //!
 //! ```text
 //! lock               flock: one process
 //! work/<id>/         a deployment that is being built; emptied at a start
-//! work.of-…/         what could not be removed then
-//! <id>/              what it has made, as the store keeps versions: site.zip and index, 0444
+//! work.of-…/         work that could not be removed at a start
+//! <id>/              its version, in the format of the store: site.zip and index, 0444
 //! ```
 //!
-//! A version is whole and durable before its folder gets that name, and has it before any row names it. What no row names
-//! is removed at a start.
+//! A version is complete and durable before its folder gets that name, and has the name before any row names it. A
+//! start removes versions that no row names.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write here, so a path may lead elsewhere at its next use. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
@@ -33,38 +33,38 @@ use docwharf_agent::store::{IMAGE, INDEX};
 
 use super::super::leftover::set_aside;
 
-/// How long another process may still be ending.
+/// Time that another process may take to end and release the lock.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The folder of what is being built.
+/// Folder for deployments that are being built.
 const WORK: &str = "work";
-/// In the folder of a deployment that is being built: what it is built of.
+/// Subfolder of a deployment's work folder: the checkout and its build.
 const SOURCE: &str = "source";
-/// Beside it: image and index.
+/// Subfolder of a deployment's work folder: image and index.
 const VERSION: &str = "version";
 
-/// Why the folder does not do what is asked.
+/// Reason why an operation on stored previews failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ShelfError {
-    /// A file or folder.
+    /// A file or folder cannot be used.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The attempted operation.
         doing: &'static str,
-        /// To what.
+        /// The file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Another process works there.
+    /// Another process holds the lock.
     #[error("another origin uses {}; end it, or give this one a state of its own", .0.display())]
     Taken(PathBuf),
-    /// A version is damaged, and its content not known from elsewhere.
+    /// A version is damaged; its branch has to be deployed again.
     #[error("the version in {} is damaged; deploy its branch again", path.display())]
     Damaged {
         /// Its folder.
         path: PathBuf,
-        /// What is wrong with it, if it is not merely another one.
+        /// The damage; `None` if the image is intact but holds another version.
         #[source]
         source: Option<SealError>,
     },
@@ -75,16 +75,16 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Shelf
     move |source| ShelfError::Io { doing, path, source }
 }
 
-/// The folder.
+/// The folder with the versions of previews.
 #[derive(Debug)]
 pub(super) struct Shelf {
     folder: PathBuf,
-    /// The same, open. Builds may run as another user who passes through it.
+    /// The open `folder`. Builds may run as another user, who only traverses it.
     directory: Directory,
     _lock: Lock,
 }
 
-/// Where a deployment is being built; empty when it begins, and gone when it ends.
+/// Work folder of a deployment; empty when the deployment begins, removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Bench {
     work: Directory,
@@ -93,12 +93,12 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// For the checkout and what is built of it.
+    /// Returns the folder for the checkout and its build.
     pub(super) fn source(&self) -> PathBuf {
         self.directory.path().join(SOURCE)
     }
 
-    /// For the image.
+    /// Returns the folder for the sealed version.
     pub(super) fn version(&self) -> PathBuf {
         self.directory.path().join(VERSION)
     }
@@ -114,14 +114,14 @@ impl Drop for Bench {
 }
 
 impl Shelf {
-    /// Takes the folder, making it if need be.
+    /// Opens and locks the folder, and creates it if needed.
     pub(super) fn open(folder: PathBuf) -> Result<Shelf, ShelfError> {
-        // Builds may run as another user: they pass through to their own, and find no other.
-        #[allow(clippy::disallowed_methods)] // below the state, which is the operator's
+        // Mode 0711: builds that run as another user can reach their own folder, but cannot list this one.
+        #[allow(clippy::disallowed_methods)] // below the state folder, which belongs to the operator
         let made = DirBuilder::new().recursive(true).mode(0o711).create(&folder);
         made.map_err(io_error("make", &folder))?;
         if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
-            // What is on disk in it is not if it is not there itself.
+            // Its content is durable only if its own entry is.
             durable::sync_dir(parent).map_err(io_error("sync", parent))?;
         }
         let directory = Directory::open_unlinked(&folder).map_err(io_error("open", &folder))?;
@@ -130,8 +130,8 @@ impl Shelf {
         Ok(Shelf { folder, directory, _lock: taken })
     }
 
-    /// Removes what an earlier process has left: all work, and each version but those of these deployments. What cannot be
-    /// removed keeps nobody from showing the rest.
+    /// Removes leftovers of an earlier process: all work folders, and all versions except those of the deployments in
+    /// `needed`. An entry that cannot be removed does not prevent the rest from being served.
     pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), ShelfError> {
         set_aside(&self.directory, WORK);
         let is_work = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK);
@@ -149,7 +149,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// A place to work on a deployment.
+    /// Creates the work folder of a deployment.
     pub(super) fn bench(&self, id: &str) -> Result<Bench, ShelfError> {
         let path = self.folder.join(WORK).join(id);
         let make = || -> io::Result<Bench> {
@@ -164,8 +164,8 @@ impl Shelf {
         make().map_err(io_error("make", &path))
     }
 
-    /// Makes what was sealed on a bench the version of a deployment, and opens it. Files that the version `before` has as
-    /// well keep their dates.
+    /// Moves what was sealed in a work folder into place as the version of a deployment, and opens it. Files that the
+    /// version `before` has with the same content keep their dates.
     pub(super) fn keep(
         &self,
         id: &str,
@@ -192,7 +192,7 @@ impl Shelf {
         Ok(Sealed::new(proven.id, image, index))
     }
 
-    /// Opens the version of a deployment. With an index that does not match, the image is proved again.
+    /// Opens the version of a deployment. If its index does not match, the image is verified again.
     pub(super) fn open_version(&self, id: &str, version: VersionId, effort: &Effort) -> Result<Sealed, ShelfError> {
         let dir = self.folder.join(id);
         let path = dir.join(IMAGE);
@@ -216,7 +216,8 @@ impl Shelf {
             let bytes = proven.index(metadata.len());
             Index::decode(bytes, metadata.len(), version).map_err(io::Error::other).map_err(io_error("open", &dir))?
         };
-        // Made again, or of the format before. A cache: whoever cannot write it serves all the same.
+        // The index was made again, or had an older format. It is a cache: if it cannot be written, the version is
+        // served all the same.
         if stored != index.bytes()
             && let Err(error) = shelved.replace(INDEX, 0o444, index.bytes())
         {
@@ -226,7 +227,7 @@ impl Shelf {
         Ok(Sealed::new(version, image, index))
     }
 
-    /// Removes the version of a deployment. Whoever is still sending from it does so to the end.
+    /// Removes the version of a deployment. Responses in progress are sent to the end.
     pub(super) fn remove(&self, id: &str) {
         let path = self.folder.join(id);
         let removed = self.directory.remove_all(id).map_err(io_error("remove", &path));
@@ -236,7 +237,8 @@ impl Shelf {
     }
 }
 
-/// Last-Modified: a file keeps its date as long as it keeps its content, and never has the date that another content had.
+/// Sets the dates for `Last-Modified`: a file keeps its date as long as it keeps its content, and never has the date
+/// that another content had.
 fn date(proven: &mut Proven, sealed_at: i64, before: Option<&Sealed>) {
     for (path, entry) in &mut proven.files {
         let other = before.and_then(|before| Some(before.entry(before.index().find(path.as_bytes())?)));

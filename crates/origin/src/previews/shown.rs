@@ -1,4 +1,4 @@
-//! What is at which address, and what is there no more.
+//! Sites of previews: which address serves which version, and which previews are removed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -11,13 +11,13 @@ use super::super::db::DatabaseError;
 use super::super::source::git::{self, Git};
 use super::{Inner, PreviewError, Project, Shown, milliseconds, rows};
 
-/// Bytes of inflated pages kept for each preview.
+/// Size of the cache of inflated pages of each preview, in bytes.
 const CACHE: u64 = 4 << 20;
-/// For how long a page of a preview that was deployed again may still ask for its assets.
+/// How long an open page of a preview that was deployed again may still request its assets.
 const ASSET_GRACE: Duration = Duration::from_mins(10);
 impl Inner {
-    /// Opens what previews show, and removes what none shows. One that cannot be opened is told of and has to be deployed
-    /// again; the others are shown.
+    /// Opens the versions that previews serve, and removes those that no preview serves. A version that cannot be
+    /// opened is logged and has to be deployed again; the others are served.
     pub(super) fn show_all(&self) -> Result<(), PreviewError> {
         let previews = self.db.read(rows::previews)?;
         let needed: BTreeSet<&str> =
@@ -36,7 +36,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The site at this address, which is that of one branch as long as there is one.
+    /// Returns the site at this address; creates it if there is none. It belongs to one branch as long as that has a
+    /// preview.
     pub(super) fn place_for(&self, project: &str, slug: &str) -> Arc<Site> {
         let mut shown = self.shown.write().unwrap_or_else(PoisonError::into_inner);
         let entry = shown.entry(slug.to_owned()).or_insert_with(|| {
@@ -47,7 +48,7 @@ impl Inner {
         Arc::clone(&entry.site)
     }
 
-    /// Nothing is at this address any more. Who is being answered just now is answered to the end.
+    /// Removes the site at this address. Responses in progress are sent to the end.
     pub(super) fn take_away(&self, slug: &str) {
         self.shown.write().unwrap_or_else(PoisonError::into_inner).remove(slug);
     }
@@ -84,7 +85,7 @@ impl Inner {
             }
         };
         if branches.is_empty() {
-            // More likely one that is just being set up anew than one whose last branch is gone.
+            // It is more likely being set up again than without its last branch.
             tracing::warn!("the repository of {project} has no branch at all; its previews stay");
             return Ok(());
         }

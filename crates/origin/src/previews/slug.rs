@@ -1,17 +1,17 @@
-//! What a preview's address is made of: the branch's name as one label of a host name (RFC 1035, 2.3.1). Pure.
+//! Slugs of previews: a branch name as one label of a host name (RFC 1035, 2.3.1). Pure functions.
 
 use docwharf_base::model::digest::Digest;
 
-/// The longest label of a host name.
+/// Maximum length of a label of a host name, in bytes (RFC 1035, 2.3.4).
 const LONGEST: usize = 63;
-/// Hex digits that tell branches apart whose names look the same, tried in this order.
+/// Numbers of hex digits that tell apart branches with similar names, tried in this order.
 const DIGITS: [usize; 4] = [6, 12, 24, 40];
 
-/// The labels that a branch can have, the best first: its name; and, for when somebody has that already, the same with
-/// digits that are always those of this branch.
+/// Returns the labels that a branch can have, the best first: its name; then, in case another branch has that label,
+/// the name with digits that are always those of this branch.
 pub(super) fn candidates(project: &str, branch: &str) -> impl Iterator<Item = String> {
     let plain = plain(branch);
-    // No branch has a NUL in its name.
+    // A branch name contains no NUL, so the digest's input is unambiguous.
     let digest = Digest::of(format!("{project}\0{branch}").as_bytes()).hex();
     let first = cut(&plain, LONGEST).to_owned();
     let more = DIGITS.map(|n| {
@@ -24,7 +24,7 @@ pub(super) fn candidates(project: &str, branch: &str) -> impl Iterator<Item = St
     std::iter::once(first).filter(|first| !first.is_empty()).chain(more)
 }
 
-/// Letters, digits and single hyphens, beginning and ending with no hyphen.
+/// Returns lower-case letters, digits and single hyphens, without a hyphen at the beginning or end.
 fn plain(branch: &str) -> String {
     let mut plain = String::with_capacity(branch.len());
     for c in branch.chars() {

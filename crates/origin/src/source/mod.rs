@@ -1,4 +1,5 @@
-//! Where a project's pages come from: a folder or archive, a Git repository with a build, a running site.
+//! Sources of a project's pages: a folder or an archive, a Git repository with a build, or a running site that is
+//! crawled.
 
 pub mod crawl;
 pub mod git;
@@ -14,33 +15,34 @@ use super::shares::{NoShare, Share, Shares};
 pub use crawl::Crawl;
 pub use git::Git;
 
-/// Lines of a log that are kept: the first and, beyond them, the newest.
+/// Maximum number of lines of a log. Beyond it, the first half stays and the second half holds the newest lines.
 const LINES: usize = 2000;
 
-/// Where a project's pages come from.
+/// The source of a project's pages.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// A folder, or an archive that is proved and handed out as it is.
+    /// A folder, or an archive that is verified and handed out unchanged.
     Directory(PathBuf),
-    /// A branch of a repository, as it is or built.
+    /// A branch of a repository, checked out or built.
     Git(Git),
     /// A server that renders pages.
     Crawl(Crawl),
 }
 
-/// What is known of work under way: those who do it count, those who wait for it look, or end it.
+/// State that a running job shares with the threads that wait for it: page counts, log, cancellation, and the shares of
+/// limited resources that it holds.
 #[derive(Debug, Default)]
 pub struct Watch {
     pages: AtomicU64,
-    /// Pages known of so far; 0 while nothing is known.
+    /// Number of pages known so far; 0 while it is unknown.
     known: AtomicU64,
     is_over: AtomicBool,
     log: Mutex<Vec<String>>,
-    /// For whom it is, if what it takes is shared with others.
+    /// Shares of the organization's limits; `None` if the job counts against no limit.
     held: Option<HeldShares>,
 }
 
-/// What work holds of what organizations share.
+/// Shares of limited resources that one job holds.
 #[derive(Debug)]
 struct HeldShares {
     shares: Arc<Shares>,
@@ -49,14 +51,14 @@ struct HeldShares {
 }
 
 impl Watch {
-    /// Of work for an organization, which shares with others what the work takes.
+    /// Creates the state of a job that counts against the limits of an organization.
     pub fn of(shares: Arc<Shares>, organization: &str) -> Watch {
         let held = HeldShares { shares, organization: organization.to_owned(), each: Mutex::default() };
         Watch { held: Some(held), ..Watch::default() }
     }
 
-    /// The work takes so much of a resource now. An error if its organization, or all together, would have more than they
-    /// may: then the work has to end.
+    /// Sets the amount of a resource that the job holds now. Fails if its organization, or all organizations together,
+    /// would exceed their limit; the job must then end.
     pub fn hold(&self, resource: Resource, amount: u64) -> Result<(), NoShare> {
         let Some(held) = &self.held else { return Ok(()) };
         let mut each = held.each.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,39 +69,39 @@ impl Watch {
         Ok(())
     }
 
-    /// The work has ended and takes nothing any more, even if somebody still looks at what is known of it.
+    /// Returns all shares when the job has ended, even if other threads still hold this object.
     pub fn give_back(&self) {
         if let Some(held) = &self.held {
             held.each.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
-    /// Another page is there.
+    /// Counts one more finished page.
     pub fn page(&self) {
         self.pages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many pages are there or still to come.
+    /// Sets the number of pages known so far, finished or still to come.
     pub fn expect(&self, pages: u64) {
         self.known.store(pages, Ordering::Relaxed);
     }
 
-    /// Pages that are there, and those known of.
+    /// Returns the number of finished pages and the number of pages known so far.
     pub fn pages(&self) -> (u64, u64) {
         (self.pages.load(Ordering::Relaxed), self.known.load(Ordering::Relaxed))
     }
 
-    /// Asks whoever works to stop.
+    /// Requests the cancellation of the job.
     pub fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has asked for that.
+    /// Whether cancellation was requested.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// A line for whoever wants to know why it went as it did.
+    /// Appends a line to the log of the job.
     pub fn say(&self, line: impl Into<String>) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() >= LINES {
@@ -108,7 +110,7 @@ impl Watch {
         log.push(line.into());
     }
 
-    /// What was said.
+    /// Returns the lines of the log.
     pub fn log(&self) -> Vec<String> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,14 +1,15 @@
-//! A folder as a bundle: a snapshot of what lies in it.
+//! Reads a folder as a bundle: a list of its files, taken once.
 //!
-//! Unlike in an archive, a symbolic link is no attack here: one that stays inside is followed, any other is left out
-//! with a warning, and so are loops, sockets, fifos and devices.
+//! Unlike in an archive, a symbolic link in a folder is no attack. A link that stays inside the folder is followed. Any
+//! other link is left out with a warning, and so are loops, sockets, fifos and devices.
 //!
-//! Other users may write to the folder, and they may not be allowed to read what its reader is allowed to. So the folder
-//! is opened once. The place of each file is noted with its links resolved, and is later opened below that descriptor
-//! without following any. What is opened must be the very file that was listed, with the size that it had; a file that was
-//! exchanged or has grown or shrunk is an error ([`Fault::Changed`]), never other content.
+//! Other users may be allowed to write to the folder, but not to read every file that this process can read. So the
+//! folder is opened once. The path of each file is recorded with its links resolved, and the file is later opened below
+//! the descriptor of the folder without following links. The opened file must be the one that was listed, with the size
+//! that it had: a file that was replaced, has grown or has shrunk is an error ([`Fault::ChangedWhileRead`]), never other
+//! content.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write here: a path may lead to another file by the time it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::fs::{File, Metadata};
@@ -18,80 +19,81 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use docwharf_base::directory::{Directory, EntryKind as Kind, FileId, LinkError};
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 use docwharf_base::model::units::unix_seconds;
 
-use super::policy::{Fault, Tally};
-use super::{Entries, EntryKind, Head, ReadError, Sink};
+use super::refusal::{BundleFault, LimitCounter};
+use super::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError, ContentSink};
 
-/// One regular file of a folder.
+/// One regular file of a folder, as it was listed.
 #[derive(Debug, Clone)]
-pub struct Item {
-    /// Its path below the folder.
+pub struct FolderFile {
+    /// The path of the file below the folder.
     pub path: SitePath,
-    /// Where it lies below the folder once links are followed.
-    real: PathBuf,
-    /// Its size when it was listed.
+    /// The path of the file below the folder with all links resolved.
+    resolved_path: PathBuf,
+    /// The size in bytes when the file was listed.
     pub size: u64,
-    /// When it was last changed.
+    /// The modification time when the file was listed.
     pub modified: SystemTime,
-    /// Which file it was when it was listed.
+    /// The identity of the file when it was listed.
     id: FileId,
 }
 
-/// A folder that has been walked.
+/// A folder whose files have been listed.
 #[derive(Debug)]
-pub struct Folder {
+pub struct FolderReader {
     root: Directory,
     /// Regular files in byte order of their paths.
-    pub items: Vec<Item>,
-    /// What was left out, one line each, the first few.
+    pub files: Vec<FolderFile>,
+    /// One line for each entry that was left out.
     pub warnings: Vec<String>,
     next: usize,
-    /// The file whose content may be asked for.
+    /// The file that [`Entries::read_content`] reads.
     current: Option<usize>,
 }
 
-struct Walk {
-    tally: Tally,
-    found: Folder,
-    /// The folders being walked, to notice loops.
-    above: Vec<FileId>,
+/// A walk through the folder in progress.
+struct FolderWalk {
+    tally: LimitCounter,
+    found: FolderReader,
+    /// The folders from the root down to the current one; used to detect loops.
+    ancestors: Vec<FileId>,
 }
 
-impl Folder {
-    /// Walks `root`.
-    pub fn open(root: &Path, limits: &Limits) -> Result<Folder, ReadError> {
+impl FolderReader {
+    /// Lists all files of the folder `root`.
+    pub fn open(root: &Path, limits: &BundleLimits) -> Result<FolderReader, BundleReadError> {
         #[allow(clippy::disallowed_methods)] // the path that the person or the configuration names
         let directory = root.canonicalize().and_then(|root| Directory::open_unlinked(&root));
-        let directory = directory.map_err(ReadError::io(root))?;
-        let mut walk = Walk {
-            tally: Tally::new(*limits),
-            found: Folder { root: directory, items: Vec::new(), warnings: Vec::new(), next: 0, current: None },
-            above: Vec::new(),
+        let directory = directory.map_err(BundleReadError::io(root))?;
+        let mut walk = FolderWalk {
+            tally: LimitCounter::new(*limits),
+            found: FolderReader { root: directory, files: Vec::new(), warnings: Vec::new(), next: 0, current: None },
+            ancestors: Vec::new(),
         };
-        walk.folder(Path::new(""), &mut Vec::new())?;
+        walk.walk_folder(Path::new(""), &mut Vec::new())?;
         let mut found = walk.found;
-        found.items.sort_by(|a, b| a.path.cmp(&b.path));
+        found.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(found)
     }
 
-    /// Opens a file of this folder as it was listed.
-    pub fn file(&self, item: &Item) -> Result<File, ReadError> {
-        let file = self.root.file(&item.real).map_err(ReadError::io(&self.root.path().join(&item.real)))?;
-        let metadata = file.metadata().map_err(ReadError::io(&self.root.path().join(&item.real)))?;
+    /// Opens a file of this folder. A file that is no longer the one that was listed is refused.
+    pub fn open_file(&self, item: &FolderFile) -> Result<File, BundleReadError> {
+        let file = self.root.file(&item.resolved_path).map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
+        let metadata = file.metadata().map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
         if FileId::of(&metadata) != item.id || metadata.len() != item.size {
-            return Err(Fault::Changed.of(item.path.as_bytes()).into());
+            return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
         }
         Ok(file)
     }
 
-    /// Reads a file of this folder to its end, which must be where it was when it was listed.
-    pub fn read(&self, item: &Item, sink: &mut Sink<'_>) -> Result<(), ReadError> {
-        let mut file = self.file(item)?;
+    /// Reads a file of this folder to its end. A file whose size is no longer the listed one is refused.
+    pub fn read_file(&self, item: &FolderFile, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
+        let mut file = self.open_file(item)?;
         let mut read = |buffer: &mut [u8]| {
-            file.read(buffer).map_err(|source| ReadError::Io { path: self.root.path().join(&item.real), source })
+            file.read(buffer).map_err(|source| BundleReadError::Io { path: self.root.path().join(&item.resolved_path), source })
         };
         let mut buffer = vec![0; (item.size as usize).clamp(1, 256 * 1024)];
         let mut left = item.size;
@@ -99,40 +101,40 @@ impl Folder {
             let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
             let n = read(&mut buffer[..want])?;
             if n == 0 {
-                return Err(Fault::Changed.of(item.path.as_bytes()).into());
+                return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
             }
             sink(&buffer[..n])?;
             left -= n as u64;
         }
         if read(&mut buffer[..1])? > 0 {
-            return Err(Fault::Changed.of(item.path.as_bytes()).into());
+            return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
         }
         Ok(())
     }
 }
 
-impl Walk {
-    /// Walks the folder that lies at `real` below the root. No more than one descriptor is held open, however deep it is.
-    fn folder(&mut self, real: &Path, name: &mut Vec<u8>) -> Result<(), ReadError> {
+impl FolderWalk {
+    /// Walks the folder at `real` below the root. However deep it is, only one descriptor besides the root's is open.
+    fn walk_folder(&mut self, real: &Path, name: &mut Vec<u8>) -> Result<(), BundleReadError> {
         let shown = self.found.root.path().join(real);
-        let directory = self.found.root.directory(real).map_err(ReadError::io(&shown))?;
-        self.above.push(FileId::of(&directory.metadata().map_err(ReadError::io(&shown))?));
+        let directory = self.found.root.directory(real).map_err(BundleReadError::io(&shown))?;
+        self.ancestors.push(FileId::of(&directory.metadata().map_err(BundleReadError::io(&shown))?));
         let mut folders = Vec::new();
-        for entry in directory.entries().map_err(ReadError::io(&shown))? {
-            let entry = entry.map_err(ReadError::io(&shown))?;
+        for entry in directory.entries().map_err(BundleReadError::io(&shown))? {
+            let entry = entry.map_err(BundleReadError::io(&shown))?;
             let length = name.len();
             if length > 0 {
                 name.push(b'/');
             }
             name.extend_from_slice(entry.name.as_bytes());
             let (place, metadata) = if entry.kind == Kind::Link {
-                (self.target(&real.join(&entry.name), name), None)
+                (self.resolve_link(&real.join(&entry.name), name), None)
             } else {
-                let metadata = directory.metadata_of(&entry.name).map_err(ReadError::io(&shown.join(&entry.name)))?;
+                let metadata = directory.metadata_of(&entry.name).map_err(BundleReadError::io(&shown.join(&entry.name)))?;
                 (Some(real.join(&entry.name)), Some(metadata))
             };
             if let Some(place) = place
-                && self.entry(&place, metadata, name)?
+                && self.add_entry(&place, metadata, name)?
             {
                 folders.push((place, name.clone()));
             }
@@ -140,14 +142,14 @@ impl Walk {
         }
         drop(directory);
         for (place, mut name) in folders {
-            self.folder(&place, &mut name)?;
+            self.walk_folder(&place, &mut name)?;
         }
-        self.above.pop();
+        self.ancestors.pop();
         Ok(())
     }
 
-    /// Where a link leads, if it is to be followed.
-    fn target(&mut self, link: &Path, name: &[u8]) -> Option<PathBuf> {
+    /// Resolves a link. Returns `None`, with a warning, for a link that must not be followed.
+    fn resolve_link(&mut self, link: &Path, name: &[u8]) -> Option<PathBuf> {
         match self.found.root.resolve(link) {
             Ok(target) => return Some(target),
             Err(LinkError::Outside) => self.leave_out(name, "a link that leads outside"),
@@ -156,31 +158,31 @@ impl Walk {
         None
     }
 
-    /// Takes in what lies at `place`; whether it is a folder that is to be walked.
-    fn entry(&mut self, place: &Path, listed: Option<Metadata>, name: &[u8]) -> Result<bool, ReadError> {
+    /// Lists the entry at `place`. Returns `true` if the entry is a folder that the caller has to walk.
+    fn add_entry(&mut self, place: &Path, listed: Option<Metadata>, name: &[u8]) -> Result<bool, BundleReadError> {
         let is_link = listed.is_none();
         let Some(metadata) = listed.or_else(|| self.found.root.metadata_of(place).ok()) else {
             self.leave_out(name, "a link that leads nowhere");
             return Ok(false);
         };
         if metadata.is_dir() {
-            if is_link && self.above.contains(&FileId::of(&metadata)) {
+            if is_link && self.ancestors.contains(&FileId::of(&metadata)) {
                 self.leave_out(name, "a link that leads round in a loop");
                 return Ok(false);
             }
-            self.tally.entry(name, 0)?;
+            self.tally.count_entry(name, 0)?;
             return Ok(true);
         }
         if !metadata.is_file() {
             self.leave_out(name, "neither file nor folder");
             return Ok(false);
         }
-        self.tally.entry(name, metadata.len())?;
-        let judged = SitePath::judge(name, false).map_err(|fault| Fault::Name(fault).of(name))?;
+        self.tally.count_entry(name, metadata.len())?;
+        let judged = SitePath::parse(name, false).map_err(|fault| BundleFault::Name(fault).in_entry(name))?;
         if let Some(path) = judged {
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let (size, id) = (metadata.len(), FileId::of(&metadata));
-            self.found.items.push(Item { path, real: place.to_owned(), size, modified, id });
+            self.found.files.push(FolderFile { path, resolved_path: place.to_owned(), size, modified, id });
         }
         Ok(false)
     }
@@ -190,31 +192,31 @@ impl Walk {
     }
 }
 
-impl Entries for Folder {
-    fn next_entry(&mut self) -> Result<Option<Head>, ReadError> {
-        let Some(item) = self.items.get(self.next) else {
+impl BundleReader for FolderReader {
+    fn next_entry(&mut self) -> Result<Option<BundleEntry>, BundleReadError> {
+        let Some(item) = self.files.get(self.next) else {
             return Ok(None);
         };
         self.current = Some(self.next);
         self.next += 1;
-        Ok(Some(Head {
+        Ok(Some(BundleEntry {
             path: Some(item.path.clone()),
-            kind: EntryKind::File,
+            kind: BundleEntryKind::File,
             size: item.size,
             modified: unix_seconds(item.modified),
         }))
     }
 
-    fn content(&mut self, sink: &mut Sink<'_>) -> Result<(), ReadError> {
-        match self.current.take().and_then(|i| self.items.get(i)) {
-            Some(item) => self.read(item, sink),
+    fn read_content(&mut self, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
+        match self.current.take().and_then(|i| self.files.get(i)) {
+            Some(item) => self.read_file(item, sink),
             None => Ok(()),
         }
     }
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods)] // folders that nobody else knows
+#[allow(clippy::disallowed_methods)] // temporary folders that no other user can write to
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
@@ -224,20 +226,20 @@ mod tests {
     use super::*;
 
     /// A folder with `a/page.html` in it, opened, and a secret of the same length beside it.
-    fn opened() -> (tempfile::TempDir, PathBuf, Folder) {
+    fn opened() -> (tempfile::TempDir, PathBuf, FolderReader) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("site");
         fs::create_dir_all(root.join("a")).unwrap();
         fs::write(root.join("a/page.html"), "public").unwrap();
         fs::write(dir.path().join("page.html"), "secret").unwrap();
-        let folder = Folder::open(&root, &Limits::default()).unwrap();
+        let folder = FolderReader::open(&root, &BundleLimits::default()).unwrap();
         (dir, root, folder)
     }
 
-    fn content(folder: &mut Folder) -> Result<Vec<u8>, ReadError> {
+    fn content(folder: &mut FolderReader) -> Result<Vec<u8>, BundleReadError> {
         let mut bytes = Vec::new();
         folder.next_entry()?.expect("an entry");
-        folder.content(&mut |piece| {
+        folder.read_content(&mut |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         })?;
@@ -251,14 +253,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("page.html");
             fs::write(&file, vec![b'x'; size]).unwrap();
-            let mut folder = Folder::open(dir.path(), &Limits::default()).unwrap();
+            let mut folder = FolderReader::open(dir.path(), &BundleLimits::default()).unwrap();
             folder.next_entry().unwrap();
             let to_len = size.checked_add_signed(change).unwrap() as u64;
-            let read = folder.content(&mut |_| {
+            let read = folder.read_content(&mut |_| {
                 File::options().write(true).open(&file).unwrap().set_len(to_len).unwrap();
                 Ok(())
             });
-            let is_told = matches!(&read, Err(ReadError::Refused(refusal)) if refusal.fault == Fault::Changed);
+            let is_told = matches!(&read, Err(BundleReadError::Refused(refusal)) if refusal.fault == BundleFault::ChangedWhileRead);
             assert!(is_told == (change != 0) && read.is_ok() != is_told, "{size} {change}: {read:?}");
         }
     }
@@ -288,7 +290,7 @@ mod tests {
             assert!(content(&mut folder).is_err(), "exchange {n}");
         }
         let (dir, root, mut folder) = opened();
-        // The folder itself may be exchanged: what is open is what is read.
+        // Replacing the folder itself has no effect: the reader has the old one open.
         fs::rename(&root, dir.path().join("was")).unwrap();
         symlink(dir.path(), &root).unwrap();
         assert_eq!(content(&mut folder).unwrap(), b"public");
@@ -301,12 +303,12 @@ mod tests {
         symlink(root.join("a"), root.join("absolute")).unwrap();
         symlink("../page.html", root.join("outside.html")).unwrap();
         symlink("..", root.join("a/round")).unwrap();
-        let folder = Folder::open(&root, &Limits::default()).unwrap();
-        let paths: Vec<_> = folder.items.iter().map(|item| item.path.as_bytes()).collect();
+        let folder = FolderReader::open(&root, &BundleLimits::default()).unwrap();
+        let paths: Vec<_> = folder.files.iter().map(|item| item.path.as_bytes()).collect();
         let expected = ["a/page.html", "a/relative.html", "absolute/page.html", "absolute/relative.html"];
         assert_eq!(paths, expected.map(str::as_bytes));
         assert_eq!(folder.warnings.len(), 3, "{:?}", folder.warnings);
-        // One that leads elsewhere afterwards is not followed anew.
+        // A link that is changed after the listing is not resolved again.
         fs::remove_file(root.join("absolute")).unwrap();
         symlink(dir.path(), root.join("absolute")).unwrap();
         let mut folder = folder;

@@ -1,4 +1,4 @@
-//! What a file is, by its first bytes, never by its name (rules A10).
+//! Recognises the format of an archive by its first bytes, never by its name (docs/design/archives.md, rule 10).
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,64 +7,66 @@ use std::sync::Arc;
 
 use docwharf_base::chain::Name;
 use docwharf_base::growth::Growth;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 
-use super::policy::{Fault, Refusal};
-use super::stream::{ArchiveFile, Gunzip, Peeked, Plain, Source, Unzstd};
-use super::tar::{self, Tar};
-use super::{Kind, ReadError};
+use super::refusal::{BundleFault, BundleRefusal};
+use super::archive_stream::{ArchiveFile, GzipStream, PeekedStream, UncompressedStream, ArchiveStream, ZstdStream};
+use super::tar::{self, TarReader};
+use super::{BundleKind, BundleReadError};
 
-/// An archive that has been recognised.
+/// An archive whose format has been recognised.
 #[derive(Debug)]
-pub enum Archive {
-    /// A ZIP, not read yet.
+pub enum RecognizedArchive {
+    /// A ZIP archive of which nothing but the first bytes has been read.
     Zip(File),
-    /// A tar, compressed or not, at its start.
-    Tar(Kind, Box<Tar>),
+    /// A tar archive, compressed or not, at its first entry.
+    Tar(BundleKind, Box<TarReader>),
 }
 
-/// Recognises the archive in `file`, which stands at its start.
-pub fn open(file: File, path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
-    open_growing(file, path, limits, &Arc::new(Growth::done()))
+/// Recognises the archive in `file`, whose position is its start. Refuses every other kind of file.
+pub fn open_archive(file: File, path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
+    open_growing_archive(file, path, limits, &Arc::new(Growth::done()))
 }
 
-/// The same of one that may still grow: waits for as much as it takes to recognise it.
-pub fn open_growing(file: File, path: &Path, limits: &Limits, growth: &Arc<Growth>) -> Result<Archive, ReadError> {
+/// Recognises an archive that may still be growing, as [`open`] does. Waits until 1 KiB is there, or all of a shorter
+/// file.
+pub fn open_growing_archive(file: File, path: &Path, limits: &BundleLimits, growth: &Arc<Growth>) -> Result<RecognizedArchive, BundleReadError> {
     let mut head = [0u8; 1024];
-    // If it was given up, reading tells.
+    // If the writer has given up, a later read reports it.
     growth.wait_for(head.len() as u64);
     let mut have = 0;
     while have < head.len() {
-        match file.read_at(&mut head[have..], have as u64).map_err(ReadError::io(path))? {
+        match file.read_at(&mut head[have..], have as u64).map_err(BundleReadError::io(path))? {
             0 => break,
             n => have += n,
         }
     }
     let head = &head[..have];
     if is_zip(head) {
-        return Ok(Archive::Zip(file));
+        return Ok(RecognizedArchive::Zip(file));
     }
     let archive = ArchiveFile::new(file, path.to_owned(), limits, Arc::clone(growth));
     if head.starts_with(&[0x1f, 0x8b]) {
-        return open_tar(Kind::TarGz, Box::new(Gunzip::new(archive)), *limits);
+        return open_tar(BundleKind::TarGz, Box::new(GzipStream::new(archive)), *limits);
     }
     if is_zstd(head) {
-        return open_tar(Kind::TarZst, Box::new(Unzstd::new(archive)?), *limits);
+        return open_tar(BundleKind::TarZst, Box::new(ZstdStream::new(archive)?), *limits);
     }
     if is_tar(head) {
-        return open_tar(Kind::Tar, Box::new(Plain::new(archive)), *limits);
+        return open_tar(BundleKind::Tar, Box::new(UncompressedStream::new(archive)), *limits);
     }
-    Err(not_an_archive(head, "").into())
+    Err(refuse_non_archive(head, "").into())
 }
 
-/// What a file seems to be, by its first bytes alone.
-pub fn guess(head: &[u8]) -> Option<Kind> {
+/// Guesses the format of a file from its first bytes: gzip and zstd are assumed to contain a tar. An uncompressed tar
+/// is not recognised.
+pub fn guess_kind(head: &[u8]) -> Option<BundleKind> {
     if is_zip(head) {
-        Some(Kind::Zip)
+        Some(BundleKind::Zip)
     } else if head.starts_with(&[0x1f, 0x8b]) {
-        Some(Kind::TarGz)
+        Some(BundleKind::TarGz)
     } else {
-        is_zstd(head).then_some(Kind::TarZst)
+        is_zstd(head).then_some(BundleKind::TarZst)
     }
 }
 
@@ -77,22 +79,23 @@ fn is_zstd(head: &[u8]) -> bool {
         || (head.len() >= 4 && head[0] & 0xf0 == 0x50 && head[1..4] == [0x2a, 0x4d, 0x18])
 }
 
-/// A header with a right checksum, or the zeros of an empty archive.
+/// Whether `head` is a tar header with a correct checksum, or the two zero blocks of an empty archive.
 fn is_tar(head: &[u8]) -> bool {
-    tar::is_header(head) || (head.len() >= 1024 && head.iter().all(|&b| b == 0))
+    tar::is_tar_header(head) || (head.len() >= 1024 && head.iter().all(|&b| b == 0))
 }
 
-fn open_tar(kind: Kind, source: Box<dyn Source>, limits: Limits) -> Result<Archive, ReadError> {
-    let source = Peeked::new(source, 1024)?;
+fn open_tar(kind: BundleKind, source: Box<dyn ArchiveStream>, limits: BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
+    let source = PeekedStream::new(source, 1024)?;
     if !is_tar(source.head()) {
-        let inside = if kind == Kind::TarGz { "gzip of " } else { "zstd of " };
-        return Err(not_an_archive(source.head(), inside).into());
+        let inside = if kind == BundleKind::TarGz { "gzip of " } else { "zstd of " };
+        return Err(refuse_non_archive(source.head(), inside).into());
     }
-    Ok(Archive::Tar(kind, Box::new(Tar::new(Box::new(source), limits))))
+    Ok(RecognizedArchive::Tar(kind, Box::new(TarReader::new(Box::new(source), limits))))
 }
 
-/// Says what a file is that is no archive; an error of an S3 store is quoted by its code.
-fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
+/// Builds the refusal of a file that is not an archive. It says what the file is; an error document of S3 is quoted by
+/// its `Code`. `inside` is `gzip of ` or `zstd of ` where `head` was decompressed.
+fn refuse_non_archive(head: &[u8], inside: &str) -> BundleRefusal {
     const KNOWN: [(&[u8], &str); 8] = [
         (b"PK\x03\x04", "a ZIP"),
         (b"PK\x07\x08", "one part of a split ZIP"),
@@ -104,7 +107,7 @@ fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
         (b"\x7fELF", "a program"),
     ];
     let text = String::from_utf8_lossy(head);
-    let start = beginning(&text);
+    let start = skip_to_markup(&text);
     let lower = start.to_ascii_lowercase();
     let is_html =
         ["<!doctype html", "<html", "<head", "<body", "<title", "<meta"].iter().any(|tag| lower.starts_with(tag));
@@ -112,7 +115,7 @@ fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
         (*name).to_owned()
     } else if head.is_empty() {
         if inside.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
-    } else if let Some(code) = s3_code(start) {
+    } else if let Some(code) = s3_error_code(start) {
         format!("an error from the storage service ({})", Name(code.as_bytes()))
     } else if is_html {
         "an HTML page".to_owned()
@@ -127,11 +130,11 @@ fn not_an_archive(head: &[u8], inside: &str) -> Refusal {
     } else {
         "something of no known kind".to_owned()
     };
-    Fault::NotAnArchive(format!("is {inside}{what}; a bundle is a zip, tar, tar.gz or tar.zst")).of_archive()
+    BundleFault::NotAnArchive(format!("is {inside}{what}; a bundle is a zip, tar, tar.gz or tar.zst")).in_archive()
 }
 
-/// Text without the byte order mark, white space and comments that markup may begin with.
-fn beginning(text: &str) -> &str {
+/// Skips the byte order mark, white space and comments that may precede markup.
+fn skip_to_markup(text: &str) -> &str {
     let mut rest = text;
     loop {
         rest = rest.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
@@ -142,13 +145,13 @@ fn beginning(text: &str) -> &str {
     }
 }
 
-/// UTF-8 without NUL; the last character may have been cut.
+/// Whether `head` is UTF-8 without NUL. Its last character may be cut off.
 fn is_text(head: &[u8]) -> bool {
     !head.contains(&0) && std::str::from_utf8(head).map_or_else(|e| e.error_len().is_none(), |_| true)
 }
 
-/// The `Code` of an S3 error document.
-fn s3_code(text: &str) -> Option<&str> {
+/// Returns the `Code` of an S3 error document, at most 100 bytes of it.
+fn s3_error_code(text: &str) -> Option<&str> {
     let error = &text[text.find("<Error")?..];
     let code = &error[error.find("<Code>")? + "<Code>".len()..];
     let code = &code[..code.find("</Code>")?];

@@ -4,24 +4,24 @@
 //! Every reader yields a sequence of entries ([`Entries`]) and refuses by the same rules ([`policy`]). [`flavor`]
 //! decides which of the entries belong to the site. This module writes nothing.
 
-pub mod flavor;
+pub mod site_layout;
 pub mod folder;
 pub mod format;
-pub mod policy;
-pub mod stream;
+pub mod refusal;
+pub mod archive_stream;
 pub mod tar;
 pub mod zip;
-pub mod zip_member;
+pub mod zip_entry;
 
 use std::path::PathBuf;
 
 use docwharf_base::model::site_path::SitePath;
 
-use policy::Refusal;
+use refusal::BundleRefusal;
 
 /// The format of a bundle, detected from its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum BundleKind {
     /// A ZIP archive.
     Zip,
     /// A plain tar archive.
@@ -34,37 +34,37 @@ pub enum Kind {
     Folder,
 }
 
-impl Kind {
+impl BundleKind {
     /// The name of the format in `--json` output.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Zip => "zip",
-            Kind::Tar => "tar",
-            Kind::TarGz => "tar.gz",
-            Kind::TarZst => "tar.zst",
-            Kind::Folder => "folder",
+            BundleKind::Zip => "zip",
+            BundleKind::Tar => "tar",
+            BundleKind::TarGz => "tar.gz",
+            BundleKind::TarZst => "tar.zst",
+            BundleKind::Folder => "folder",
         }
     }
 }
 
 /// The type of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EntryKind {
+pub enum BundleEntryKind {
     /// A regular file.
     File,
     /// A folder.
     Folder,
     /// A tar hard link. Its content is that of the earlier file with this path.
-    SameAs(SitePath),
+    HardLink(SitePath),
 }
 
 /// The metadata of one entry of a bundle.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct BundleEntry {
     /// The path of the entry; `None` for the root folder.
     pub path: Option<SitePath>,
     /// The type of the entry.
-    pub kind: EntryKind,
+    pub kind: BundleEntryKind,
     /// The size of the content in bytes.
     pub size: u64,
     /// The modification time in seconds since 1970. It is 0 in archives, whose times are ignored.
@@ -72,24 +72,24 @@ pub struct Head {
 }
 
 /// A callback that receives the content of an entry piece by piece.
-pub type Sink<'a> = dyn FnMut(&[u8]) -> Result<(), ReadError> + 'a;
+pub type ContentSink<'a> = dyn FnMut(&[u8]) -> Result<(), BundleReadError> + 'a;
 
 /// A reader that yields the entries of a bundle one after another.
-pub trait Entries {
+pub trait BundleReader {
     /// Returns the next entry, or `None` at the end. In an archive, content of the previous entry that was not read is
     /// verified first and discarded.
-    fn next_entry(&mut self) -> Result<Option<Head>, ReadError>;
+    fn next_entry(&mut self) -> Result<Option<BundleEntry>, BundleReadError>;
 
     /// Passes the content of the entry returned last to `sink`. A second call for the same entry passes nothing.
-    fn content(&mut self, sink: &mut Sink<'_>) -> Result<(), ReadError>;
+    fn read_content(&mut self, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError>;
 }
 
 /// The reason why a bundle was not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum BundleReadError {
     /// The bundle was refused.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] BundleRefusal),
     /// The operating system failed to read the bundle.
     #[error("cannot read {}", path.display())]
     Io {
@@ -104,9 +104,9 @@ pub enum ReadError {
     Sink(#[source] std::io::Error),
 }
 
-impl ReadError {
+impl BundleReadError {
     /// Wraps an error of the operating system about `path`.
-    pub fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> ReadError + '_ {
-        move |source| ReadError::Io { path: path.to_owned(), source }
+    pub fn io(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> BundleReadError + '_ {
+        move |source| BundleReadError::Io { path: path.to_owned(), source }
     }
 }

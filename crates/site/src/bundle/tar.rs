@@ -1,72 +1,73 @@
-//! Tar as a stream of entries: v7, ustar, PAX (POSIX.1-2001) and GNU (rules A8).
+//! Reads tar archives entry by entry: v7, ustar, pax (POSIX.1-2001) and GNU tar (docs/design/archives.md, rule 8).
 //!
-//! Headers are 512-byte blocks. PAX headers and GNU long names precede the entry they speak of; a global PAX header
-//! speaks of all that follow. What is not known to be harmless is refused.
+//! A header is a block of 512 bytes. A pax extended header and a GNU long name precede the entry that they describe; a
+//! pax global header applies to all entries that follow. Everything that is not known to be harmless is refused.
 
 use std::collections::HashSet;
 
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{NameFault, SitePath};
 
-use super::policy::{Fault, Refusal, Tally};
-use super::stream::Source;
-use super::{Entries, EntryKind, Head, ReadError, Sink};
+use super::refusal::{BundleFault, BundleRefusal, LimitCounter};
+use super::archive_stream::ArchiveStream;
+use super::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError, ContentSink};
 
-const BLOCK: usize = 512;
-/// Names and PAX records are bounded: memory must not follow what a header claims.
-const LONGEST_META: u64 = 1 << 20;
+const BLOCK_BYTES: usize = 512;
+/// The largest pax header or GNU long name in bytes. Memory must stay bounded whatever size a header declares.
+const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 
 /// A tar archive being read.
-pub struct Tar {
-    source: Box<dyn Source>,
-    tally: Tally,
-    /// Bytes of content and padding of the current entry still to come.
+pub struct TarReader {
+    source: Box<dyn ArchiveStream>,
+    tally: LimitCounter,
+    /// The bytes of the current entry's content that have not been read yet. `padding` counts those of its padding.
     left: u64,
-    padding: u64,
-    /// The current entry's name, for messages.
+    padding_len: u64,
+    /// The name of the current entry, for messages.
     name: Vec<u8>,
-    global: Pax,
-    /// Earlier regular files: what a hard link may name.
+    global: PaxRecords,
+    /// The regular files so far. A hard link may name only one of them.
     files: HashSet<SitePath>,
     ended: bool,
 }
 
-/// What PAX records say that matters here.
+/// The records of a pax header that have an effect here.
 #[derive(Debug, Default, Clone)]
-struct Pax {
+struct PaxRecords {
     path: Option<Vec<u8>>,
     linkpath: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
 }
 
-/// A header block and what PAX and GNU headers said of its entry before.
-type Described = (Box<[u8; BLOCK]>, Pax);
+/// A header block, and the records of the pax and GNU headers that precede it.
+type HeaderWithPax = (Box<[u8; BLOCK_BYTES]>, PaxRecords);
 
-/// Whether `block` is a tar header by its checksum.
-pub fn is_header(block: &[u8]) -> bool {
-    block.len() >= BLOCK && !is_zero(&block[..BLOCK]) && checksum_holds(&block[..BLOCK])
+/// Whether `block` is a tar header with a correct checksum.
+pub fn is_tar_header(block: &[u8]) -> bool {
+    block.len() >= BLOCK_BYTES && !is_zero(&block[..BLOCK_BYTES]) && checksum_holds(&block[..BLOCK_BYTES])
 }
 
 fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|&b| b == 0)
 }
 
-/// The sum of all bytes, those of the field itself as spaces; some old writers summed signed bytes.
+/// Whether the checksum of a header is correct: the sum of all its bytes, with the checksum field as spaces. Some old
+/// writers add signed bytes; their sum is accepted too.
 fn checksum_holds(block: &[u8]) -> bool {
-    let Some(stored) = octal(&block[148..156]) else {
+    let Some(stored) = parse_octal(&block[148..156]) else {
         return false;
     };
     let value = |i: usize| {
         if (148..156).contains(&i) { b' ' } else { block[i] }
     };
-    let unsigned: u64 = (0..BLOCK).map(|i| u64::from(value(i))).sum();
-    let signed: i64 = (0..BLOCK).map(|i| i64::from(value(i).cast_signed())).sum();
+    let unsigned: u64 = (0..BLOCK_BYTES).map(|i| u64::from(value(i))).sum();
+    let signed: i64 = (0..BLOCK_BYTES).map(|i| i64::from(value(i).cast_signed())).sum();
     stored == unsigned || i64::try_from(stored) == Ok(signed)
 }
 
-/// An octal field: spaces, digits, then NUL or space to its end. Empty is zero.
-fn octal(field: &[u8]) -> Option<u64> {
+/// Parses an octal field: spaces, digits, then NUL or spaces to the end of the field. An empty field is zero.
+fn parse_octal(field: &[u8]) -> Option<u64> {
     let digits: Vec<u8> =
         field.iter().copied().skip_while(|&b| b == b' ').take_while(|&b| b != 0 && b != b' ').collect();
     let used = field.iter().take_while(|&&b| b == b' ').count() + digits.len();
@@ -79,26 +80,28 @@ fn octal(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// A size field: octal, or base-256 with the high bit of the first byte set (GNU); negative is refused.
-fn size_field(field: &[u8]) -> Result<u64, Fault> {
+/// Parses a size field: octal, or base-256 with the high bit of the first byte set (GNU tar). A negative size is
+/// refused.
+fn parse_size(field: &[u8]) -> Result<u64, BundleFault> {
     match field[0] {
         0x80 => field[1..].iter().try_fold(0u64, |sum, &b| {
-            sum.checked_mul(256).map(|s| s | u64::from(b)).ok_or(Fault::Damaged("a size beyond all bounds"))
+            sum.checked_mul(256).map(|s| s | u64::from(b)).ok_or(BundleFault::Damaged("a size beyond all bounds"))
         }),
-        0x81..=0xff => Err(Fault::Damaged("a negative or impossible size")),
-        _ => octal(field).ok_or(Fault::Damaged("a size that is no number")),
+        0x81..=0xff => Err(BundleFault::Damaged("a negative or impossible size")),
+        _ => parse_octal(field).ok_or(BundleFault::Damaged("a size that is no number")),
     }
 }
 
-fn text(field: &[u8]) -> &[u8] {
+fn until_nul(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
     &field[..end]
 }
 
-/// The name in the header itself: with the prefix where the header is ustar (not GNU, which uses those bytes for times).
+/// Returns the name in the header block itself. A ustar header also has a prefix field; a GNU header stores times in
+/// those bytes.
 fn header_name(block: &[u8]) -> Vec<u8> {
-    let name = text(&block[..100]);
-    let prefix = text(&block[345..500]);
+    let name = until_nul(&block[..100]);
+    let prefix = until_nul(&block[345..500]);
     if &block[257..263] == b"ustar\0" && !prefix.is_empty() {
         let mut full = prefix.to_vec();
         full.push(b'/');
@@ -109,12 +112,12 @@ fn header_name(block: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Records of a PAX header: `LENGTH KEY=VALUE\n`, each length counting the whole record.
-fn parse_pax(mut data: &[u8], pax: &mut Pax) -> Result<(), Fault> {
-    const WRONG: Fault = Fault::Damaged("a PAX header that does not parse");
+/// Parses the records of a pax header: `LENGTH KEY=VALUE\n`. The length counts the whole record.
+fn parse_pax(mut data: &[u8], pax: &mut PaxRecords) -> Result<(), BundleFault> {
+    const WRONG: BundleFault = BundleFault::Damaged("a PAX header that does not parse");
     while !data.is_empty() {
         let space = data.iter().take(20).position(|&b| b == b' ').ok_or(WRONG)?;
-        let length = decimal(&data[..space]).and_then(|n| usize::try_from(n).ok()).ok_or(WRONG)?;
+        let length = parse_decimal(&data[..space]).and_then(|n| usize::try_from(n).ok()).ok_or(WRONG)?;
         let record = data.get(space + 1..length).ok_or(WRONG)?;
         let record = record.strip_suffix(b"\n").ok_or(WRONG)?;
         let equals = record.iter().position(|&b| b == b'=').ok_or(WRONG)?;
@@ -123,11 +126,11 @@ fn parse_pax(mut data: &[u8], pax: &mut Pax) -> Result<(), Fault> {
             return Err(WRONG);
         }
         match key {
-            // An empty value takes an earlier (global) one back.
+            // An empty value cancels an earlier one, also that of a global header.
             b"path" => pax.path = (!value.is_empty()).then(|| value.to_vec()),
             b"linkpath" => pax.linkpath = (!value.is_empty()).then(|| value.to_vec()),
             b"size" if value.is_empty() => pax.size = None,
-            b"size" => pax.size = Some(decimal(value).ok_or(WRONG)?),
+            b"size" => pax.size = Some(parse_decimal(value).ok_or(WRONG)?),
             _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,
             _ => {}
         }
@@ -136,7 +139,7 @@ fn parse_pax(mut data: &[u8], pax: &mut Pax) -> Result<(), Fault> {
     Ok(())
 }
 
-fn decimal(digits: &[u8]) -> Option<u64> {
+fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -146,39 +149,39 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-impl Tar {
-    /// Reads the archive that `source` decodes.
-    pub fn new(source: Box<dyn Source>, limits: Limits) -> Tar {
-        Tar {
+impl TarReader {
+    /// Reads the tar archive in the decoded bytes of `source`.
+    pub fn new(source: Box<dyn ArchiveStream>, limits: BundleLimits) -> TarReader {
+        TarReader {
             source,
-            tally: Tally::new(limits),
+            tally: LimitCounter::new(limits),
             left: 0,
-            padding: 0,
+            padding_len: 0,
             name: Vec::new(),
-            global: Pax::default(),
+            global: PaxRecords::default(),
             files: HashSet::new(),
             ended: false,
         }
     }
 
-    /// The source, for its receipt after the end.
-    pub fn into_source(self) -> Box<dyn Source> {
+    /// Returns the source, from which the caller takes the digest of the archive after the end.
+    pub fn into_source(self) -> Box<dyn ArchiveStream> {
         self.source
     }
 
-    /// One block; `None` where the stream ends cleanly before it.
-    fn block(&mut self) -> Result<Option<[u8; BLOCK]>, ReadError> {
-        let mut block = [0; BLOCK];
+    /// Reads one block. Returns `None` if the stream ends before its first byte.
+    fn read_block(&mut self) -> Result<Option<[u8; BLOCK_BYTES]>, BundleReadError> {
+        let mut block = [0; BLOCK_BYTES];
         let mut have = 0;
-        while have < BLOCK {
+        while have < BLOCK_BYTES {
             let bytes = self.source.fill()?;
             if bytes.is_empty() {
                 if have == 0 {
                     return Ok(None);
                 }
-                return Err(Fault::Cut("a tar header").of_archive().into());
+                return Err(BundleFault::Truncated("a tar header").in_archive().into());
             }
-            let n = bytes.len().min(BLOCK - have);
+            let n = bytes.len().min(BLOCK_BYTES - have);
             block[have..have + n].copy_from_slice(&bytes[..n]);
             self.source.consume(n);
             have += n;
@@ -186,31 +189,31 @@ impl Tar {
         Ok(Some(block))
     }
 
-    fn skip_rest(&mut self) -> Result<(), ReadError> {
-        self.content(&mut |_| Ok(()))
+    fn skip_rest(&mut self) -> Result<(), BundleReadError> {
+        self.read_content(&mut |_| Ok(()))
     }
 
-    /// The content of a header that speaks of the next entry.
-    fn meta(&mut self, size: u64) -> Result<Vec<u8>, ReadError> {
-        if size > LONGEST_META {
-            return Err(self.fault(Fault::Damaged("a name or PAX header over 1 MiB")).into());
+    /// Reads the content of a pax header or GNU long name.
+    fn read_extension(&mut self, size: u64) -> Result<Vec<u8>, BundleReadError> {
+        if size > MAX_EXTENSION_BYTES {
+            return Err(self.fault(BundleFault::Damaged("a name or PAX header over 1 MiB")).into());
         }
         let mut data = Vec::with_capacity(size as usize);
         self.left = size;
-        self.padding = padding(size);
-        self.content(&mut |bytes| {
+        self.padding_len = padding_len(size);
+        self.read_content(&mut |bytes| {
             data.extend_from_slice(bytes);
             Ok(())
         })?;
         Ok(data)
     }
 
-    fn fault(&self, fault: Fault) -> Refusal {
-        fault.of(&self.name)
+    fn fault(&self, fault: BundleFault) -> BundleRefusal {
+        fault.in_entry(&self.name)
     }
 
-    /// Behind the end marker only zeros may stand: another reader might go on there.
-    fn drain(&mut self) -> Result<(), ReadError> {
+    /// Refuses anything but zeros behind the end-of-archive marker: another reader might find more entries there.
+    fn check_trailing_zeros(&mut self) -> Result<(), BundleReadError> {
         self.ended = true;
         loop {
             let bytes = self.source.fill()?;
@@ -218,64 +221,64 @@ impl Tar {
                 return Ok(());
             }
             if !is_zero(bytes) {
-                return Err(Fault::Damaged("it goes on behind its end marker").of_archive().into());
+                return Err(BundleFault::Damaged("it goes on behind its end marker").in_archive().into());
             }
             let n = bytes.len();
             self.source.consume(n);
         }
     }
 
-    /// The header of the next real entry, with all that was said of it before.
-    fn described(&mut self) -> Result<Option<Described>, ReadError> {
+    /// Reads the header of the next entry, with the pax and GNU headers that precede it. Returns `None` at the end.
+    fn read_header(&mut self) -> Result<Option<HeaderWithPax>, BundleReadError> {
         let mut pax = self.global.clone();
         let mut pending = false;
         let (mut long_name, mut long_link) = (None, None);
         loop {
-            let Some(block) = self.block()? else {
+            let Some(block) = self.read_block()? else {
                 if pending {
-                    return Err(Fault::Cut("a header that speaks of no entry").of_archive().into());
+                    return Err(BundleFault::Truncated("a header that speaks of no entry").in_archive().into());
                 }
                 self.ended = true;
                 return Ok(None);
             };
             if is_zero(&block) {
                 if pending {
-                    return Err(Fault::Cut("a header that speaks of no entry").of_archive().into());
+                    return Err(BundleFault::Truncated("a header that speaks of no entry").in_archive().into());
                 }
-                self.drain()?;
+                self.check_trailing_zeros()?;
                 return Ok(None);
             }
             if !checksum_holds(&block) {
-                return Err(Fault::Damaged("a tar header's checksum").of_archive().into());
+                return Err(BundleFault::Damaged("a tar header's checksum").in_archive().into());
             }
             self.name = header_name(&block);
-            let size = size_field(&block[124..136]).map_err(|fault| self.fault(fault))?;
+            let size = parse_size(&block[124..136]).map_err(|fault| self.fault(fault))?;
             match block[156] {
                 b'x' => {
-                    let data = self.meta(size)?;
+                    let data = self.read_extension(size)?;
                     parse_pax(&data, &mut pax).map_err(|fault| self.fault(fault))?;
                     pending = true;
                 }
                 b'g' => {
-                    let data = self.meta(size)?;
+                    let data = self.read_extension(size)?;
                     let mut global = std::mem::take(&mut self.global);
                     parse_pax(&data, &mut global).map_err(|fault| self.fault(fault))?;
                     if global.path.is_some() || global.linkpath.is_some() || global.size.is_some() || global.sparse {
-                        // One path or size for every file that follows makes no sense but for deceit.
-                        return Err(self.fault(Fault::Damaged("a global header that names files")).into());
+                        // One path or size for all following files has no honest use.
+                        return Err(self.fault(BundleFault::Damaged("a global header that names files")).into());
                     }
                     self.global = global;
                 }
                 b'L' => {
-                    long_name = Some(self.long(size)?);
+                    long_name = Some(self.read_long_name(size)?);
                     pending = true;
                 }
                 b'K' => {
-                    long_link = Some(self.long(size)?);
+                    long_link = Some(self.read_long_name(size)?);
                     pending = true;
                 }
                 _ => {
-                    // As for GNU tar and libarchive, PAX beats the GNU forms, and those beat the header.
+                    // pax records override GNU long names, and those override the header, as in GNU tar and libarchive.
                     pax.path = pax.path.or(long_name);
                     pax.linkpath = pax.linkpath.or(long_link);
                     return Ok(Some((Box::new(block), pax)));
@@ -284,86 +287,87 @@ impl Tar {
         }
     }
 
-    fn long(&mut self, size: u64) -> Result<Vec<u8>, ReadError> {
-        let data = self.meta(size)?;
-        // Ends with one NUL; a NUL before that is judged with the name.
+    fn read_long_name(&mut self, size: u64) -> Result<Vec<u8>, BundleReadError> {
+        let data = self.read_extension(size)?;
+        // A long name ends with one NUL. Any other NUL is refused when the name is checked.
         Ok(data.strip_suffix(&[0]).unwrap_or(&data).to_vec())
     }
 
-    fn entry(&mut self, block: &[u8; BLOCK], pax: Pax) -> Result<Head, ReadError> {
+    fn parse_entry(&mut self, block: &[u8; BLOCK_BYTES], pax: PaxRecords) -> Result<BundleEntry, BundleReadError> {
         if let Some(name) = pax.path {
             self.name = name;
         }
         if pax.sparse || block[156] == b'S' {
-            return Err(self.fault(Fault::Sparse).into());
+            return Err(self.fault(BundleFault::Sparse).into());
         }
-        let declared = size_field(&block[124..136]).map_err(|fault| self.fault(fault))?;
+        let declared = parse_size(&block[124..136]).map_err(|fault| self.fault(fault))?;
         let size = pax.size.unwrap_or(declared);
-        let path = SitePath::judge(&self.name, false).map_err(|fault| self.fault(Fault::Name(fault)))?;
+        let path = SitePath::parse(&self.name, false).map_err(|fault| self.fault(BundleFault::Name(fault)))?;
         let slash = self.name.ends_with(b"/");
-        let special = |what| Fault::Special(what);
+        let special = |what| BundleFault::SpecialFile(what);
         let kind = match block[156] {
-            // A slash at the end makes a folder of a file, as in v7.
-            0 | b'0' | b'7' if slash => EntryKind::Folder,
-            0 | b'0' | b'7' => EntryKind::File,
-            b'5' => EntryKind::Folder,
-            b'1' => self.hard_link(pax.linkpath.as_deref().unwrap_or_else(|| text(&block[157..257])))?,
+            // A name that ends with a slash is a folder, as in v7.
+            0 | b'0' | b'7' if slash => BundleEntryKind::Folder,
+            0 | b'0' | b'7' => BundleEntryKind::File,
+            b'5' => BundleEntryKind::Folder,
+            b'1' => self.hard_link(pax.linkpath.as_deref().unwrap_or_else(|| until_nul(&block[157..257])))?,
             b'2' => return Err(self.fault(special("symbolic link")).into()),
             b'3' => return Err(self.fault(special("character device")).into()),
             b'4' => return Err(self.fault(special("block device")).into()),
             b'6' => return Err(self.fault(special("fifo")).into()),
-            other => return Err(self.fault(Fault::TarType(other)).into()),
+            other => return Err(self.fault(BundleFault::TarType(other)).into()),
         };
         let size = match kind {
-            EntryKind::File => size,
-            EntryKind::Folder | EntryKind::SameAs(_) if size == 0 => 0,
-            // Some writers give a folder or hard link a size without content; others with. Nobody can tell.
-            EntryKind::Folder => return Err(self.fault(Fault::FolderWithContent).into()),
-            EntryKind::SameAs(_) => {
-                return Err(self.fault(Fault::Damaged("a hard link with content")).into());
+            BundleEntryKind::File => size,
+            BundleEntryKind::Folder | BundleEntryKind::HardLink(_) if size == 0 => 0,
+            // Some writers declare a size for a folder or hard link without writing content, others write the content.
+            // The archive does not tell which, so a size is refused.
+            BundleEntryKind::Folder => return Err(self.fault(BundleFault::FolderWithContent).into()),
+            BundleEntryKind::HardLink(_) => {
+                return Err(self.fault(BundleFault::Damaged("a hard link with content")).into());
             }
         };
-        if path.is_none() && kind != EntryKind::Folder {
-            return Err(self.fault(Fault::Name(NameFault::Empty)).into());
+        if path.is_none() && kind != BundleEntryKind::Folder {
+            return Err(self.fault(BundleFault::Name(NameFault::Empty)).into());
         }
-        self.tally.entry(&self.name, size)?;
+        self.tally.count_entry(&self.name, size)?;
         self.left = size;
-        self.padding = padding(size);
-        if let (Some(path), EntryKind::File | EntryKind::SameAs(_)) = (&path, &kind) {
+        self.padding_len = padding_len(size);
+        if let (Some(path), BundleEntryKind::File | BundleEntryKind::HardLink(_)) = (&path, &kind) {
             self.files.insert(path.clone());
         }
-        Ok(Head { path, kind, size, modified: 0 })
+        Ok(BundleEntry { path, kind, size, modified: 0 })
     }
 
-    fn hard_link(&self, target: &[u8]) -> Result<EntryKind, Refusal> {
-        match SitePath::judge(target, false) {
-            Ok(Some(path)) if self.files.contains(&path) => Ok(EntryKind::SameAs(path)),
-            _ => Err(self.fault(Fault::BadHardLink(target.to_vec()))),
+    fn hard_link(&self, target: &[u8]) -> Result<BundleEntryKind, BundleRefusal> {
+        match SitePath::parse(target, false) {
+            Ok(Some(path)) if self.files.contains(&path) => Ok(BundleEntryKind::HardLink(path)),
+            _ => Err(self.fault(BundleFault::BadHardLink(target.to_vec()))),
         }
     }
 }
 
-fn padding(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK as u64) - size
+fn padding_len(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK_BYTES as u64) - size
 }
 
-impl Entries for Tar {
-    fn next_entry(&mut self) -> Result<Option<Head>, ReadError> {
+impl BundleReader for TarReader {
+    fn next_entry(&mut self) -> Result<Option<BundleEntry>, BundleReadError> {
         self.skip_rest()?;
         if self.ended {
             return Ok(None);
         }
-        match self.described()? {
-            Some((block, pax)) => self.entry(&block, pax).map(Some),
+        match self.read_header()? {
+            Some((block, pax)) => self.parse_entry(&block, pax).map(Some),
             None => Ok(None),
         }
     }
 
-    fn content(&mut self, sink: &mut Sink<'_>) -> Result<(), ReadError> {
-        while self.left + self.padding > 0 {
+    fn read_content(&mut self, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
+        while self.left + self.padding_len > 0 {
             let bytes = self.source.fill()?;
             if bytes.is_empty() {
-                return Err(Fault::Cut("an entry's content").of(&self.name).into());
+                return Err(BundleFault::Truncated("an entry's content").in_entry(&self.name).into());
             }
             let n = if self.left > 0 {
                 let n = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -371,8 +375,8 @@ impl Entries for Tar {
                 self.left -= n as u64;
                 n
             } else {
-                let n = bytes.len().min(self.padding as usize);
-                self.padding -= n as u64;
+                let n = bytes.len().min(self.padding_len as usize);
+                self.padding_len -= n as u64;
                 n
             };
             self.source.consume(n);
@@ -381,7 +385,7 @@ impl Entries for Tar {
     }
 }
 
-impl std::fmt::Debug for Tar {
+impl std::fmt::Debug for TarReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tar").field("left", &self.left).finish_non_exhaustive()
     }
@@ -393,18 +397,18 @@ mod tests {
 
     #[test]
     fn size_fields_are_octal_or_positive_base_256() {
-        assert_eq!(size_field(b"00000001750\0"), Ok(1000));
-        assert_eq!(size_field(b"       17 \0 "), Ok(15));
-        assert_eq!(size_field(b"\x80\0\0\0\0\0\0\0\0\0\x01\0"), Ok(256));
-        assert!(size_field(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff").is_err());
-        assert!(size_field(b"\x80\0\0\x01\0\0\0\0\0\0\0\0").is_err());
-        assert!(size_field(b"0000000189\0\0").is_err());
-        assert!(size_field(b"-0000000001\0").is_err());
+        assert_eq!(parse_size(b"00000001750\0"), Ok(1000));
+        assert_eq!(parse_size(b"       17 \0 "), Ok(15));
+        assert_eq!(parse_size(b"\x80\0\0\0\0\0\0\0\0\0\x01\0"), Ok(256));
+        assert!(parse_size(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff").is_err());
+        assert!(parse_size(b"\x80\0\0\x01\0\0\0\0\0\0\0\0").is_err());
+        assert!(parse_size(b"0000000189\0\0").is_err());
+        assert!(parse_size(b"-0000000001\0").is_err());
     }
 
     #[test]
     fn pax_records_parse_to_the_byte_or_not_at_all() {
-        let mut pax = Pax::default();
+        let mut pax = PaxRecords::default();
         assert_eq!(parse_pax(b"12 path=a b\n10 size=7\n", &mut pax), Ok(()));
         assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a b"[..]), Some(7)));
         for wrong in [
@@ -416,7 +420,7 @@ mod tests {
             b"4 =\n",
             b"path=a\n",
         ] {
-            assert!(parse_pax(wrong, &mut Pax::default()).is_err(), "{:?}", String::from_utf8_lossy(wrong));
+            assert!(parse_pax(wrong, &mut PaxRecords::default()).is_err(), "{:?}", String::from_utf8_lossy(wrong));
         }
     }
 }

@@ -1,107 +1,108 @@
-//! Where an address leads, as far as a policy cares: here, to another origin, or nowhere that is fetched.
+//! Classifies addresses as far as a policy distinguishes them: this site, another origin, or no request.
 
 use url::Url;
 
-/// An address or the part of one that names the origin is never longer, in bytes.
-const LONGEST: usize = 2048;
+/// The number of bytes of an address that are parsed. An origin is never longer.
+const MAX_ADDRESS_BYTES: usize = 2048;
 
-/// Where an address leads.
+/// The target of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leads {
-    /// To this site, or to what is no request: `mailto:`, `about:`.
-    Here,
-    /// To another origin, which may be this one spelt out.
-    Outside(Origin),
-    /// Its content stands in the address itself.
+pub enum AddressTarget {
+    /// This site, or no request at all: `mailto:`, `about:`.
+    Internal,
+    /// An address with a host. It may be the origin of this site, which is not known here.
+    External(ExternalOrigin),
+    /// A `data:` address, which contains its content.
     Data,
-    /// To what a script has made.
+    /// A `blob:` address, whose content a script has created.
     Blob,
-    /// Into code.
-    Code,
+    /// A `javascript:` address.
+    JavaScript,
 }
 
-/// Another origin: `https://cdn.example`, `wss://live.example:8443`, or `//cdn.example` with the page's own scheme.
+/// An external origin (RFC 6454): `https://cdn.example`, `wss://live.example:8443`, or `//cdn.example` with the scheme
+/// of the page.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin(String);
+pub struct ExternalOrigin(String);
 
-impl Origin {
-    /// As it is shown.
+impl ExternalOrigin {
+    /// The origin as it is shown to people.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// An origin of this text, which is known to be one.
-    pub(super) fn known(text: &str) -> Origin {
-        Origin(text.to_owned())
+    /// Creates an origin from text that is known to be one.
+    pub(super) fn from_trusted(text: &str) -> ExternalOrigin {
+        ExternalOrigin(text.to_owned())
     }
 
-    /// As a policy names it; none if a policy cannot, as for IPv6 addresses. Nothing that has a meaning in a policy can be in it,
-    /// whatever the page says.
-    pub fn source(&self) -> Option<&str> {
+    /// Returns the origin as a host source of a policy (CSP Level 3, 2.3.1). `None` if a policy cannot express it, such
+    /// as an IPv6 address. The result has no character with a meaning in a policy, whatever the page contains.
+    pub fn as_csp_source(&self) -> Option<&str> {
         let source = self.0.strip_prefix("//").unwrap_or(&self.0);
         let host = source.split_once("://").map_or(source, |(_, host)| host);
         let good = |b: u8| b.is_ascii_alphanumeric() || b"-._:".contains(&b);
         (!host.is_empty() && host.bytes().all(good)).then_some(source)
     }
 
-    /// The host, perhaps with a port.
+    /// The host, with the port if there is one.
     pub fn host(&self) -> &str {
         self.0.split_once("//").map_or(&self.0, |(_, host)| host)
     }
 }
 
-/// Sees where an address leads, which is relative to a page of this site.
-pub fn leads(text: &str) -> Leads {
+/// Classifies an address in a page of this site.
+pub fn classify_address(text: &str) -> AddressTarget {
     let text = text.trim_matches(|c: char| c <= ' ');
-    // Almost all addresses end here: no scheme, no host.
-    let start = &text.as_bytes()[..text.len().min(LONGEST)];
+    // Almost all addresses have neither scheme nor host and need no parser.
+    let start = &text.as_bytes()[..text.len().min(MAX_ADDRESS_BYTES)];
     let is_sloped = |b: &u8| matches!(b, b'/' | b'\\');
     let mut letters = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
     match letters.next() {
         Some(first) if is_sloped(first) => {
             if !letters.next().is_some_and(is_sloped) {
-                return Leads::Here;
+                return AddressTarget::Internal;
             }
-            return origin(&format!("https:{}", cut(text))).map_or(Leads::Here, |(origin, _)| {
+            return parse_origin(&format!("https:{}", cut(text))).map_or(AddressTarget::Internal, |(origin, _)| {
                 let host = origin.strip_prefix("https:").unwrap_or(&origin);
-                Leads::Outside(Origin(host.to_owned()))
+                AddressTarget::External(ExternalOrigin(host.to_owned()))
             });
         }
         Some(first) if first.is_ascii_alphabetic() => {}
-        _ => return Leads::Here,
+        _ => return AddressTarget::Internal,
     }
     if letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) != Some(&b':') {
-        return Leads::Here;
+        return AddressTarget::Internal;
     }
     match scheme(start).as_str() {
-        "data" => Leads::Data,
-        "blob" => Leads::Blob,
-        "javascript" => Leads::Code,
-        "http" | "https" | "ws" | "wss" => match origin(cut(text)) {
-            Some((origin, _)) => Leads::Outside(Origin(origin)),
-            None => Leads::Here,
+        "data" => AddressTarget::Data,
+        "blob" => AddressTarget::Blob,
+        "javascript" => AddressTarget::JavaScript,
+        "http" | "https" | "ws" | "wss" => match parse_origin(cut(text)) {
+            Some((origin, _)) => AddressTarget::External(ExternalOrigin(origin)),
+            None => AddressTarget::Internal,
         },
-        _ => Leads::Here,
+        _ => AddressTarget::Internal,
     }
 }
 
-/// Where an address with a host leads to: the origin, and the whole of it.
-pub fn origin(text: &str) -> Option<(String, Url)> {
+/// Parses an absolute address. Returns its origin as text and the whole URL; `None` if it has no host.
+pub fn parse_origin(text: &str) -> Option<(String, Url)> {
     let url = Url::parse(text).ok()?;
     let host = url.host_str().filter(|host| !host.is_empty())?;
     let port = url.port().map_or_else(String::new, |port| format!(":{port}"));
     Some((format!("{}://{host}{port}", url.scheme()), url))
 }
 
-/// Whether code in an address does nothing, as in `javascript:void(0)`.
-pub fn is_idle(text: &str) -> bool {
+/// Whether the code of a `javascript:` address has no effect, as in `javascript:void(0)`.
+pub fn is_no_op_javascript(text: &str) -> bool {
     let code = text.split_once(':').map_or("", |(_, code)| code);
     let code: String = code.chars().filter(|c| !c.is_whitespace() && *c != ';').collect();
     matches!(code.as_str(), "" | "void(0)" | "void0" | "false" | "undefined" | "%20" | "void(null)")
 }
 
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+    &text[..text.floor_char_boundary(MAX_ADDRESS_BYTES)]
 }
 
 fn scheme(start: &[u8]) -> String {
@@ -115,15 +116,15 @@ mod tests {
 
     #[test]
     fn an_address_leads_where_a_browser_would_ask() {
-        let outside = |text: &str| Leads::Outside(Origin(text.to_owned()));
+        let outside = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
-            ("a/b.css", Leads::Here),
-            ("/a//b", Leads::Here),
-            ("#x", Leads::Here),
-            ("?a=https://x.example/", Leads::Here),
-            ("", Leads::Here),
-            ("mailto:me@x.example", Leads::Here),
-            ("https://", Leads::Here),
+            ("a/b.css", AddressTarget::Internal),
+            ("/a//b", AddressTarget::Internal),
+            ("#x", AddressTarget::Internal),
+            ("?a=https://x.example/", AddressTarget::Internal),
+            ("", AddressTarget::Internal),
+            ("mailto:me@x.example", AddressTarget::Internal),
+            ("https://", AddressTarget::Internal),
             ("HTTPS://CDN.Example:443/x", outside("https://cdn.example")),
             (" ht\ntps://cdn.example/x", outside("https://cdn.example")),
             ("https:cdn.example/x", outside("https://cdn.example")),
@@ -131,34 +132,34 @@ mod tests {
             ("//cdn.example/x", outside("//cdn.example")),
             ("/\\cdn.example/x", outside("//cdn.example")),
             ("wss://live.example/", outside("wss://live.example")),
-            ("data:text/css,a", Leads::Data),
-            ("blob:x", Leads::Blob),
-            ("java\tscript:alert(1)", Leads::Code),
+            ("data:text/css,a", AddressTarget::Data),
+            ("blob:x", AddressTarget::Blob),
+            ("java\tscript:alert(1)", AddressTarget::JavaScript),
         ] {
-            assert_eq!(leads(text), expected, "{text:?}");
+            assert_eq!(classify_address(text), expected, "{text:?}");
         }
     }
 
     #[test]
     fn no_host_says_anything_else_in_a_policy() {
         for text in ["https://a;sandbox/", "https://*/", "https://a,b/", "https://'self'/", "https://[::1]/", "//*/x"] {
-            match leads(text) {
-                Leads::Outside(origin) => assert_eq!(origin.source(), None, "{text}"),
-                other => assert_eq!(other, Leads::Here, "{text}"),
+            match classify_address(text) {
+                AddressTarget::External(origin) => assert_eq!(origin.as_csp_source(), None, "{text}"),
+                other => assert_eq!(other, AddressTarget::Internal, "{text}"),
             }
         }
-        assert_eq!(Origin("//cdn.example".to_owned()).source(), Some("cdn.example"));
+        assert_eq!(ExternalOrigin("//cdn.example".to_owned()).as_csp_source(), Some("cdn.example"));
     }
 
     #[test]
     fn idle_code_is_known() {
-        assert!(is_idle("javascript:void(0)") && is_idle("JavaScript: void 0;") && is_idle("javascript:"));
-        assert!(!is_idle("javascript:go()"));
+        assert!(is_no_op_javascript("javascript:void(0)") && is_no_op_javascript("JavaScript: void 0;") && is_no_op_javascript("javascript:"));
+        assert!(!is_no_op_javascript("javascript:go()"));
     }
 
     #[test]
     fn schemes_hosts_and_ports_are_those_that_a_browser_sees() {
-        let outside = |text: &str| Leads::Outside(Origin(text.to_owned()));
+        let outside = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
             ("HTTP://x.example:80/", outside("http://x.example")),
             ("http://x.example:443/", outside("http://x.example:443")),
@@ -167,23 +168,23 @@ mod tests {
             ("\\\\x.example/", outside("//x.example")),
             ("/\t/x.example", outside("//x.example")),
             ("//X.example:443/", outside("//x.example")),
-            ("//", Leads::Here),
+            ("//", AddressTarget::Internal),
             ("\u{0} //x.example \n", outside("//x.example")),
-            ("DATA:,x", Leads::Data),
-            ("Blob:x", Leads::Blob),
-            ("JavaScript:x()", Leads::Code),
-            ("java script:x()", Leads::Here),
-            ("1http://x.example/", Leads::Here),
-            ("ftp://x.example/", Leads::Here),
-            ("about:blank", Leads::Here),
-            ("a+b-c.d:x", Leads::Here),
-            ("https", Leads::Here),
-            (":x", Leads::Here),
+            ("DATA:,x", AddressTarget::Data),
+            ("Blob:x", AddressTarget::Blob),
+            ("JavaScript:x()", AddressTarget::JavaScript),
+            ("java script:x()", AddressTarget::Internal),
+            ("1http://x.example/", AddressTarget::Internal),
+            ("ftp://x.example/", AddressTarget::Internal),
+            ("about:blank", AddressTarget::Internal),
+            ("a+b-c.d:x", AddressTarget::Internal),
+            ("https", AddressTarget::Internal),
+            (":x", AddressTarget::Internal),
         ] {
-            assert_eq!(leads(text), expected, "{text:?}");
+            assert_eq!(classify_address(text), expected, "{text:?}");
         }
-        assert_eq!(leads(&format!("https://x.example/{}", "é".repeat(LONGEST))), outside("https://x.example"));
-        let origin = |text: &str| Origin(text.to_owned());
+        assert_eq!(classify_address(&format!("https://x.example/{}", "é".repeat(MAX_ADDRESS_BYTES))), outside("https://x.example"));
+        let origin = |text: &str| ExternalOrigin(text.to_owned());
         for (text, source, host) in [
             ("https://x-1.example:8080", Some("https://x-1.example:8080"), "x-1.example:8080"),
             ("//x_y.example", Some("x_y.example"), "x_y.example"),
@@ -191,7 +192,7 @@ mod tests {
             ("//a,b", None, "a,b"),
             ("//", None, ""),
         ] {
-            assert_eq!((origin(text).source(), origin(text).host()), (source, host), "{text}");
+            assert_eq!((origin(text).as_csp_source(), origin(text).host()), (source, host), "{text}");
         }
         for (code, expected) in [
             ("javascript:;;", true),
@@ -204,7 +205,7 @@ mod tests {
             ("javascript:true", false),
             ("javascript:a:", false),
         ] {
-            assert_eq!(is_idle(code), expected, "{code}");
+            assert_eq!(is_no_op_javascript(code), expected, "{code}");
         }
     }
 }

@@ -1,116 +1,117 @@
-//! Which files of a site need which other origins, and what dies without them.
+//! The report of `bundle audit`: the external origins that the files of a site need, and the consequence if they cannot
+//! be reached.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use crate::sealed::Sealed;
 
-use super::address::{Leads, Origin, leads};
-use super::collect::Base;
-use super::{Fact, Kind, Sink, Sort, read_all};
+use super::address::{AddressTarget, ExternalOrigin, classify_address};
+use super::policy_builder::BaseAddress;
+use super::{ContentFact, ResourceKind, FactSink, SourceFormat, read_all};
 
-/// Origins and kinds that are told apart; more are counted only.
-const MOST_NEEDS: usize = 8192;
-/// Needs of one file that are kept.
-const MOST_OF_FILE: usize = 512;
-/// Needs of all files that are kept, of 4 bytes each.
-const MOST_WORDS: usize = 8 << 20;
-/// Origins named in scripts that are kept.
-const MOST_MENTIONS: usize = 4096;
-/// Bytes of an example.
-const EXAMPLE: usize = 200;
+/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`Audit::more`] is set.
+const MAX_NEEDS: usize = 8192;
+/// The number of needs of one file that are kept, and of origins that it mentions.
+const MAX_NEEDS_PER_FILE: usize = 512;
+/// The number of 4-byte words that are kept for the needs of all files together.
+const MAX_NEED_WORDS: usize = 8 << 20;
+/// The number of origins mentioned in scripts that are kept.
+const MAX_MENTIONS: usize = 4096;
+/// The longest example in bytes.
+const MAX_EXAMPLE_BYTES: usize = 200;
 
-/// What was found.
+/// The report on a site.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Audit {
-    /// HTML pages that were read.
+pub struct ExternalAudit {
+    /// The number of HTML pages that were read.
     pub pages: u64,
-    /// All files that were read.
+    /// The number of all files that were read.
     pub read: u64,
-    /// What is needed from elsewhere, by origin and kind.
-    pub needs: Vec<Need>,
-    /// Files in order of their paths, each with the numbers of its needs.
+    /// The external resources that are needed, ordered by origin and kind.
+    pub needs: Vec<ExternalNeed>,
+    /// The files with needs, in order of their paths, each with the indices of its needs in `needs`.
     pub files: Vec<(usize, Vec<u32>)>,
-    /// Origins that scripts name, where it cannot be told what for, and how many files name them.
-    pub mentions: BTreeMap<Origin, u64>,
-    /// Files that install a service worker.
+    /// The origins that scripts mention for an unknown purpose, each with the number of files that mention it.
+    pub mentions: BTreeMap<ExternalOrigin, u64>,
+    /// The files that install a service worker.
     pub service_workers: Vec<usize>,
-    /// Whether there was more than is kept.
+    /// Whether the report is incomplete because a limit was reached.
     pub more: bool,
 }
 
-/// One kind of thing from one origin.
+/// The need for one kind of resource from one origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
-    /// From where.
-    pub origin: Origin,
-    /// What.
-    pub kind: Kind,
-    /// How many files need it.
+pub struct ExternalNeed {
+    /// The origin of the resources.
+    pub origin: ExternalOrigin,
+    /// The kind of the resources.
+    pub kind: ResourceKind,
+    /// The number of files that need them.
     pub files: u64,
-    /// The first of them, and the address as it stands there.
+    /// The first of these files, and the address as written in it.
     pub example: (usize, String),
 }
 
-impl Audit {
-    /// The needs without which something is missing.
-    pub fn losses(&self) -> impl Iterator<Item = &Need> {
-        self.needs.iter().filter(|need| need.kind != Kind::Hint)
+impl ExternalAudit {
+    /// The needs without which the site is impaired.
+    pub fn losses(&self) -> impl Iterator<Item = &ExternalNeed> {
+        self.needs.iter().filter(|need| need.kind != ResourceKind::Hint)
     }
 
-    /// Those that nothing depends on.
-    pub fn hints(&self) -> impl Iterator<Item = &Need> {
-        self.needs.iter().filter(|need| need.kind == Kind::Hint)
+    /// The needs that nothing depends on.
+    pub fn hints(&self) -> impl Iterator<Item = &ExternalNeed> {
+        self.needs.iter().filter(|need| need.kind == ResourceKind::Hint)
     }
 
-    /// Whether the site has everything inside, as far as can be told.
+    /// Whether the site needs no external resource, as far as this report can tell.
     pub fn is_clean(&self) -> bool {
         self.losses().next().is_none()
     }
 }
 
-impl Kind {
-    /// What a reader misses when it is refused.
-    pub fn loss(self) -> &'static str {
+impl ResourceKind {
+    /// Describes the consequence for a reader if the resource cannot be loaded.
+    pub fn describe_loss(self) -> &'static str {
         match self {
-            Kind::Script => "does not run, nor what depends on it",
-            Kind::Style => "the page is not styled as it should be",
-            Kind::Font => "another font is shown",
-            Kind::Image => "the picture is missing",
-            Kind::Media => "does not play",
-            Kind::Frame => "the frame stays empty",
-            Kind::Object => "the object is missing",
-            Kind::Connect => "the script gets no answer",
-            Kind::Worker => "the worker does not start",
-            Kind::Manifest => "cannot be installed as an application",
-            Kind::Form => "the form cannot be sent",
-            Kind::Base => "every relative address leads there",
-            Kind::Refresh => "readers are sent away to an error",
-            Kind::Hint => "nothing",
+            ResourceKind::Script => "does not run, nor what depends on it",
+            ResourceKind::Style => "the page is not styled as it should be",
+            ResourceKind::Font => "another font is shown",
+            ResourceKind::Image => "the picture is missing",
+            ResourceKind::Media => "does not play",
+            ResourceKind::Frame => "the frame stays empty",
+            ResourceKind::Object => "the object is missing",
+            ResourceKind::Connect => "the script gets no answer",
+            ResourceKind::Worker => "the worker does not start",
+            ResourceKind::Manifest => "cannot be installed as an application",
+            ResourceKind::Form => "the form cannot be sent",
+            ResourceKind::Base => "every relative address leads there",
+            ResourceKind::Refresh => "readers are redirected to a page that does not load",
+            ResourceKind::Hint => "nothing",
         }
     }
 }
 
-/// Reads the whole of `site`, with so many threads; `stop` as for policies.
-pub fn audit(site: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Audit> {
-    let all = Mutex::new(All::default());
-    read_all(site, threads, stop, || Listener {
+/// Reads all of `site` with `threads` threads and reports its needs. Once `stop` returns `true`, the result is `None`.
+pub fn audit(site: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<ExternalAudit> {
+    let all = Mutex::new(AuditBuilder::default());
+    read_all(site, threads, stop, || AuditSink {
         all: &all,
-        base: Base::default(),
+        base: BaseAddress::default(),
         found: Vec::new(),
-        said: Said::default(),
+        said: FileMentions::default(),
     })?;
     let mut audit = all.into_inner().unwrap_or_else(PoisonError::into_inner).audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
     audit.pages =
-        (0..site.index().len()).filter(|&file| super::sort(site.index().path(file)) == Some(Sort::Page)).count() as u64;
-    order(&mut audit);
+        (0..site.index().len()).filter(|&file| super::source_format(site.index().path(file)) == Some(SourceFormat::Html)).count() as u64;
+    sort_needs(&mut audit);
     Some(audit)
 }
 
-/// By origin and kind, whichever thread found them first.
-fn order(audit: &mut Audit) {
+/// Orders the needs by origin and kind, so that the report does not depend on the timing of threads.
+fn sort_needs(audit: &mut ExternalAudit) {
     let mut by: Vec<u32> = (0..audit.needs.len() as u32).collect();
     by.sort_by(|&a, &b| {
         let key = |n: u32| (&audit.needs[n as usize].origin, audit.needs[n as usize].kind);
@@ -129,28 +130,29 @@ fn order(audit: &mut Audit) {
     }
 }
 
+/// The report in progress, shared by all threads.
 #[derive(Debug, Default)]
-struct All {
-    audit: Audit,
-    known: HashMap<(Origin, Kind), u32>,
+struct AuditBuilder {
+    audit: ExternalAudit,
+    known: HashMap<(ExternalOrigin, ResourceKind), u32>,
     words: usize,
 }
 
-impl All {
-    fn put(&mut self, file: usize, found: Vec<(Origin, Kind, String)>, said: Said) {
+impl AuditBuilder {
+    fn put(&mut self, file: usize, found: Vec<(ExternalOrigin, ResourceKind, String)>, said: FileMentions) {
         self.audit.read += 1;
         let mut numbers = Vec::new();
         for (origin, kind, address) in found {
             let next = self.audit.needs.len();
             let number = match self.known.get(&(origin.clone(), kind)) {
                 Some(&number) => number,
-                None if next >= MOST_NEEDS => {
+                None if next >= MAX_NEEDS => {
                     self.audit.more = true;
                     continue;
                 }
                 None => {
                     self.known.insert((origin.clone(), kind), next as u32);
-                    self.audit.needs.push(Need { origin, kind, files: 0, example: (file, address.clone()) });
+                    self.audit.needs.push(ExternalNeed { origin, kind, files: 0, example: (file, address.clone()) });
                     next as u32
                 }
             };
@@ -162,7 +164,7 @@ impl All {
             numbers.push(number);
         }
         for origin in said.mentions {
-            if self.audit.mentions.len() < MOST_MENTIONS || self.audit.mentions.contains_key(&origin) {
+            if self.audit.mentions.len() < MAX_MENTIONS || self.audit.mentions.contains_key(&origin) {
                 *self.audit.mentions.entry(origin).or_default() += 1;
             } else {
                 self.audit.more = true;
@@ -172,7 +174,7 @@ impl All {
             self.audit.service_workers.push(file);
         }
         self.audit.more |= said.more;
-        if self.words + numbers.len() > MOST_WORDS {
+        if self.words + numbers.len() > MAX_NEED_WORDS {
             self.audit.more = true;
         } else if !numbers.is_empty() {
             self.words += numbers.len() + 8;
@@ -181,54 +183,54 @@ impl All {
     }
 }
 
-/// What the file at hand says besides.
+/// The facts about the current file other than its needs.
 #[derive(Debug, Default)]
-struct Said {
-    mentions: Vec<Origin>,
+struct FileMentions {
+    mentions: Vec<ExternalOrigin>,
     service_worker: bool,
     more: bool,
 }
 
-/// One thread's part.
-struct Listener<'a> {
-    all: &'a Mutex<All>,
-    base: Base,
-    found: Vec<(Origin, Kind, String)>,
-    said: Said,
+/// The sink of one thread.
+struct AuditSink<'a> {
+    all: &'a Mutex<AuditBuilder>,
+    base: BaseAddress,
+    found: Vec<(ExternalOrigin, ResourceKind, String)>,
+    said: FileMentions,
 }
 
-impl Sink for Listener<'_> {
-    fn tell(&mut self, fact: Fact<'_>) {
+impl FactSink for AuditSink<'_> {
+    fn record(&mut self, fact: ContentFact<'_>) {
         match fact {
-            Fact::Address(kind, text) => {
-                let Leads::Outside(origin) = self.base.leads(kind, text) else { return };
+            ContentFact::Address(kind, text) => {
+                let AddressTarget::External(origin) = self.base.leads(kind, text) else { return };
                 if self.found.iter().any(|(known, of, _)| *of == kind && *known == origin) {
                     return;
                 }
-                if self.found.len() >= MOST_OF_FILE {
+                if self.found.len() >= MAX_NEEDS_PER_FILE {
                     self.said.more = true;
                     return;
                 }
                 let text = text.trim();
-                self.found.push((origin, kind, text[..text.floor_char_boundary(EXAMPLE)].to_owned()));
+                self.found.push((origin, kind, text[..text.floor_char_boundary(MAX_EXAMPLE_BYTES)].to_owned()));
             }
-            Fact::Mention(text) => {
-                if let Leads::Outside(origin) = leads(text)
-                    && self.said.mentions.len() < MOST_OF_FILE
+            ContentFact::Mention(text) => {
+                if let AddressTarget::External(origin) = classify_address(text)
+                    && self.said.mentions.len() < MAX_NEEDS_PER_FILE
                     && !self.said.mentions.contains(&origin)
                 {
                     self.said.mentions.push(origin);
                 }
             }
-            Fact::Enters => self.base.enter(),
-            Fact::Leaves => self.base.leave(),
-            Fact::ServiceWorker => self.said.service_worker = true,
+            ContentFact::Enters => self.base.enter(),
+            ContentFact::Leaves => self.base.leave(),
+            ContentFact::ServiceWorker => self.said.service_worker = true,
             _ => {}
         }
     }
 
-    fn end(&mut self, file: usize, _sort: Sort) {
-        self.base = Base::default();
+    fn end_file(&mut self, file: usize, _sort: SourceFormat) {
+        self.base = BaseAddress::default();
         let (found, said) = (std::mem::take(&mut self.found), std::mem::take(&mut self.said));
         self.all.lock().unwrap_or_else(PoisonError::into_inner).put(file, found, said);
     }
@@ -284,13 +286,13 @@ mod tests {
 
     #[test]
     fn of_one_file_so_many_needs_are_kept() {
-        for (number, more) in [(MOST_OF_FILE, false), (MOST_OF_FILE + 1, true)] {
+        for (number, more) in [(MAX_NEEDS_PER_FILE, false), (MAX_NEEDS_PER_FILE + 1, true)] {
             let page: Vec<String> = (0..number).map(|n| format!("<img src='//h{n}.example/'>")).collect();
             let found = audit(&sealed(&[("a.html", page.concat())]), 1, &|| false).unwrap();
-            assert_eq!((found.needs.len(), found.more), (MOST_OF_FILE, more), "{number}");
+            assert_eq!((found.needs.len(), found.more), (MAX_NEEDS_PER_FILE, more), "{number}");
         }
-        let long = format!("<img src='//xy.example/{}'>", "é".repeat(EXAMPLE));
+        let long = format!("<img src='//xy.example/{}'>", "é".repeat(MAX_EXAMPLE_BYTES));
         let example = &audit(&sealed(&[("a.html", long)]), 1, &|| false).unwrap().needs[0].example.1;
-        assert_eq!(example.len(), EXAMPLE - 1, "not within a character");
+        assert_eq!(example.len(), MAX_EXAMPLE_BYTES - 1, "not within a character");
     }
 }

@@ -1,73 +1,73 @@
-//! What a style sheet fetches: imports, fonts, images. Read token by token (CSS Syntax 3): `curl(` is no `url(`, `u\72l(`
-//! is one, and neither is in a comment or a string.
+//! Finds the addresses that a style sheet fetches: imports, fonts, images. The style sheet is read token by token (CSS
+//! Syntax Module Level 3): `curl(` is not a `url(`, `u\72l(` is one, and text in a comment or a string is neither.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{Fact, Kind};
+use super::{ContentFact, ResourceKind};
 
-/// An address in a style is never longer, in bytes; what is longer is content (`data:`).
-const LONGEST: usize = 4096;
+/// An upper bound in bytes for an address in a style sheet. Anything longer is content (`data:`).
+const MAX_ADDRESS_BYTES: usize = 4096;
 
-/// Tells of each address in a style sheet, or in a `style` attribute.
-pub(super) fn read(css: &str, tell: &mut dyn FnMut(Fact<'_>)) {
-    each(css, &mut |kind, _, text| tell(Fact::Address(kind, text)));
+/// Reports each address in a style sheet or `style` attribute.
+pub(super) fn read_css(css: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
+    scan(css, &mut |kind, _, text| tell(ContentFact::Address(kind, text)));
 }
 
-/// Tells of each address in a style sheet, or in a `style` attribute, by where it is written and what it says. Anything
-/// in letters, digits and `/.-_~%#?=` can be written in its place. What is longer than an address can be is content, and
-/// left out.
-pub fn addresses(css: &str, tell: &mut dyn FnMut(Range<usize>, &str)) {
-    each(css, &mut |_, place, text| {
-        if place.len() < LONGEST {
+/// Reports the place and the text of each address in a style sheet or `style` attribute. The text in this place can be
+/// replaced by any text of letters, digits and `/.-_~%#?=`. An address of 4 KiB or more is content and is left out.
+pub fn find_addresses(css: &str, tell: &mut dyn FnMut(Range<usize>, &str)) {
+    scan(css, &mut |_, place, text| {
+        if place.len() < MAX_ADDRESS_BYTES {
             tell(place, text);
         }
     });
 }
 
-fn each(css: &str, tell: &mut Tell<'_>) {
-    let mut reader = Reader { css, at: 0, open: Vec::new(), fonts: 0, rule: Rule::None, tell };
+fn scan(css: &str, tell: &mut AddressCallback<'_>) {
+    let mut reader = CssReader { css, at: 0, open: Vec::new(), fonts: 0, rule: AtRule::None, tell };
     while reader.at < css.len() {
         reader.token();
     }
 }
 
-/// Takes what an address is for, where it is written, and what it says.
-type Tell<'t> = dyn FnMut(Kind, Range<usize>, &str) + 't;
+/// A callback that receives the purpose, the place and the text of an address.
+type AddressCallback<'t> = dyn FnMut(ResourceKind, Range<usize>, &str) + 't;
 
-/// What is open: a byte each, as a hostile style may open millions.
+/// A block or function that is open. It takes one byte, because a hostile style sheet may open millions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Open {
+enum CssBlock {
+    /// A block in braces.
     Block,
     /// The block of an `@font-face`.
     Font,
-    /// A function whose strings are addresses: `url`, `image-set`.
+    /// A function whose strings are addresses: `url`, `src`, `image-set`.
     Addresses,
-    /// Other functions, parentheses, brackets.
+    /// Another function, a parenthesis or a bracket.
     Other,
 }
 
-/// The at-rule whose beginning is being read: what an address in it is for.
+/// The at-rule whose prelude is being read. It decides the purpose of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rule {
+enum AtRule {
     None,
     Import,
     Font,
-    /// Its addresses are names and never fetched.
+    /// An at-rule whose addresses are names that are never fetched, such as `@namespace`.
     Names,
 }
 
-struct Reader<'a> {
+struct CssReader<'a> {
     css: &'a str,
     at: usize,
-    open: Vec<Open>,
-    /// How many of what is open are blocks of fonts.
+    open: Vec<CssBlock>,
+    /// The number of open `@font-face` blocks.
     fonts: usize,
-    rule: Rule,
-    tell: &'a mut Tell<'a>,
+    rule: AtRule,
+    tell: &'a mut AddressCallback<'a>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CssReader<'a> {
     fn peek(&self, ahead: usize) -> Option<u8> {
         self.css.as_bytes().get(self.at + ahead).copied()
     }
@@ -85,49 +85,49 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 let name = self.name();
                 self.rule = match name.to_ascii_lowercase().as_str() {
-                    "import" => Rule::Import,
-                    "font-face" => Rule::Font,
-                    "namespace" | "document" | "-moz-document" => Rule::Names,
+                    "import" => AtRule::Import,
+                    "font-face" => AtRule::Font,
+                    "namespace" | "document" | "-moz-document" => AtRule::Names,
                     _ => self.rule,
                 };
             }
-            // Neither `#url` nor `1url` is a name that could be a function's.
+            // Neither `#url` nor `1url` can be the name of a function.
             b'#' | b'0'..=b'9' => {
                 self.at += 1;
                 self.name();
             }
             _ if is_name(byte) || self.is_escape() => self.word(),
             b'{' => {
-                let is_font = self.rule == Rule::Font;
-                self.push(if is_font { Open::Font } else { Open::Block });
-                self.rule = Rule::None;
+                let is_font = self.rule == AtRule::Font;
+                self.push(if is_font { CssBlock::Font } else { CssBlock::Block });
+                self.rule = AtRule::None;
             }
-            b'(' | b'[' => self.push(Open::Other),
-            b')' | b']' => self.pop(&[Open::Addresses, Open::Other]),
-            b'}' => self.pop(&[Open::Block, Open::Font]),
+            b'(' | b'[' => self.push(CssBlock::Other),
+            b')' | b']' => self.pop(&[CssBlock::Addresses, CssBlock::Other]),
+            b'}' => self.pop(&[CssBlock::Block, CssBlock::Font]),
             b';' => {
-                self.rule = Rule::None;
+                self.rule = AtRule::None;
                 self.at += 1;
             }
             _ => self.at += 1,
         }
     }
 
-    fn push(&mut self, open: Open) {
-        self.fonts += usize::from(open == Open::Font);
+    fn push(&mut self, open: CssBlock) {
+        self.fonts += usize::from(open == CssBlock::Font);
         self.open.push(open);
         self.at += 1;
     }
 
-    /// Closes what is open last, if it is one of these.
-    fn pop(&mut self, these: &[Open]) {
+    /// Closes the innermost open block or function, if it is one of `these`.
+    fn pop(&mut self, these: &[CssBlock]) {
         if let Some(open) = self.open.pop_if(|open| these.contains(open)) {
-            self.fonts -= usize::from(open == Open::Font);
+            self.fonts -= usize::from(open == CssBlock::Font);
         }
         self.at += 1;
     }
 
-    /// A name, which may be that of a function.
+    /// Reads a name, which may be the name of a function.
     fn word(&mut self) {
         let name = self.name();
         if self.peek(0) != Some(b'(') {
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
         }
         let is_url = name.eq_ignore_ascii_case("url");
         let takes = ["url", "src", "image-set", "-webkit-image-set"].iter().any(|one| name.eq_ignore_ascii_case(one));
-        self.push(if takes { Open::Addresses } else { Open::Other });
+        self.push(if takes { CssBlock::Addresses } else { CssBlock::Other });
         if is_url {
             let rest = self.css[self.at..].trim_start_matches(is_space);
             if !rest.starts_with(['"', '\'']) {
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The address in `url(` without quotes, up to its parenthesis.
+    /// Reads an address without quotes in `url(`, up to the closing parenthesis.
     fn bare(&mut self) {
         let start = self.at;
         let mut is_good = true;
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         self.at = self.at.min(self.css.len());
         let text = cut(self.css, start, self.at);
         self.at += 1;
-        // With a quote or a parenthesis in it nothing is fetched, nor with white space in the middle.
+        // An address that contains a quote, a parenthesis or white space is invalid and not fetched.
         let text = text.trim_matches(is_space);
         if is_good && (text.contains('\\') || !text.contains(is_space)) {
             self.tell(text);
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
             match byte {
                 b'\\' if self.css[self.at..].starts_with("\\\r\n") => self.at += 2,
                 b'\\' => self.at += 1,
-                // It was never closed; whatever it stands in is not valid.
+                // The string is not closed, so the declaration that contains it is invalid.
                 b'\n' | b'\r' | b'\x0c' => return,
                 _ if Some(byte) == quote => break,
                 _ => {}
@@ -187,37 +187,37 @@ impl<'a> Reader<'a> {
         self.at = self.at.min(self.css.len());
         let text = cut(self.css, start, self.at);
         self.at += 1;
-        if self.rule == Rule::Import || self.open.last() == Some(&Open::Addresses) {
+        if self.rule == AtRule::Import || self.open.last() == Some(&CssBlock::Addresses) {
             self.tell(text.trim());
         }
     }
 
     fn tell(&mut self, written: &str) {
         let kind = match self.rule {
-            Rule::Names => return,
-            Rule::Import => Kind::Style,
-            _ if self.fonts > 0 => Kind::Font,
-            _ => Kind::Image,
+            AtRule::Names => return,
+            AtRule::Import => ResourceKind::Style,
+            _ if self.fonts > 0 => ResourceKind::Font,
+            _ => ResourceKind::Image,
         };
-        if self.rule == Rule::Import {
-            // The conditions that follow name nothing that is fetched.
-            self.rule = Rule::None;
+        if self.rule == AtRule::Import {
+            // The conditions behind the address of an import name nothing that is fetched.
+            self.rule = AtRule::None;
         }
         if !written.is_empty() {
-            // What is told of is always a part of the whole.
+            // `written` is always a slice of the style sheet, so the difference is its offset.
             let start = written.as_ptr() as usize - self.css.as_ptr() as usize;
             (self.tell)(kind, start..start + written.len(), &unescaped(written));
         }
     }
 
-    /// Takes the letters of a name, escapes taken out; there may be none.
+    /// Reads a name and resolves its escapes. The name may be empty.
     fn name(&mut self) -> Cow<'a, str> {
         let start = self.at;
         loop {
             if self.peek(0).is_some_and(is_name) {
                 self.at += 1;
             } else if self.is_escape() {
-                // What is skipped may be the first byte of a longer character; the others are letters of names.
+                // The skipped byte may be the first one of a multi-byte character; the others count as name bytes.
                 self.at += 2;
                 let is_hex = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_hexdigit());
                 if is_hex(self.css.as_bytes().get(self.at - 1).copied()) {
@@ -229,7 +229,7 @@ impl<'a> Reader<'a> {
             }
         }
         self.at = self.at.min(self.css.len());
-        // No name that means something here is longer, however it is written.
+        // No name that has a meaning here is longer, even if all of its characters are escaped.
         unescaped(self.css.get(start..self.at).filter(|text| text.len() <= 256).unwrap_or_default())
     }
 
@@ -246,14 +246,14 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c')
 }
 
-/// A part of the text, of which no more is kept than an address can have. A hostile text may end within what an escape
-/// has skipped.
+/// Returns a part of the style sheet, cut off after [`LONGEST`] bytes. The part is empty if its bounds are inside a
+/// character, where an escape in hostile text may end.
 fn cut(css: &str, start: usize, end: usize) -> &str {
-    let end = if end.saturating_sub(start) > LONGEST { css.floor_char_boundary(start + LONGEST) } else { end };
+    let end = if end.saturating_sub(start) > MAX_ADDRESS_BYTES { css.floor_char_boundary(start + MAX_ADDRESS_BYTES) } else { end };
     css.get(start..end).unwrap_or_default()
 }
 
-/// Text with its escapes taken out (CSS Syntax 3, 4.3.7).
+/// Resolves the escapes in a text (CSS Syntax Module Level 3, 4.3.7).
 fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {
         return Cow::Borrowed(text);
@@ -280,7 +280,7 @@ fn unescaped(text: &str) -> Cow<'_, str> {
                 }
             }
             None => match letters.next() {
-                // A line that goes on.
+                // An escaped line end in a string is removed.
                 Some('\r') => {
                     letters.next_if_eq(&'\n');
                 }
@@ -298,8 +298,8 @@ mod tests {
 
     fn found(css: &str) -> Vec<String> {
         let mut all = Vec::new();
-        read(css, &mut |fact| {
-            if let Fact::Address(kind, text) = fact {
+        read_css(css, &mut |fact| {
+            if let ContentFact::Address(kind, text) = fact {
                 all.push(format!("{} {text}", kind.name()));
             }
         });
@@ -375,7 +375,7 @@ mod tests {
         ] {
             found(css);
         }
-        // Nothing of that is fetched.
+        // None of these addresses is fetched.
         assert_eq!(found(&"url(".repeat(1 << 20)), Vec::<String>::new());
         assert_eq!(found("a { x: url(a b), url(a\"b), url(\"a\n) } c { d: url(e) }"), ["image e"]);
         for css in ["image-set(", "(", "{", "url(\"a\" ", "\\", "@font-face{", "é\\"] {
@@ -400,11 +400,11 @@ mod tests {
         }
         let mut told = Vec::new();
         let css = "a { x: url( 'b' ), url(c\\64) }";
-        addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
+        find_addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
         assert_eq!(told, [("b".to_owned(), "b".to_owned()), ("c\\64".to_owned(), "cd".to_owned())]);
-        for (len, number) in [(LONGEST - 1, 1), (LONGEST, 0)] {
+        for (len, number) in [(MAX_ADDRESS_BYTES - 1, 1), (MAX_ADDRESS_BYTES, 0)] {
             let mut all = 0;
-            addresses(&format!("a {{ x: url({}) }}", "b".repeat(len)), &mut |_, _| all += 1);
+            find_addresses(&format!("a {{ x: url({}) }}", "b".repeat(len)), &mut |_, _| all += 1);
             assert_eq!(all, number, "{len}");
         }
     }

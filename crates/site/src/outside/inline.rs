@@ -1,13 +1,14 @@
-//! What a browser takes for a script, and the text by which a policy names it.
+//! Decides which `script` elements a browser runs, and computes the text of inline code whose hash a policy contains.
 
 use std::borrow::Cow;
 
-use docwharf_base::model::digest::{Digest, Hasher};
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
-use super::references::resolved;
+use super::character_references::resolve_references;
 
-/// Whether a `script` of this type runs, or decides how others do; anything else is data.
-pub(super) fn runs(kind: Option<&str>, language: Option<&str>) -> bool {
+/// Whether a browser runs a `script` element with these `type` and `language` attributes, or reads it as import map or
+/// speculation rules (HTML Standard, "prepare the script element"). Any other is a data block.
+pub(super) fn is_executable(kind: Option<&str>, language: Option<&str>) -> bool {
     const TYPES: [&str; 17] = [
         "text/javascript",
         "application/javascript",
@@ -38,16 +39,17 @@ pub(super) fn runs(kind: Option<&str>, language: Option<&str>) -> bool {
     }
 }
 
-/// An attribute's text with its character references taken out, where it is certain what they stand for.
-pub(super) fn exact(written: &str) -> Option<String> {
-    // Line ends are made the same before references are read: one that is written as a reference stays.
-    let plain = normal(written, &mut false);
-    let (text, is_certain) = resolved(&plain);
+/// Returns the text of an attribute with its character references resolved; `None` if one of them is not known.
+pub(super) fn exact_attribute_text(written: &str) -> Option<String> {
+    // Line ends are normalised before references are resolved, so a line end written as a reference stays as it is.
+    let plain = normalize_newlines(written, &mut false);
+    let (text, is_certain) = resolve_references(&plain);
     is_certain.then(|| text.into_owned())
 }
 
-/// Text as a parser begins with it: line ends are `\n`, and NUL is replaced.
-fn normal<'t>(text: &'t str, after_return: &mut bool) -> Cow<'t, str> {
+/// Normalises text as an HTML parser does first: line ends become `\n`, and NUL is replaced. `after_return` says
+/// whether the text before ended with `\r`, and is updated.
+fn normalize_newlines<'t>(text: &'t str, after_return: &mut bool) -> Cow<'t, str> {
     if !*after_return && !text.bytes().any(|b| matches!(b, b'\r' | 0)) {
         return Cow::Borrowed(text);
     }
@@ -64,20 +66,20 @@ fn normal<'t>(text: &'t str, after_return: &mut bool) -> Cow<'t, str> {
     Cow::Owned(out)
 }
 
-/// A digest of text as HTML hands it on.
+/// Computes the digest of text as the HTML parser produces it.
 #[derive(Debug, Default)]
-pub(super) struct Normal {
-    hasher: Hasher,
+pub(super) struct NormalizedHasher {
+    hasher: Sha256Hasher,
     after_return: bool,
 }
 
-impl Normal {
-    /// Adds text as it stands in the page.
+impl NormalizedHasher {
+    /// Adds text as it is written in the page.
     pub(super) fn update(&mut self, text: &str) {
-        self.hasher.update(normal(text, &mut self.after_return).as_bytes());
+        self.hasher.update(normalize_newlines(text, &mut self.after_return).as_bytes());
     }
 
-    /// The digest of all that was added.
+    /// Returns the digest of all text so far.
     pub(super) fn take(&mut self) -> Digest {
         self.hasher.take()
     }
@@ -101,7 +103,7 @@ mod tests {
             (Some("text/plain"), Some("javascript"), false),
             (Some(" "), None, false),
         ] {
-            assert_eq!(runs(kind, language), expected, "{kind:?} {language:?}");
+            assert_eq!(is_executable(kind, language), expected, "{kind:?} {language:?}");
         }
         for kind in [
             "text/javascript",
@@ -124,7 +126,7 @@ mod tests {
             "text/x-javascript",
             "text/x-ecmascript",
         ] {
-            assert!(runs(Some(kind), None) && runs(Some(&format!("\t{} ", kind.to_uppercase())), None), "{kind}");
+            assert!(is_executable(Some(kind), None) && is_executable(Some(&format!("\t{} ", kind.to_uppercase())), None), "{kind}");
         }
         for kind in [
             "application/json",
@@ -135,7 +137,7 @@ mod tests {
             "text/javascript; x",
             "\u{a0}module",
         ] {
-            assert!(!runs(Some(kind), None), "{kind}");
+            assert!(!is_executable(Some(kind), None), "{kind}");
         }
     }
 
@@ -149,14 +151,14 @@ mod tests {
             ("\0é", "\u{fffd}é"),
         ] {
             for cut in (0..=written.len()).filter(|&cut| written.is_char_boundary(cut)) {
-                let mut parts = Normal::default();
+                let mut parts = NormalizedHasher::default();
                 parts.update(&written[..cut]);
                 parts.update(&written[cut..]);
                 assert_eq!(parts.take(), Digest::of(meant.as_bytes()), "{written:?} {cut}");
             }
-            assert_eq!(exact(written).as_deref(), Some(meant), "{written:?}");
+            assert_eq!(exact_attribute_text(written).as_deref(), Some(meant), "{written:?}");
         }
-        assert_eq!(exact("&#13;&#10;\r\n").as_deref(), Some("\r\n\n"));
-        assert_eq!(exact("&notin;"), None);
+        assert_eq!(exact_attribute_text("&#13;&#10;\r\n").as_deref(), Some("\r\n\n"));
+        assert_eq!(exact_attribute_text("&notin;"), None);
     }
 }

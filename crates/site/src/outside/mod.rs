@@ -1,21 +1,22 @@
-//! What a site needs from elsewhere: every page, style, script, drawing, manifest and document in XML of a sealed version
-//! is read, and each address in it that a browser would fetch is told with what it is for. The content security policy
-//! ([`csp`]) and `bundle audit` ([`audit`]) are made of that.
+//! Finds the external resources of a site. Every HTML page, style sheet, script, SVG image, web app manifest and XML
+//! document of a sealed version is read, and each address in it that a browser would fetch is reported together with
+//! its purpose. The content security policies ([`csp`]) and the report of `bundle audit` ([`audit`]) are computed from
+//! these facts.
 //!
-//! Files may be hostile: one page costs its reader [`page::MEMORY`], of anything else the first [`TEXT`] bytes are read,
-//! and what is kept of a whole site is bounded by who keeps it.
+//! Files may be hostile. Reading one page needs at most [`page::MEMORY`] bytes, of any other file only the first
+//! [`TEXT`] bytes are read, and the receivers of the facts bound what they keep of a whole site.
 
 pub mod address;
 pub mod audit;
-mod collect;
+mod policy_builder;
 pub mod csp;
 pub mod css;
 mod element;
-mod encoded;
+mod policy_file;
 mod inline;
-mod map;
+mod json_scripts;
 pub mod page;
-pub mod references;
+pub mod character_references;
 mod script;
 mod xml;
 
@@ -31,164 +32,166 @@ use super::lookup::RESERVED;
 use super::sealed::Sealed;
 use super::types::{is_script, is_xml, media_type};
 
-/// Bytes of one style, script, manifest or document in XML that are looked through.
-const TEXT: usize = 8 << 20;
-/// Bytes of such a document that are read at a time.
-const PIECE: usize = 64 << 10;
+/// The number of bytes that are read of one style sheet, script, manifest or XML document.
+const MAX_TEXT_BYTES: usize = 8 << 20;
+/// The number of bytes of a converted XML document that are parsed at a time.
+const PARSE_CHUNK_BYTES: usize = 64 << 10;
 
-/// What something is fetched for.
+/// The purpose for which a resource is fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Scripts, modules included.
+pub enum ResourceKind {
+    /// A script or module.
     Script,
-    /// Style sheets, imported ones included.
+    /// A style sheet, linked or imported.
     Style,
-    /// Fonts.
+    /// A font.
     Font,
-    /// Images, icons, backgrounds.
+    /// An image, icon or background.
     Image,
-    /// Sound, film, subtitles.
+    /// Audio, video or a text track.
     Media,
-    /// Pages within pages.
+    /// A page in a frame.
     Frame,
-    /// What plugins show.
+    /// The content of an `object` or `embed` element.
     Object,
-    /// What scripts ask for.
+    /// A request of a script, such as `fetch` or a WebSocket.
     Connect,
-    /// Scripts that run beside the page.
+    /// A worker: a script that runs in a thread of its own.
     Worker,
-    /// The manifest of a web application.
+    /// A web app manifest.
     Manifest,
-    /// Where a form is sent.
+    /// The target of a form.
     Form,
-    /// What relative addresses are relative to.
+    /// The address in a `base` element, against which relative addresses are resolved.
     Base,
-    /// Where a page sends its reader by itself.
+    /// The target to which a page redirects its reader (`meta http-equiv=refresh`).
     Refresh,
-    /// Preparations that nothing depends on: preconnect, dns-prefetch, prefetch.
+    /// A resource hint that nothing depends on: preconnect, dns-prefetch, prefetch, prerender.
     Hint,
 }
 
-/// All of them, in the order of their numbers.
-pub const KINDS: [Kind; 14] = [
-    Kind::Script,
-    Kind::Style,
-    Kind::Font,
-    Kind::Image,
-    Kind::Media,
-    Kind::Frame,
-    Kind::Object,
-    Kind::Connect,
-    Kind::Worker,
-    Kind::Manifest,
-    Kind::Form,
-    Kind::Base,
-    Kind::Refresh,
-    Kind::Hint,
+/// All kinds, in the order of their numbers in the file of the policies.
+pub const RESOURCE_KINDS: [ResourceKind; 14] = [
+    ResourceKind::Script,
+    ResourceKind::Style,
+    ResourceKind::Font,
+    ResourceKind::Image,
+    ResourceKind::Media,
+    ResourceKind::Frame,
+    ResourceKind::Object,
+    ResourceKind::Connect,
+    ResourceKind::Worker,
+    ResourceKind::Manifest,
+    ResourceKind::Form,
+    ResourceKind::Base,
+    ResourceKind::Refresh,
+    ResourceKind::Hint,
 ];
 
-impl Kind {
-    /// The name that people and programs see.
+impl ResourceKind {
+    /// The name of the kind in output for people and programs.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Script => "script",
-            Kind::Style => "style",
-            Kind::Font => "font",
-            Kind::Image => "image",
-            Kind::Media => "media",
-            Kind::Frame => "frame",
-            Kind::Object => "object",
-            Kind::Connect => "connect",
-            Kind::Worker => "worker",
-            Kind::Manifest => "manifest",
-            Kind::Form => "form",
-            Kind::Base => "base",
-            Kind::Refresh => "refresh",
-            Kind::Hint => "hint",
+            ResourceKind::Script => "script",
+            ResourceKind::Style => "style",
+            ResourceKind::Font => "font",
+            ResourceKind::Image => "image",
+            ResourceKind::Media => "media",
+            ResourceKind::Frame => "frame",
+            ResourceKind::Object => "object",
+            ResourceKind::Connect => "connect",
+            ResourceKind::Worker => "worker",
+            ResourceKind::Manifest => "manifest",
+            ResourceKind::Form => "form",
+            ResourceKind::Base => "base",
+            ResourceKind::Refresh => "refresh",
+            ResourceKind::Hint => "hint",
         }
     }
 }
 
-/// Something that a file says.
+/// One fact that was found in a file.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Fact<'a> {
-    /// An address that is fetched, as it is written, character references taken out.
-    Address(Kind, &'a str),
-    /// A script that stands in the page; the digest is the one that a policy names it by.
+pub enum ContentFact<'a> {
+    /// An address that a browser fetches, as written but with character references resolved.
+    Address(ResourceKind, &'a str),
+    /// An inline script, with the digest that is its hash source in a policy.
     Script(Digest),
-    /// An attribute such as `onclick`.
+    /// An event handler attribute such as `onclick`.
     Handler(Digest),
-    /// A style that stands in the page.
+    /// An inline style sheet.
     Style(Digest),
     /// A `style` attribute.
     StyleAttribute(Digest),
-    /// A script from a file runs here.
+    /// The page runs a script from a file.
     Runs,
-    /// Code in an address (`javascript:`) that does something.
+    /// A `javascript:` address with code that has an effect.
     CodeInAddress,
-    /// There may be an inline script of which it cannot be told what a browser takes it for.
+    /// The page may have an inline script whose exact text, and therefore its hash, is not certain.
     Unsure,
-    /// The same of a style.
+    /// The page may have an inline style whose exact text, and therefore its hash, is not certain.
     UnsureStyle,
-    /// A script makes code of text (`eval`).
+    /// A script evaluates text as code (`eval`, `Function`).
     Evaluates,
     /// A script runs WebAssembly.
     Wasm,
     /// A script installs a service worker.
     ServiceWorker,
-    /// A script names an address, and it cannot be told what for.
+    /// An address in a script whose purpose is not known.
     Mention(&'a str),
-    /// A page within the page begins: what it says of its base is not the page's.
+    /// A nested page (`srcdoc`) begins. Its `base` element does not apply to the outer page.
     Enters,
-    /// That page has ended.
+    /// The nested page has ended.
     Leaves,
 }
 
-/// What a file is read as.
+/// The format as which a file is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub enum SourceFormat {
     /// HTML.
-    Page,
-    /// XML that a browser shows as a document, if it holds what pages hold.
-    Document,
-    /// An image that may hold what pages hold.
-    Drawing,
+    Html,
+    /// XML that a browser shows as a document. It may contain HTML and SVG elements.
+    Xml,
+    /// An SVG image. It may contain scripts and styles.
+    Svg,
     /// CSS.
     Style,
     /// JavaScript.
     Script,
-    /// The manifest of a web application.
+    /// A web app manifest.
     Manifest,
 }
 
-/// What a served file is read as, if it is read: what browsers take it for by its media type.
-pub fn sort(path: &[u8]) -> Option<Sort> {
+/// Returns the format as which a file is parsed, by the media type that it is served with. `None` for a file that is
+/// not served or cannot name resources.
+pub fn source_format(path: &[u8]) -> Option<SourceFormat> {
     if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED) {
         return None;
     }
     match media_type(path)? {
-        "text/html" => Some(Sort::Page),
-        "image/svg+xml" => Some(Sort::Drawing),
-        "text/css" => Some(Sort::Style),
-        "application/manifest+json" => Some(Sort::Manifest),
-        "application/json" if file_name(path) == b"manifest.json" => Some(Sort::Manifest),
-        other if is_xml(other) => Some(Sort::Document),
-        other if is_script(other) => Some(Sort::Script),
+        "text/html" => Some(SourceFormat::Html),
+        "image/svg+xml" => Some(SourceFormat::Svg),
+        "text/css" => Some(SourceFormat::Style),
+        "application/manifest+json" => Some(SourceFormat::Manifest),
+        "application/json" if file_name(path) == b"manifest.json" => Some(SourceFormat::Manifest),
+        other if is_xml(other) => Some(SourceFormat::Xml),
+        other if is_script(other) => Some(SourceFormat::Script),
         _ => None,
     }
 }
 
-/// Takes what files say; each thread has its own.
-pub(super) trait Sink {
-    /// Something that the file at hand says.
-    fn tell(&mut self, fact: Fact<'_>);
-    /// The file has been read to its end.
-    fn end(&mut self, file: usize, sort: Sort);
+/// A receiver of facts. Each thread has its own.
+pub(super) trait FactSink {
+    /// Receives a fact about the current file.
+    fn record(&mut self, fact: ContentFact<'_>);
+    /// Ends the current file, which is number `file` of the index.
+    fn end_file(&mut self, file: usize, sort: SourceFormat);
 }
 
-/// Reads all files of `site` that can name others, with so many threads. `stop` is asked before each file and within
-/// long ones; once it says yes, nothing is known: `None`.
-pub(super) fn read_all<S: Sink + Send>(
+/// Reads all files of `site` that can name resources, with `threads` threads, each with a sink made by `make`. `stop`
+/// is called before each file and between the pieces of pages and XML documents. Once it returns `true`, the result is
+/// `None`.
+pub(super) fn read_all<S: FactSink + Send>(
     site: &Sealed,
     threads: usize,
     stop: &(dyn Fn() -> bool + Sync),
@@ -203,15 +206,15 @@ pub(super) fn read_all<S: Sink + Send>(
             if file >= site.index().len() || stop() {
                 return sink;
             }
-            if let Some(sort) = sort(site.index().path(file)) {
-                read(site, file, sort, &mut inflate, stop, &mut sink);
-                sink.end(file, sort);
+            if let Some(sort) = source_format(site.index().path(file)) {
+                read_file(site, file, sort, &mut inflate, stop, &mut sink);
+                sink.end_file(file, sort);
             }
         }
     };
     let sinks = std::thread::scope(|scope| {
         let start = || std::thread::Builder::new().name("docwharf-outside".to_owned()).spawn_scoped(scope, work);
-        // A thread that cannot be started leaves its share to the others.
+        // If a thread cannot be started, the others read its share.
         let others: Vec<_> = (1..threads.max(1)).filter_map(|_| start().ok()).collect();
         let mut sinks = vec![work()];
         for other in others {
@@ -222,55 +225,55 @@ pub(super) fn read_all<S: Sink + Send>(
     (!stop()).then_some(sinks)
 }
 
-fn read(
+fn read_file(
     site: &Sealed,
     file: usize,
-    sort: Sort,
+    sort: SourceFormat,
     inflate: &mut Inflate,
     stop: &(dyn Fn() -> bool + Sync),
-    sink: &mut impl Sink,
+    sink: &mut impl FactSink,
 ) {
     let entry = site.entry(file);
-    let tell = &mut |fact: Fact<'_>| sink.tell(fact);
+    let tell = &mut |fact: ContentFact<'_>| sink.record(fact);
     match sort {
-        Sort::Page => {
+        SourceFormat::Html => {
             let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
                 pieces(site, &entry, inflate, &mut |piece| !stop() && take(piece));
             };
-            page::read(&mut feed, tell);
+            page::read_page(&mut feed, tell);
         }
-        Sort::Document | Sort::Drawing => {
-            let html = xml::as_html(&text(site, &entry, inflate), sort == Sort::Drawing);
+        SourceFormat::Xml | SourceFormat::Svg => {
+            let html = xml::xml_to_html(&read_text(site, &entry, inflate), sort == SourceFormat::Svg);
             let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-                let _ = html.as_bytes().chunks(PIECE).all(|piece| !stop() && take(piece));
+                let _ = html.as_bytes().chunks(PARSE_CHUNK_BYTES).all(|piece| !stop() && take(piece));
             };
-            page::read(&mut feed, tell);
+            page::read_page(&mut feed, tell);
         }
-        Sort::Style => css::read(&text(site, &entry, inflate), tell),
-        Sort::Script => script::read(&text(site, &entry, inflate), tell),
-        Sort::Manifest => manifest(&text(site, &entry, inflate), tell),
+        SourceFormat::Style => css::read_css(&read_text(site, &entry, inflate), tell),
+        SourceFormat::Script => script::read_script(&read_text(site, &entry, inflate), tell),
+        SourceFormat::Manifest => read_manifest(&read_text(site, &entry, inflate), tell),
     }
 }
 
-/// The beginning of a file as text.
-fn text(site: &Sealed, entry: &Entry, inflate: &mut Inflate) -> String {
+/// Reads at most [`TEXT`] bytes of a file as text.
+fn read_text(site: &Sealed, entry: &Entry, inflate: &mut Inflate) -> String {
     let mut all = Vec::new();
     pieces(site, entry, inflate, &mut |piece| {
-        all.extend_from_slice(&piece[..piece.len().min(TEXT - all.len())]);
-        all.len() < TEXT
+        all.extend_from_slice(&piece[..piece.len().min(MAX_TEXT_BYTES - all.len())]);
+        all.len() < MAX_TEXT_BYTES
     });
     String::from_utf8(all).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The pictures that a manifest names, on whatever level: icons, screenshots, those of shortcuts.
-fn manifest(text: &str, tell: &mut dyn FnMut(Fact<'_>)) {
-    fn walk(value: &serde_json::Value, tell: &mut dyn FnMut(Fact<'_>)) {
+/// Reports the images that a web app manifest names at any level: icons, screenshots, icons of shortcuts.
+fn read_manifest(text: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
+    fn walk(value: &serde_json::Value, tell: &mut dyn FnMut(ContentFact<'_>)) {
         match value {
             serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, tell)),
             serde_json::Value::Object(fields) => {
                 for (name, value) in fields {
                     match value.as_str() {
-                        Some(text) if name == "src" => tell(Fact::Address(Kind::Image, text)),
+                        Some(text) if name == "src" => tell(ContentFact::Address(ResourceKind::Image, text)),
                         _ => walk(value, tell),
                     }
                 }
@@ -278,7 +281,7 @@ fn manifest(text: &str, tell: &mut dyn FnMut(Fact<'_>)) {
             _ => {}
         }
     }
-    // serde_json ends at 128 levels by itself.
+    // The recursion is bounded: serde_json refuses more than 128 levels.
     if let Ok(value) = serde_json::from_str(text) {
         walk(&value, tell);
     }
@@ -292,28 +295,28 @@ mod tests {
     #[test]
     fn a_file_is_read_as_what_browsers_take_it_for() {
         for (path, expected) in [
-            ("index.html", Some(Sort::Page)),
-            ("a/b.HTM", Some(Sort::Page)),
-            ("a.svg", Some(Sort::Drawing)),
-            ("a.css", Some(Sort::Style)),
-            ("a.js", Some(Sort::Script)),
-            ("a.mjs", Some(Sort::Script)),
-            ("a.webmanifest", Some(Sort::Manifest)),
-            ("a/manifest.json", Some(Sort::Manifest)),
+            ("index.html", Some(SourceFormat::Html)),
+            ("a/b.HTM", Some(SourceFormat::Html)),
+            ("a.svg", Some(SourceFormat::Svg)),
+            ("a.css", Some(SourceFormat::Style)),
+            ("a.js", Some(SourceFormat::Script)),
+            ("a.mjs", Some(SourceFormat::Script)),
+            ("a.webmanifest", Some(SourceFormat::Manifest)),
+            ("a/manifest.json", Some(SourceFormat::Manifest)),
             ("a.json", None),
-            ("a.xml", Some(Sort::Document)),
-            ("a.xhtml", Some(Sort::Document)),
+            ("a.xml", Some(SourceFormat::Xml)),
+            ("a.xhtml", Some(SourceFormat::Xml)),
             ("a.txt", None),
             ("a.png", None),
             ("LICENSE", None),
             (".git/a.html", None),
             ("a/.b.css", None),
-            (".well-known/a.html", Some(Sort::Page)),
+            (".well-known/a.html", Some(SourceFormat::Html)),
             ("_docwharf/a.html", None),
-            ("_docwharf.html", Some(Sort::Page)),
-            ("a/_docwharf/a.html", Some(Sort::Page)),
+            ("_docwharf.html", Some(SourceFormat::Html)),
+            ("a/_docwharf/a.html", Some(SourceFormat::Html)),
         ] {
-            assert_eq!(sort(path.as_bytes()), expected, "{path}");
+            assert_eq!(source_format(path.as_bytes()), expected, "{path}");
         }
     }
 
@@ -327,29 +330,29 @@ mod tests {
             (r#"{"icons": [{"src": "a"}"#, &[]),
         ] {
             let mut all = Vec::new();
-            manifest(text, &mut |fact| {
-                let Fact::Address(Kind::Image, text) = fact else { panic!("{fact:?}") };
+            read_manifest(text, &mut |fact| {
+                let ContentFact::Address(ResourceKind::Image, text) = fact else { panic!("{fact:?}") };
                 all.push(text.to_owned());
             });
             assert_eq!(all, expected, "{text}");
         }
     }
 
-    /// Takes what is told, file by file.
+    /// Collects the addresses of each file.
     #[derive(Default)]
     struct Told {
         facts: Vec<String>,
-        files: Vec<(usize, Sort, String)>,
+        files: Vec<(usize, SourceFormat, String)>,
     }
 
-    impl Sink for Told {
-        fn tell(&mut self, fact: Fact<'_>) {
-            if let Fact::Address(kind, text) = fact {
+    impl FactSink for Told {
+        fn record(&mut self, fact: ContentFact<'_>) {
+            if let ContentFact::Address(kind, text) = fact {
                 self.facts.push(format!("{} {text}", kind.name()));
             }
         }
 
-        fn end(&mut self, file: usize, sort: Sort) {
+        fn end_file(&mut self, file: usize, sort: SourceFormat) {
             self.files.push((file, sort, std::mem::take(&mut self.facts).concat()));
         }
     }
@@ -365,14 +368,14 @@ mod tests {
             ("e.js", "fetch('//5.example')".to_owned()),
             ("f.webmanifest", "{\"src\": \"6\"}".to_owned()),
             ("g.txt", "<img src=no>".to_owned()),
-            ("h.css", style(TEXT)),
-            ("i.css", style(TEXT + 1)),
+            ("h.css", style(MAX_TEXT_BYTES)),
+            ("i.css", style(MAX_TEXT_BYTES + 1)),
         ];
         let site = sealed(&files);
         for threads in [0, 1, 4] {
             let sinks = read_all(&site, threads, &|| false, Told::default).unwrap();
             assert_eq!(sinks.len(), threads.max(1));
-            let mut all: Vec<(usize, Sort, String)> = sinks.into_iter().flat_map(|sink| sink.files).collect();
+            let mut all: Vec<(usize, SourceFormat, String)> = sinks.into_iter().flat_map(|sink| sink.files).collect();
             all.sort_unstable_by_key(|(file, ..)| *file);
             let told: Vec<(usize, &str)> = all.iter().map(|(file, _, text)| (*file, text.as_str())).collect();
             let expected = [
@@ -388,7 +391,7 @@ mod tests {
         }
         assert!(read_all(&site, 2, &|| true, Told::default).is_none());
         assert_eq!(
-            KINDS.map(Kind::name).concat(),
+            RESOURCE_KINDS.map(ResourceKind::name).concat(),
             "scriptstylefontimagemediaframeobjectconnectworkermanifestformbaserefreshhint"
         );
     }

@@ -1,8 +1,8 @@
-//! What a page fetches, and which scripts and styles stand in it, read as a browser reads it.
+//! Reads an HTML page as a browser does, and reports the addresses that it fetches and its inline scripts and styles.
 //!
-//! A policy names an inline script by the SHA-256 of its text as the parser hands it on: decoded, with line ends made
-//! `\n` and NUL replaced. Wherever it is not certain what that text is (character references in an SVG's script, names of
-//! characters that are not known here, a page that is not read to its end), the page is [`Fact::Unsure`].
+//! A policy identifies an inline script by the SHA-256 of its text as the HTML parser produces it: decoded, with line
+//! ends normalised to `\n` and NUL replaced. If that text is not certain, [`Fact::Unsure`] is reported: character
+//! references in a script in SVG, character names that are not known here, a page that is not read to its end.
 
 use std::cell::RefCell;
 
@@ -11,29 +11,30 @@ use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 
 use docwharf_base::model::digest::Digest;
 
-use super::address::{Leads, is_idle, leads};
-use super::inline::{Normal, exact, runs};
-use super::references::resolved;
-use super::{Fact, Kind, css, map, script};
+use super::address::{AddressTarget, is_no_op_javascript, classify_address};
+use super::inline::{NormalizedHasher, exact_attribute_text, is_executable};
+use super::character_references::resolve_references;
+use super::{ContentFact, ResourceKind, css, json_scripts, script};
 
-/// What one page may cost its reader, in bytes.
-pub const MEMORY: usize = 16 << 20;
-/// Bytes of one inline script or style that are looked through for addresses; all of it goes into its digest.
-const TEXT: usize = 1 << 20;
-/// Pages within attributes of pages within attributes: no further.
-const DEPTH: u32 = 3;
-const SVG: &str = "http://www.w3.org/2000/svg";
+/// The memory limit for reading one page, in bytes.
+pub const MAX_PAGE_MEMORY_BYTES: usize = 16 << 20;
+/// The length in bytes at which the text of an inline script or style is no longer collected to search it for
+/// addresses. The digest covers all of it.
+const MAX_INLINE_TEXT_BYTES: usize = 1 << 20;
+/// The number of levels to which nested pages (`srcdoc`, `noscript`) are read.
+const MAX_NESTING_DEPTH: u32 = 3;
+const SVG_NAMESPACE: &str = "http://www.w3.org/2000/svg";
 
-/// Gives a page in pieces, until its taker has enough.
-pub(super) type Feed<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> bool) + 'a;
+/// Passes a page in pieces to a callback until that returns `false`.
+pub(super) type PageFeed<'a> = dyn FnMut(&mut dyn FnMut(&[u8]) -> bool) + 'a;
 
-/// Reads a page and tells of each fact in it, in order.
-pub(super) fn read(feed: &mut Feed<'_>, tell: &mut dyn FnMut(Fact<'_>)) {
-    nested(feed, DEPTH, tell);
+/// Reads a page and reports each fact in it to `tell`, in order.
+pub(super) fn read_page(feed: &mut PageFeed<'_>, tell: &mut dyn FnMut(ContentFact<'_>)) {
+    nested(feed, MAX_NESTING_DEPTH, tell);
 }
 
-fn nested(feed: &mut Feed<'_>, depth: u32, tell: &mut dyn FnMut(Fact<'_>)) {
-    let reader = RefCell::new(Reader { tell, open: None, last: What::Nothing, media: false, depth });
+fn nested(feed: &mut PageFeed<'_>, depth: u32, tell: &mut dyn FnMut(ContentFact<'_>)) {
+    let reader = RefCell::new(PageReader { tell, open: None, last: OpenElementKind::Nothing, media: false, depth });
     let mut is_whole = true;
     {
         let settings = Settings::new()
@@ -45,66 +46,67 @@ fn nested(feed: &mut Feed<'_>, depth: u32, tell: &mut dyn FnMut(Fact<'_>)) {
                 reader.borrow_mut().text(chunk);
                 Ok(())
             }))
-            .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MEMORY))
+            .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MAX_PAGE_MEMORY_BYTES))
             .with_strict(false);
         let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
         let mut is_first = true;
         feed(&mut |piece| {
-            // A byte order mark wins over what the server says of the encoding; nothing here reads UTF-16.
+            // A byte order mark overrides the charset of the response, and this reader does not decode UTF-16.
             if std::mem::take(&mut is_first) && (piece.starts_with(b"\xff\xfe") || piece.starts_with(b"\xfe\xff")) {
                 is_whole = false;
             }
             is_whole = is_whole && rewriter.write(piece).is_ok();
             is_whole
         });
-        // What is open at the end is closed by it; a browser runs no script that has no end tag.
+        // Elements that are open at the end are closed by it. A browser does not run a script without an end tag.
         is_whole = is_whole && rewriter.end().is_ok();
     }
     let reader = reader.into_inner();
     if !is_whole {
-        (reader.tell)(Fact::Unsure);
+        (reader.tell)(ContentFact::Unsure);
     }
 }
 
-/// Reads one page, or a page within it.
-pub(super) struct Reader<'t> {
-    pub(super) tell: &'t mut dyn FnMut(Fact<'_>),
-    /// The element whose text is being read.
-    open: Option<Open>,
-    /// What the last of these was, of whose text there may be more behind a comment.
-    last: What,
-    /// Whether the last of these was sound or film, and not a picture: whose sources follow.
+/// The state of reading one page or nested page.
+pub(super) struct PageReader<'t> {
+    pub(super) tell: &'t mut dyn FnMut(ContentFact<'_>),
+    /// The element whose text is being collected.
+    open: Option<OpenElement>,
+    /// The kind of the last such element. Behind a comment there may be more of its text.
+    last: OpenElementKind,
+    /// Whether the last element with `source` children was `audio` or `video`, and not `picture`.
     pub(super) media: bool,
     depth: u32,
 }
 
-/// An element whose text counts.
-struct Open {
-    what: What,
-    digest: Normal,
+/// An element whose text is collected.
+struct OpenElement {
+    what: OpenElementKind,
+    digest: NormalizedHasher,
     text: String,
     is_unsure: bool,
 }
 
+/// The kind of an element whose text is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
-    /// A script that stands in the page and runs.
+enum OpenElementKind {
+    /// An inline script that runs.
     Script,
-    /// Where modules are, and what may be fetched ahead: named like a script.
-    Map(map::Map),
-    /// One from a file, or data in a script's clothes.
+    /// An import map or speculation rules. A policy allows both by hash, as it does scripts.
+    Map(json_scripts::JsonScriptKind),
+    /// A script from a file, or a data block in a `script` element. Its text has no effect.
     Nothing,
     Style,
     NoScript,
 }
 
-impl Reader<'_> {
+impl PageReader<'_> {
     fn element(&mut self, element: &Element<'_, '_>) {
         let tag = element.tag_name();
         match tag.as_str() {
             "script" => self.script(element),
-            "style" => self.begin(What::Style),
-            "noscript" => self.begin(What::NoScript),
+            "style" => self.begin(OpenElementKind::Style),
+            "noscript" => self.begin(OpenElementKind::NoScript),
             "picture" => self.media = false,
             "video" | "audio" => self.media = true,
             _ => {}
@@ -122,77 +124,78 @@ impl Reader<'_> {
         self.addresses(&tag, element);
     }
 
-    fn begin(&mut self, what: What) {
+    fn begin(&mut self, what: OpenElementKind) {
         self.last = what;
-        self.open = Some(Open { what, digest: Normal::default(), text: String::new(), is_unsure: false });
+        self.open = Some(OpenElement { what, digest: NormalizedHasher::default(), text: String::new(), is_unsure: false });
     }
 
     fn script(&mut self, element: &Element<'_, '_>) {
-        // In HTML `href` says nothing, in SVG `src` does not.
-        let names: &[&str] = if element.namespace_uri() == SVG { &["href", "xlink:href"] } else { &["src"] };
+        // The source of a script is `src` in HTML and `href` in SVG.
+        let names: &[&str] = if element.namespace_uri() == SVG_NAMESPACE { &["href", "xlink:href"] } else { &["src"] };
         let source = names.iter().find_map(|name| element.get_attribute(name));
-        let says = |name: &str| element.get_attribute(name).map(|text| resolved(&text).0.into_owned());
+        let says = |name: &str| element.get_attribute(name).map(|text| resolve_references(&text).0.into_owned());
         let kind = says("type");
-        let runs = runs(kind.as_deref(), says("language").as_deref());
+        let runs = is_executable(kind.as_deref(), says("language").as_deref());
         if let Some(source) = source {
             if runs {
-                (self.tell)(Fact::Runs);
+                (self.tell)(ContentFact::Runs);
             }
-            self.address(Kind::Script, &source);
-            self.begin(What::Nothing);
+            self.address(ResourceKind::Script, &source);
+            self.begin(OpenElementKind::Nothing);
         } else {
-            let map = kind.as_deref().and_then(map::Map::of).map(What::Map);
-            self.begin(if runs { map.unwrap_or(What::Script) } else { What::Nothing });
+            let map = kind.as_deref().and_then(json_scripts::JsonScriptKind::of).map(OpenElementKind::Map);
+            self.begin(if runs { map.unwrap_or(OpenElementKind::Script) } else { OpenElementKind::Nothing });
         }
     }
 
     fn attribute(&mut self, is_style: bool, value: &str) {
-        let Some(text) = exact(value) else {
-            (self.tell)(if is_style { Fact::UnsureStyle } else { Fact::Unsure });
-            // What it fetches can still be told.
-            self.code(is_style, &resolved(value).0);
+        let Some(text) = exact_attribute_text(value) else {
+            (self.tell)(if is_style { ContentFact::UnsureStyle } else { ContentFact::Unsure });
+            // The addresses in it can still be reported.
+            self.code(is_style, &resolve_references(value).0);
             return;
         };
         let digest = Digest::of(text.as_bytes());
-        (self.tell)(if is_style { Fact::StyleAttribute(digest) } else { Fact::Handler(digest) });
+        (self.tell)(if is_style { ContentFact::StyleAttribute(digest) } else { ContentFact::Handler(digest) });
         self.code(is_style, &text);
     }
 
     fn code(&mut self, is_style: bool, text: &str) {
         if is_style {
-            css::read(text, self.tell);
+            css::read_css(text, self.tell);
         } else {
-            script::read(text, self.tell);
+            script::read_script(text, self.tell);
         }
     }
 
-    /// Tells of an address as it is written in an attribute.
-    pub(super) fn address(&mut self, kind: Kind, written: &str) {
-        // The name of a character that is not known here does not stand in an origin.
-        self.told(kind, &resolved(written).0);
+    /// Reports an address from an attribute, in which character references are still to be resolved.
+    pub(super) fn address(&mut self, kind: ResourceKind, written: &str) {
+        // An unknown character name cannot occur in an origin, so it does not matter here.
+        self.report_address(kind, &resolve_references(written).0);
     }
 
-    /// Tells of an address, or of the code that stands in it.
-    pub(super) fn told(&mut self, kind: Kind, text: &str) {
-        if leads(text) == Leads::Code {
-            if !is_idle(text) {
-                (self.tell)(Fact::CodeInAddress);
+    /// Reports an address, or the code in a `javascript:` address.
+    pub(super) fn report_address(&mut self, kind: ResourceKind, text: &str) {
+        if classify_address(text) == AddressTarget::JavaScript {
+            if !is_no_op_javascript(text) {
+                (self.tell)(ContentFact::CodeInAddress);
             }
         } else if !text.trim().is_empty() {
-            (self.tell)(Fact::Address(kind, text));
+            (self.tell)(ContentFact::Address(kind, text));
         }
     }
 
-    /// A page in an attribute has the policy of the page around it, but may be relative to something else.
+    /// Reads a nested page in a `srcdoc` attribute. It has the policy of the outer page, but may have a base address of
+    /// its own.
     pub(super) fn document(&mut self, written: &str) {
-        let text = exact(written);
+        let text = exact_attribute_text(written);
         if text.is_none() || self.depth == 0 {
-            (self.tell)(Fact::Unsure);
+            (self.tell)(ContentFact::Unsure);
         }
         if self.depth > 0 {
-            (self.tell)(Fact::Enters);
-            self.fragment(&text.unwrap_or_else(|| resolved(written).0.into_owned()));
-            (self.tell)(Fact::Leaves);
+            (self.tell)(ContentFact::Enters);
+            self.fragment(&text.unwrap_or_else(|| resolve_references(written).0.into_owned()));
+            (self.tell)(ContentFact::Leaves);
         }
     }
 
@@ -205,23 +208,23 @@ impl Reader<'_> {
 
     fn text(&mut self, chunk: &TextChunk<'_>) {
         let text = chunk.as_str();
-        // In SVG these elements are like any other: their text has references, and may be in several parts.
+        // In SVG the text of these elements may contain character references and may be in several parts.
         let is_data = matches!(chunk.text_type(), TextType::Data | TextType::CDataSection);
         let Some(open) = &mut self.open else {
             if is_data && !text.is_empty() {
                 match self.last {
-                    What::Script | What::Map(_) => (self.tell)(Fact::Unsure),
-                    What::Style => (self.tell)(Fact::UnsureStyle),
-                    What::Nothing | What::NoScript => {}
+                    OpenElementKind::Script | OpenElementKind::Map(_) => (self.tell)(ContentFact::Unsure),
+                    OpenElementKind::Style => (self.tell)(ContentFact::UnsureStyle),
+                    OpenElementKind::Nothing | OpenElementKind::NoScript => {}
                 }
             }
             return;
         };
         open.is_unsure |= is_data && text.contains('&') || chunk.text_type() == TextType::CDataSection;
-        if matches!(open.what, What::Script | What::Map(_) | What::Style) {
+        if matches!(open.what, OpenElementKind::Script | OpenElementKind::Map(_) | OpenElementKind::Style) {
             open.digest.update(text);
         }
-        if open.what != What::Nothing && open.text.len() < TEXT {
+        if open.what != OpenElementKind::Nothing && open.text.len() < MAX_INLINE_TEXT_BYTES {
             open.text.push_str(text);
         }
         if chunk.last_in_text_node()
@@ -231,26 +234,26 @@ impl Reader<'_> {
         }
     }
 
-    fn close(&mut self, mut open: Open) {
-        // Nothing stands in it: nothing runs.
+    fn close(&mut self, mut open: OpenElement) {
+        // An empty element has no effect.
         if open.text.is_empty() {
             return;
         }
         match open.what {
-            What::Script => {
-                (self.tell)(if open.is_unsure { Fact::Unsure } else { Fact::Script(open.digest.take()) });
-                script::read(&open.text, self.tell);
+            OpenElementKind::Script => {
+                (self.tell)(if open.is_unsure { ContentFact::Unsure } else { ContentFact::Script(open.digest.take()) });
+                script::read_script(&open.text, self.tell);
             }
-            What::Map(map) => {
-                (self.tell)(if open.is_unsure { Fact::Unsure } else { Fact::Script(open.digest.take()) });
-                map::read(map, &open.text, self.tell);
+            OpenElementKind::Map(map) => {
+                (self.tell)(if open.is_unsure { ContentFact::Unsure } else { ContentFact::Script(open.digest.take()) });
+                json_scripts::read_json_script(map, &open.text, self.tell);
             }
-            What::Style => {
-                (self.tell)(if open.is_unsure { Fact::UnsureStyle } else { Fact::Style(open.digest.take()) });
-                css::read(&open.text, self.tell);
+            OpenElementKind::Style => {
+                (self.tell)(if open.is_unsure { ContentFact::UnsureStyle } else { ContentFact::Style(open.digest.take()) });
+                css::read_css(&open.text, self.tell);
             }
-            What::NoScript if self.depth > 0 => self.fragment(&open.text),
-            What::NoScript | What::Nothing => {}
+            OpenElementKind::NoScript if self.depth > 0 => self.fragment(&open.text),
+            OpenElementKind::NoScript | OpenElementKind::Nothing => {}
         }
     }
 }
@@ -264,14 +267,14 @@ mod tests {
         let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
             let _ = html.as_bytes().chunks(piece).all(take);
         };
-        read(&mut feed, &mut |fact| {
+        read_page(&mut feed, &mut |fact| {
             all.push(match fact {
-                Fact::Address(kind, text) => format!("{} {text}", kind.name()),
-                Fact::Mention(text) => format!("? {text}"),
-                Fact::Script(digest) => format!("script {}", &digest.hex()[..8]),
-                Fact::Handler(digest) => format!("handler {}", &digest.hex()[..8]),
-                Fact::Style(digest) => format!("style {}", &digest.hex()[..8]),
-                Fact::StyleAttribute(digest) => format!("style= {}", &digest.hex()[..8]),
+                ContentFact::Address(kind, text) => format!("{} {text}", kind.name()),
+                ContentFact::Mention(text) => format!("? {text}"),
+                ContentFact::Script(digest) => format!("script {}", &digest.hex()[..8]),
+                ContentFact::Handler(digest) => format!("handler {}", &digest.hex()[..8]),
+                ContentFact::Style(digest) => format!("style {}", &digest.hex()[..8]),
+                ContentFact::StyleAttribute(digest) => format!("style= {}", &digest.hex()[..8]),
                 other => format!("{other:?}"),
             });
         });
@@ -493,7 +496,7 @@ mod tests {
     fn a_page_in_another_encoding_or_with_references_that_are_not_known_is_doubted() {
         let read_bytes = |bytes: &[u8]| {
             let mut all = Vec::new();
-            read(
+            read_page(
                 &mut |take| {
                     take(bytes);
                 },

@@ -1,58 +1,59 @@
-//! What a script asks for, as far as it says so in so many words: an address as text in the place where a browser's own
-//! functions take one. What it puts together of parts, or takes from elsewhere, cannot be told.
+//! Finds the addresses that a script requests, if they are written as string literals where the functions of a browser
+//! take an address. Addresses that a script assembles from parts or gets from elsewhere are not found.
 
 use std::ops::Range;
 
-use super::{Fact, Kind};
+use super::{ContentFact, ResourceKind};
 
-/// What stands before an address tells what it is for; further back nobody looks, in bytes.
-const BEFORE: usize = 48;
-/// A host with its port is never longer, in bytes.
-const LONGEST: usize = 300;
+/// The number of bytes before an address that are searched for the call that takes it.
+const LOOKBEHIND_BYTES: usize = 48;
+/// An upper bound in bytes for a host with its port.
+const MAX_HOST_BYTES: usize = 300;
 
-/// What stands before a text that is an address, white space aside.
-const CALLS: &[(&str, Kind)] = &[
-    ("fetch(", Kind::Connect),
-    ("Request(", Kind::Connect),
-    ("WebSocket(", Kind::Connect),
-    ("EventSource(", Kind::Connect),
-    ("sendBeacon(", Kind::Connect),
-    (".open(\"GET\",", Kind::Connect),
-    (".open('GET',", Kind::Connect),
-    (".open(\"POST\",", Kind::Connect),
-    (".open('POST',", Kind::Connect),
-    ("import(", Kind::Script),
-    ("import", Kind::Script),
-    ("from", Kind::Script),
-    ("Worker(", Kind::Worker),
+/// The code before a string literal that makes it an address, with the purpose of the address. White space is ignored.
+const CALL_PREFIXES: &[(&str, ResourceKind)] = &[
+    ("fetch(", ResourceKind::Connect),
+    ("Request(", ResourceKind::Connect),
+    ("WebSocket(", ResourceKind::Connect),
+    ("EventSource(", ResourceKind::Connect),
+    ("sendBeacon(", ResourceKind::Connect),
+    (".open(\"GET\",", ResourceKind::Connect),
+    (".open('GET',", ResourceKind::Connect),
+    (".open(\"POST\",", ResourceKind::Connect),
+    (".open('POST',", ResourceKind::Connect),
+    ("import(", ResourceKind::Script),
+    ("import", ResourceKind::Script),
+    ("from", ResourceKind::Script),
+    ("Worker(", ResourceKind::Worker),
 ];
 
-/// Tells of each address with a host in a script.
-pub(super) fn read(script: &str, tell: &mut dyn FnMut(Fact<'_>)) {
+/// Reports each address with a host in a script.
+pub(super) fn read_script(script: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
     let makes_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
-    let mut lists = lists(script).into_iter().peekable();
+    let mut lists = import_scripts_arguments(script).into_iter().peekable();
     for (at, _) in script.match_indices("//") {
         while lists.next_if(|list| list.end <= at).is_some() {}
         if let Some((text, start)) = address(script, at) {
             let is_listed = lists.peek().is_some_and(|list| list.contains(&start));
-            match if is_listed { Some(Kind::Script) } else { purpose(&script.as_bytes()[..start], makes_scripts) } {
-                Some(kind) => tell(Fact::Address(kind, text)),
-                None => tell(Fact::Mention(text)),
+            match if is_listed { Some(ResourceKind::Script) } else { purpose(&script.as_bytes()[..start], makes_scripts) } {
+                Some(kind) => tell(ContentFact::Address(kind, text)),
+                None => tell(ContentFact::Mention(text)),
             }
         }
     }
-    if calls(script, "eval") || calls(script, "Function") {
-        tell(Fact::Evaluates);
+    if calls_global(script, "eval") || calls_global(script, "Function") {
+        tell(ContentFact::Evaluates);
     }
     if script.contains("WebAssembly") {
-        tell(Fact::Wasm);
+        tell(ContentFact::Wasm);
     }
     if script.contains("serviceWorker") && script.contains(".register(") {
-        tell(Fact::ServiceWorker);
+        tell(ContentFact::ServiceWorker);
     }
 }
 
-/// The address whose host begins behind the slashes at `at`, up to its host's end, and where its quote stands.
+/// Returns the address whose host follows the slashes at `at`, cut off behind the host, and the offset of its opening
+/// quote.
 fn address(script: &str, at: usize) -> Option<(&str, usize)> {
     let bytes = script.as_bytes();
     let before = &bytes[..at];
@@ -61,29 +62,29 @@ fn address(script: &str, at: usize) -> Option<(&str, usize)> {
     let quote = start.checked_sub(1).filter(|&quote| matches!(bytes[quote], b'"' | b'\'' | b'`'))?;
     let host = &bytes[at + 2..];
     let is_host = |b: &u8| b.is_ascii_alphanumeric() || b"-._:@[]".contains(b);
-    let len = host.iter().take(LONGEST).take_while(|b| is_host(b)).count();
-    // Without a scheme it may be anything: a comment, a path, a pattern.
+    let len = host.iter().take(MAX_HOST_BYTES).take_while(|b| is_host(b)).count();
+    // Without a scheme the slashes may be anything: a comment, a path, a pattern. Then the host must contain a dot.
     let good = if scheme.is_empty() { host[..len].contains(&b'.') } else { len > 0 };
-    // What a template puts in is not known, and neither is the host then.
+    // A host that a template literal completes is not known.
     let is_whole = !host[len..].starts_with(b"$");
     (good && is_whole).then(|| (&script[start..at + 2 + len], quote))
 }
 
-/// Where the texts stand that `importScripts` is called with: it takes any number of them.
-fn lists(script: &str) -> Vec<Range<usize>> {
+/// Finds the ranges of the string literals that `importScripts` is called with; it takes any number of them.
+fn import_scripts_arguments(script: &str) -> Vec<Range<usize>> {
     const CALL: &str = "importScripts";
     let bytes = script.as_bytes();
     let mut lists: Vec<Range<usize>> = Vec::new();
     for (at, _) in script.match_indices(CALL) {
         let is_own = at.checked_sub(1).is_some_and(|before| is_name(bytes[before]));
-        // What stands in a list is no call: each byte is looked at once.
+        // Text inside a list is not another call. Skipping it keeps the scan linear.
         if is_own || lists.last().is_some_and(|list| at < list.end) {
             continue;
         }
         let space = |at: usize| at + bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
         let start = space(at + CALL.len());
         let mut end = start;
-        // The parenthesis, then the commas.
+        // A list begins with a parenthesis and continues with commas.
         while matches!((bytes.get(end), end == start), (Some(b'('), true) | (Some(b','), false)) {
             let quote = space(end + 1);
             let Some(b'"' | b'\'' | b'`') = bytes.get(quote) else { break };
@@ -95,22 +96,22 @@ fn lists(script: &str) -> Vec<Range<usize>> {
     lists
 }
 
-/// What the text whose quote stands behind `before` is for.
-fn purpose(before: &[u8], makes_scripts: bool) -> Option<Kind> {
-    let near = &before[before.len().saturating_sub(BEFORE)..];
-    if [".src=", "src:"].iter().any(|word| behind(near, word).is_some()) {
-        return Some(if makes_scripts { Kind::Script } else { Kind::Image });
+/// Returns the purpose of the string literal that follows `before`; `None` if it is not known.
+fn purpose(before: &[u8], makes_scripts: bool) -> Option<ResourceKind> {
+    let near = &before[before.len().saturating_sub(LOOKBEHIND_BYTES)..];
+    if [".src=", "src:"].iter().any(|word| strip_trailing_word(near, word).is_some()) {
+        return Some(if makes_scripts { ResourceKind::Script } else { ResourceKind::Image });
     }
-    CALLS.iter().find_map(|(word, kind)| {
-        let rest = behind(near, word)?;
-        // `refetch(` is somebody's own; `window.fetch(` is not.
+    CALL_PREFIXES.iter().find_map(|(word, kind)| {
+        let rest = strip_trailing_word(near, word)?;
+        // `refetch(` is another function; `window.fetch(` is `fetch`.
         let is_word = word.starts_with('.') || !rest.last().is_some_and(|b| is_name(*b));
         is_word.then_some(*kind)
     })
 }
 
-/// What stands before `word`, with which a text ends, white space in between aside.
-fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
+/// Returns `text` without `word` at its end, ignoring white space; `None` if it does not end with `word`.
+fn strip_trailing_word<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     let mut rest = text;
     for letter in word.bytes().rev() {
         rest = rest.trim_ascii_end();
@@ -119,9 +120,10 @@ fn behind<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
     Some(rest)
 }
 
-/// Whether a global function of this name is called with something, also as `(0,eval)(x)`, which makes code of the whole
-/// page. How libraries find the global object is left out: they try it last, and live without it.
-fn calls(script: &str, name: &str) -> bool {
+/// Whether the global function `name` is called with an argument, also as `(0,eval)(x)`, which evaluates in the global
+/// scope. `Function("return this")`, with which libraries find the global object, is not counted: they try it last and
+/// work without it.
+fn calls_global(script: &str, name: &str) -> bool {
     const CALL: [&str; 3] = ["(", ")(", "?.("];
     const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
     script.match_indices(name).any(|(at, _)| {
@@ -132,11 +134,11 @@ fn calls(script: &str, name: &str) -> bool {
     })
 }
 
-/// Whether the name behind `before` is a global one: not the end of a longer name, nor a member of anything but the global
-/// object.
+/// Whether the name that follows `before` is global: neither the end of a longer name, nor a member of another object
+/// than the global one.
 fn is_global(mut before: &[u8]) -> bool {
     const GLOBALS: [&[u8]; 6] = [b"window", b"self", b"globalThis", b"top", b"parent", b"frames"];
-    // As long as the chain is; each of its names is one of these.
+    // The global object may be reached by a chain, such as `window.top`.
     while let Some(object) = before.strip_suffix(b".") {
         let object = object.strip_suffix(b"?").unwrap_or(object);
         let Some(rest) = GLOBALS.iter().find_map(|global| object.strip_suffix(*global)) else { return false };
@@ -155,10 +157,10 @@ mod tests {
 
     fn found(script: &str) -> Vec<String> {
         let mut all = Vec::new();
-        read(script, &mut |fact| {
+        read_script(script, &mut |fact| {
             all.push(match fact {
-                Fact::Address(kind, text) => format!("{} {text}", kind.name()),
-                Fact::Mention(text) => format!("? {text}"),
+                ContentFact::Address(kind, text) => format!("{} {text}", kind.name()),
+                ContentFact::Mention(text) => format!("? {text}"),
                 other => format!("{other:?}"),
             });
         });
@@ -282,10 +284,10 @@ mod tests {
                 assert_eq!(found(&script), [format!("{kind} https://x.example")], "{script}");
             }
         }
-        // Further back nobody looks.
+        // Code further back is not searched.
         let spaced = |len: usize| format!("fetch({}\"//x.example\"", " ".repeat(len));
-        assert_eq!(found(&spaced(BEFORE - 6)), ["connect //x.example"]);
-        assert_eq!(found(&spaced(BEFORE - 5)), ["? //x.example"]);
+        assert_eq!(found(&spaced(LOOKBEHIND_BYTES - 6)), ["connect //x.example"]);
+        assert_eq!(found(&spaced(LOOKBEHIND_BYTES - 5)), ["? //x.example"]);
     }
 
     #[test]

@@ -1,35 +1,39 @@
-//! Documents in XML, made into HTML that names the same addresses: then one reader knows what elements mean.
+//! Converts XML documents into HTML that names the same addresses, so that only the HTML reader has to know the meaning
+//! of elements.
 //!
-//! A browser reads them by other rules: any element may close itself, `CDATA` is text, elements have prefixes, styles are
-//! named by processing instructions. What is made here is read for its addresses only. The text of scripts and styles is
-//! not that of the document any more, so no policy may name it; such documents allow what stands in them.
+//! A browser parses XML by other rules: any element may be self-closing, `CDATA` is text, elements have prefixes, and
+//! processing instructions link style sheets. The result is read for its addresses only. The text of scripts and styles
+//! is changed, so their hashes are wrong and no policy may contain them; the policy of such a document allows inline
+//! code without hashes.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::references::resolved;
+use super::character_references::resolve_references;
 
-/// The namespaces whose elements fetch something.
-const KNOWN: [&str; 2] = ["http://www.w3.org/1999/xhtml", "http://www.w3.org/2000/svg"];
+/// The namespaces whose elements can fetch resources: HTML and SVG.
+const KNOWN_NAMESPACES: [&str; 2] = ["http://www.w3.org/1999/xhtml", "http://www.w3.org/2000/svg"];
 
-/// HTML that names what `xml` names. `is_known` says that elements without a prefix count wherever they are declared, as
-/// in a drawing; otherwise only elements count whose prefix (or want of one) is declared for HTML or SVG somewhere.
-pub(super) fn as_html(xml: &str, is_known: bool) -> String {
+/// Converts `xml` into HTML that names the same addresses. Only elements whose prefix is declared for HTML or SVG
+/// somewhere in the document are kept; elements without a prefix need such a default namespace. If `is_known` is set,
+/// as for SVG images, elements without a prefix are always kept.
+pub(super) fn xml_to_html(xml: &str, is_known: bool) -> String {
     let mut prefixes = prefixes(xml);
     if is_known {
         prefixes.insert("");
     }
-    let mut maker = Maker { out: String::with_capacity(xml.len().min(1 << 16)), prefixes, is_code: false };
+    let mut maker = HtmlWriter { out: String::with_capacity(xml.len().min(1 << 16)), prefixes, is_code: false };
     let mut rest = xml;
     while let Some(at) = rest.find('<') {
-        maker.text(&resolved(&rest[..at]).0);
+        maker.text(&resolve_references(&rest[..at]).0);
         let Some(behind) = maker.markup(&rest[at..]) else { break };
         rest = behind;
     }
     maker.out
 }
 
-/// The prefixes that stand for a known namespace anywhere; the empty one where it is the default.
+/// Finds the prefixes that are declared for a known namespace anywhere in the document. The empty prefix stands for a
+/// default namespace.
 fn prefixes(xml: &str) -> HashSet<&str> {
     let mut found = HashSet::new();
     for (at, word) in xml.match_indices("xmlns") {
@@ -40,28 +44,30 @@ fn prefixes(xml: &str) -> HashSet<&str> {
         let value = value.trim_start().strip_prefix('=').map_or("", str::trim_start);
         let Some(value) = value.strip_prefix(['"', '\'']) else { continue };
         let is_known =
-            KNOWN.iter().any(|known| value.strip_prefix(known).is_some_and(|end| end.starts_with(['"', '\''])));
+            KNOWN_NAMESPACES.iter().any(|known| value.strip_prefix(known).is_some_and(|end| end.starts_with(['"', '\''])));
         found.extend(prefix.filter(|_| is_known));
     }
     found
 }
 
-struct Maker<'a> {
+/// Writes the HTML.
+struct HtmlWriter<'a> {
     out: String,
     prefixes: HashSet<&'a str>,
-    /// Whether what is read stands in a script or style.
+    /// Whether the current position is inside a script or style.
     is_code: bool,
 }
 
-impl Maker<'_> {
-    /// Text counts only as code; no tag may begin or end in it.
+impl HtmlWriter<'_> {
+    /// Writes text, if it is code. `<` and `&` are replaced, so that no tag begins or ends in it.
     fn text(&mut self, text: &str) {
         if self.is_code {
             self.out.extend(text.chars().map(|c| if matches!(c, '<' | '&') { ' ' } else { c }));
         }
     }
 
-    /// Takes what begins with `<`, and gives what is behind it; none if it does not end.
+    /// Converts the markup at the start of `all`, which begins with `<`, and returns the text behind it. `None` if the
+    /// markup does not end.
     fn markup<'t>(&mut self, all: &'t str) -> Option<&'t str> {
         if let Some(rest) = all.strip_prefix("<!--") {
             return Some(rest.split_once("-->")?.1);
@@ -78,7 +84,8 @@ impl Maker<'_> {
         }
         if all.starts_with("<!") {
             let end = all.find('>')?;
-            // Declarations within it have a `>` each; one that holds a bracket ends it too early, which does no harm.
+            // The declarations in a DOCTYPE have a `>` each. A declaration that contains `]>` ends the DOCTYPE too
+            // early, which does no harm.
             let end = if all[..end].contains('[') { end.max(all.find("]>")?) } else { end };
             return Some(all[end..].split_once('>')?.1);
         }
@@ -118,8 +125,8 @@ impl Maker<'_> {
         Some(behind)
     }
 
-    /// A name without its prefix, if such elements count. Elements whose content HTML takes for text are left out: in XML
-    /// there are elements in them.
+    /// Returns a name without its prefix, if the element is kept. Elements whose content HTML parses as text are left
+    /// out, because in XML they may contain elements.
     fn local<'t>(&self, name: &'t str) -> Option<&'t str> {
         const TEXT: [&str; 9] =
             ["title", "textarea", "noscript", "xmp", "noembed", "noframes", "plaintext", "template", "select"];
@@ -129,8 +136,8 @@ impl Maker<'_> {
         (counts && !TEXT.iter().any(|text| local.eq_ignore_ascii_case(text))).then_some(local)
     }
 
-    /// A style is named by an instruction, and so is a program that makes another document of this one, which a policy
-    /// takes for a script.
+    /// Converts an `xml-stylesheet` processing instruction. It links a style sheet, or an XSLT program, for which a
+    /// policy applies the rules for scripts.
     fn instruction(&mut self, text: &str) {
         let Some(rest) =
             text.strip_prefix("xml-stylesheet").filter(|rest| rest.starts_with(|c: char| c.is_whitespace()))
@@ -145,7 +152,7 @@ impl Maker<'_> {
                 })?;
             let value = value.trim_start().strip_prefix('=')?.trim_start();
             let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-            value[1..].split(quote).next().map(|value| resolved(value).0)
+            value[1..].split(quote).next().map(|value| resolve_references(value).0)
         };
         let Some(address) = of("href") else { return };
         let kind = of("type").unwrap_or_default().to_ascii_lowercase();
@@ -169,7 +176,7 @@ mod tests {
             <!DOCTYPE html [<!ENTITY a "<img src='no'/>">]><html xmlns="http://www.w3.org/1999/xhtml" xmlns:s='http://www.w3.org/2000/svg'
             xmlns:m="http://media.example/"><title><b/></title><script src="a.js"/><script>a &lt; b <![CDATA[</script>]]></script>
             <!-- <img src="no"/> --><img alt="a > b" src='i.png'/><m:img src="no"/><s:image href="d.png"></s:image></html>"#;
-        let html = as_html(xml, false);
+        let html = xml_to_html(xml, false);
         assert!(
             html.starts_with(r#"<link rel="stylesheet" href="a&amp;b.css"><script src="t.xsl"></script><html "#),
             "{html}"
@@ -187,8 +194,8 @@ mod tests {
     #[test]
     fn elements_of_other_languages_fetch_nothing() {
         let xml = r#"<feed xmlns="http://www.w3.org/2005/Atom"><link rel="icon" href="no"/></feed>"#;
-        assert_eq!(as_html(xml, false), "");
-        assert!(as_html("<svg><image href='a'/></svg>", true).contains("<image href='a' >"));
+        assert_eq!(xml_to_html(xml, false), "");
+        assert!(xml_to_html("<svg><image href='a'/></svg>", true).contains("<image href='a' >"));
     }
 
     #[test]
@@ -214,8 +221,8 @@ mod tests {
             "<?xml-stylesheet href?>",
             "<?xml-stylesheet href=é?>",
         ] {
-            as_html(xml, true);
-            as_html(&xml.repeat(1 << 14), true);
+            xml_to_html(xml, true);
+            xml_to_html(&xml.repeat(1 << 14), true);
         }
     }
 }

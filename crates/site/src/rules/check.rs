@@ -1,11 +1,11 @@
-//! What is wrong with rules beside a site: loops, targets that are not there, rules that never apply.
+//! Checks rules against a site: finds loops, missing targets and rules that never apply.
 //!
-//! A rule about one address is followed to its end. One about many is followed for an example, with a word in the place
-//! of what varies that no site has; whether its targets are there is judged by what the site has below the part of the
-//! destination that is fixed. Nothing is reported of which that leaves a doubt.
+//! A rule about one address is followed to its end. A rule about many addresses is followed for an example in which the
+//! variable parts are a word that no site contains; its target counts as missing if the site has nothing below the
+//! fixed part of the destination. Doubtful cases are not reported.
 //!
-//! Each rule is held against those before it, which a bundle can make as slow as it likes: how much is compared in all is
-//! bounded, and what was not looked at for that is told.
+//! Each rule is compared with those before it, which a bundle can make arbitrarily slow. The number of comparisons is
+//! therefore bounded, and the result says how many rules were not checked.
 
 use std::collections::HashMap;
 
@@ -16,34 +16,34 @@ use super::pattern::Captures;
 use super::route::{Ask, Budget, End, Route, end_within, follow, route_within};
 use super::{Action, Rule};
 
-/// Stands for whatever a part may be; U+10FFFF is no character, and in no address of a site.
+/// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
 const ANYTHING: &str = "\u{10ffff}";
-/// The same, when one differs from the other.
+/// A second placeholder, which differs from the first and contains a slash.
 const ANYTHING_ELSE: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
 
-/// How much is compared, in bytes: seconds at worst, and enough for as many ordinary rules as count.
+/// The budget for comparisons in bytes: seconds at worst, and enough for the maximum number of ordinary rules.
 const MOST_COMPARED: u64 = 1 << 32;
 
-/// So many addresses of a loop are told.
+/// The maximum number of addresses of a loop in a message.
 const STEPS: usize = 6;
 
-/// A kind of trouble.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It was left out.
+    /// The rule is invalid and was left out.
     Invalid,
-    /// It leads back to where it began, or further and further.
+    /// The rule leads back to its own address, or on without end.
     Loop,
-    /// It leads to a 404.
+    /// The rule leads to a 404.
     Dead,
-    /// Rules before it, or a file of the site, answer in its stead.
+    /// The rule never applies, because earlier rules or a file of the site answer first.
     Shadowed,
-    /// It leads where it is: it never applies.
+    /// The rule never applies, because it leads to its own address.
     Never,
 }
 
 impl Kind {
-    /// The word for it.
+    /// Returns the name of the kind in reports.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Invalid => "invalid",
@@ -55,31 +55,31 @@ impl Kind {
     }
 }
 
-/// Something found.
+/// A problem of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where the rule was written.
+    /// The place where the rule is written.
     pub place: String,
-    /// What kind of trouble.
+    /// The kind of problem.
     pub kind: Kind,
-    /// As written; empty where that was not understood.
+    /// The source as written; empty for an invalid rule.
     pub source: String,
-    /// As written; empty where that was not understood.
+    /// The destination as written; empty for an invalid rule.
     pub destination: String,
-    /// What, in words.
+    /// The problem in words.
     pub what: String,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// In the order of the rules.
+    /// The problems, in the order of the rules.
     pub findings: Vec<Finding>,
-    /// How many rules at the end were not looked at, because it would have taken too long.
+    /// The number of rules at the end that were not checked, because the budget was spent.
     pub unchecked: usize,
 }
 
-/// Rules that come first, as numbers in the list of all.
+/// The rules that precede the current one, as numbers in the list of all rules.
 #[derive(Default)]
 struct Earlier<'a> {
     exact: HashMap<&'a [u8], Vec<usize>>,
@@ -94,7 +94,8 @@ impl<'a> Earlier<'a> {
         }
     }
 
-    /// Those that may answer in a rule's stead, in their order. A rule about one address never does for one about many.
+    /// Returns the earlier rules that may apply instead of `rule`, in their order. A rule about one address never
+    /// shadows a rule about many.
     fn candidates(&self, rule: &Rule) -> impl Iterator<Item = usize> {
         let exact = rule.pattern.exact().and_then(|address| self.exact.get(address));
         let mut exact = exact.into_iter().flatten().copied().peekable();
@@ -107,8 +108,8 @@ impl<'a> Earlier<'a> {
     }
 }
 
-/// Looks through the operator's rules and the site's. `below` says whether the site has a file below a decoded address,
-/// which has its leading slash and ends with one.
+/// Checks the operator's rules and the site's. `below` returns whether the site has a file below a decoded address,
+/// which begins and ends with a slash.
 pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) -> Checked {
     let mut findings = Vec::new();
     for rules in [ask.rules, site.rules()] {
@@ -140,7 +141,7 @@ pub fn check(site: &impl Files, ask: &Ask<'_>, below: &dyn Fn(&[u8]) -> bool) ->
     Checked { findings, unchecked: 0 }
 }
 
-/// What a rule is looked at with.
+/// The inputs of the check of one rule.
 struct Look<'a, F> {
     site: &'a F,
     ask: &'a Ask<'a>,
@@ -148,7 +149,7 @@ struct Look<'a, F> {
 }
 
 impl<F: Files> Look<'_, F> {
-    /// Whether something always answers before this rule is asked.
+    /// Returns the problem if a file or an earlier rule always answers first.
     fn shadowed(&self, all: &[&Rule], before: &Earlier<'_>, rule: &Rule) -> Option<(Kind, String)> {
         if let (Some(address), false) = (rule.pattern.exact(), rule.force)
             && resolve(self.site, &address[1..], self.ask.slashes) != Found::Nothing
@@ -172,13 +173,13 @@ impl<F: Files> Look<'_, F> {
         Some((Kind::Shadowed, format!("{} ({}) comes first", earlier.place, earlier.source)))
     }
 
-    /// Whether a rule leads anywhere for an address that it is about.
+    /// Whether a rule that matches an address has an effect there.
     fn applies(&self, rule: &Rule, captures: &Captures<'_>, address: &[u8]) -> bool {
         self.budget.follow();
         follow(self.site, self.ask, address, None, rule, captures).is_some()
     }
 
-    /// Where a rule leads, if that is a trouble.
+    /// Follows a rule and returns the problem with its target, if any.
     fn led(&self, rule: &Rule, below: &dyn Fn(&[u8]) -> bool) -> Option<(Kind, String)> {
         let Look { site, ask, budget } = *self;
         let example = rule.pattern.example(ANYTHING);
@@ -197,7 +198,7 @@ impl<F: Files> Look<'_, F> {
         if !self.applies(rule, &captures, &example) {
             return Some((Kind::Never, "it leads to the address that it is about".to_owned()));
         }
-        // What rules make of the address it leads to, beginning with this one.
+        // Follows the target through all rules, including this one.
         let query = None;
         match end_within(site, ask, &to, query, Some(budget)) {
             End::File | End::Elsewhere => None,
@@ -205,7 +206,7 @@ impl<F: Files> Look<'_, F> {
             End::Dead(_) => {
                 let is_dead = match rule.target.fixed() {
                     None => true,
-                    // Another rule may know addresses there.
+                    // Another rule may match addresses below the fixed part.
                     Some(fixed) => {
                         !below(&fixed) && route_within(site, ask, &to, query, Some(budget)) == Route::Nothing
                     }
@@ -223,7 +224,7 @@ fn dead(rule: &Rule, to: &[u8]) -> (Kind, String) {
     }
 }
 
-/// A way in a few words, up to where it has been before.
+/// Describes the addresses of a loop, up to the first repetition.
 fn told(first: &[u8], way: &[Vec<u8>]) -> String {
     let mut steps: Vec<&[u8]> = vec![first];
     for step in way {
@@ -238,7 +239,7 @@ fn told(first: &[u8], way: &[Vec<u8>]) -> String {
     steps.join(" → ") + more
 }
 
-/// An address for people; what varies is a star.
+/// Formats an address for messages, with `*` for the variable parts.
 fn shown(address: &[u8]) -> String {
     let text = Name(address).to_string().replace(ANYTHING, "*");
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
     use crate::sealed::made::sealed;
 
-    /// What is told of the operator's rules and the site's, as lines `place kind`.
+    /// The findings about the operator's rules and the site's, as lines `place kind`.
     fn found(own: &str, lines: &str) -> (Vec<String>, Vec<Finding>) {
         let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
         let mut files = pages.map(|name| (name, "x")).to_vec();
@@ -306,7 +307,7 @@ mod tests {
             ("", "/x/y /a.css\n/x/* /guides/start\n", &[]),
             ("", "/x/:y /a.css\n/x/* /guides/start\n", &[]),
             ("", "/x/* /a.css\n/x/*/y /guides/start\n", &["_redirects:2 shadowed"]),
-            // What leads nowhere answers in nobody's stead.
+            // A rule without a target shadows no other rule.
             ("", "/old /none.html 200\n/old /guides/start\n", &["_redirects:1 dead"]),
             ("/old /a.css\n", "/old /guides/start\n", &["_redirects:1 shadowed"]),
             ("/old /two\n", "/two /old\n", &["own:1 loop", "_redirects:1 loop"]),

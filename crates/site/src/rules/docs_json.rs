@@ -1,4 +1,4 @@
-//! The `redirects` of a `docs.json`, the vendor's configuration of a site.
+//! Reads the `redirects` of a `docs.json`, the vendor's configuration file of a site.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,14 +9,14 @@ use super::{Action, Draft, Rule};
 /// The name of the file in a site.
 pub const NAME: &str = "docs.json";
 
-/// As much of the file as counts.
+/// The part of the file that is read.
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(borrow)]
     redirects: Option<&'a RawValue>,
 }
 
-/// One of them. Without `permanent` it is, as the vendor's hosting has it.
+/// One redirect. It is permanent unless `permanent` is false, as on the vendor's hosting service.
 #[derive(Deserialize)]
 struct Redirect {
     source: String,
@@ -24,8 +24,8 @@ struct Redirect {
     permanent: Option<bool>,
 }
 
-/// Reads the redirects of a file called `name`. A file without any has none: other programs have a `docs.json`, too.
-/// `must` says that there have to be some.
+/// Reads the redirects of a file with this name. A file without `redirects` is accepted, because other programs also
+/// have a `docs.json`; with `must` it is a fault.
 pub fn redirects(text: &str, name: &str, must: bool, draft: &mut Draft) {
     let text = text.trim_start_matches('\u{feff}').trim();
     let list = if text.starts_with('[') {

@@ -1,10 +1,10 @@
-//! Fields that go along with answers, by address.
+//! Header fields for responses, by address.
 //!
-//! Several rules about one address add up: what they say of one field is joined by commas, as the hosts of static sites
-//! do it. What the operator says of a field replaces what the bundle says of it, and both replace docwharf's own. What
-//! frames an answer, names its bytes or says when it was made belongs to the server, and no rule changes it. A bundle is
-//! data from somebody else: what concerns more than its pages, what sends readers or word of them elsewhere, and what
-//! would undo what the operator has said ([`Ground`]) is not its to set.
+//! Several rules about one address add up: the values that they give one field are joined by commas, as hosting
+//! services for static sites do. The operator's values for a field replace the bundle's, and both replace docwharf's
+//! own. No rule changes fields that frame a response, name its bytes or give its date. A bundle is untrusted data: it
+//! may not set fields that affect more than its own pages, that send clients or reports elsewhere, or that would undo
+//! the operator's settings ([`Ground`]).
 
 use http::header::{
     ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
@@ -18,14 +18,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::ground::{Ground, without_reports};
 use super::pattern::Pattern;
 
-/// The most patterns of one source of rules.
+/// The maximum number of patterns in one source of rules.
 const MOST_BLOCKS: usize = 200;
-/// The most fields of one source of rules.
+/// The maximum number of fields in one source of rules.
 const MOST_FIELDS: usize = 1_000;
-/// What all of them may have together, in bytes: an answer may get them all.
+/// The maximum size of all fields of one source of rules, in bytes: one response may get them all.
 const MOST_BYTES: usize = 16 << 10;
 
-/// What no rule sets or takes away: framing, validators, and what the server knows better.
+/// The fields that no rule sets or removes: framing, validators, and fields that the server computes.
 const OURS: [HeaderName; 22] = [
     ACCEPT_RANGES,
     AGE,
@@ -50,8 +50,8 @@ const OURS: [HeaderName; 22] = [
     UPGRADE,
     WWW_AUTHENTICATE,
 ];
-/// What concerns the whole host, or everybody behind one cache, or sends readers or word of them elsewhere: the operator's
-/// alone.
+/// The fields that only the operator sets, because they affect the whole host or all clients of a shared cache, or send
+/// clients or reports elsewhere.
 const OPERATORS: [HeaderName; 9] = [
     HeaderName::from_static("alt-svc"),
     HeaderName::from_static("clear-site-data"),
@@ -63,21 +63,21 @@ const OPERATORS: [HeaderName; 9] = [
     SET_COOKIE,
     STRICT_TRANSPORT_SECURITY,
 ];
-/// What has to be there; other values may be set.
+/// The fields that a rule may set but not remove.
 const NEEDED: [HeaderName; 4] = [CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS];
-/// What is said of a file: redirects and what is missing are never called by it.
+/// The fields that describe a file. They are not added to redirects and error responses.
 const OF_FILES: [HeaderName; 6] = [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, LINK];
 
-/// Whose rules these are.
+/// The author of a set of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// The bundle's.
+    /// The author of the bundle.
     Bundle,
-    /// The operator's.
+    /// The operator of the server.
     Operator,
 }
 
-/// What one rule does.
+/// The effect of one rule on one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Deed {
     Set(HeaderName, HeaderValue),
@@ -90,7 +90,7 @@ struct Block {
     deeds: Vec<Deed>,
 }
 
-/// Fields by address.
+/// The header fields of one source of rules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fields {
     blocks: Vec<Block>,
@@ -98,19 +98,19 @@ pub struct Fields {
     bytes: usize,
 }
 
-/// Splits `Name: value`.
+/// Splits a line `Name: value`.
 pub fn split(line: &str) -> Result<(&str, &str), String> {
     let (name, value) = line.split_once(':').ok_or("a line below a pattern is written Name: value")?;
     Ok((name.trim(), value.trim()))
 }
 
 impl Fields {
-    /// Whether there are none.
+    /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
 
-    /// Begins what goes along with the addresses of a pattern; gives its number.
+    /// Adds a block for the addresses that match a pattern. Returns its number.
     pub fn block(&mut self, pattern: Pattern) -> Result<usize, String> {
         if self.blocks.len() >= MOST_BLOCKS {
             return Err(format!("there are more than {MOST_BLOCKS} patterns"));
@@ -134,13 +134,13 @@ impl Fields {
         self.add(block, name.as_str().len() + value.len(), Deed::Set(name, value))
     }
 
-    /// What is left of what a bundle says is taken, and what is not is told.
+    /// Adds the permitted part of a bundle's field. The error describes the part that is not permitted.
     fn set_by_bundle(&mut self, block: usize, name: HeaderName, value: HeaderValue) -> Result<(), String> {
         if OPERATORS.contains(&name) {
             return Err(format!("{name} concerns more than the pages of this site: only the configuration sets it"));
         }
         let text = value.to_str().unwrap_or_default();
-        // What browsers do not know, they take for leave.
+        // Browsers treat an unknown value as permission.
         if name == X_FRAME_OPTIONS && !["DENY", "SAMEORIGIN"].iter().any(|known| text.eq_ignore_ascii_case(known)) {
             return Err(format!("{name} is DENY or SAMEORIGIN"));
         }
@@ -156,7 +156,7 @@ impl Fields {
         Err(told)
     }
 
-    /// Takes a field away that rules before this one have set; the operator also takes away docwharf's own.
+    /// Adds the removal of a field that earlier rules set. A removal by the operator also removes docwharf's own field.
     pub fn remove(&mut self, block: usize, name: &str) -> Result<(), String> {
         let name = named(name)?;
         if NEEDED.contains(&name) {
@@ -177,18 +177,18 @@ impl Fields {
         Ok(())
     }
 
-    /// The media types that rules name for a decoded address, with its leading slash.
+    /// Returns the media types that the rules set for a decoded address with its leading slash.
     pub fn types<'a>(&'a self, address: &[u8]) -> impl Iterator<Item = &'a str> {
         let named = |block: &'a Block| block.deeds.iter().filter_map(media_type);
         let about = move |block: &&'a Block| named(block).next().is_some() && block.pattern.matches(address).is_some();
         self.blocks.iter().filter(about).flat_map(named)
     }
 
-    /// Puts what goes along with a decoded address, with its leading slash, into an answer. `ground` is what a bundle
-    /// leaves alone; without, it is the operator who speaks.
+    /// Adds the fields for a decoded address, with its leading slash, to a response. `ground` has the restrictions for
+    /// a bundle's rules; `None` applies the rules as the operator's.
     pub fn apply(&self, address: &[u8], ground: Option<Ground>, status: StatusCode, headers: &mut HeaderMap) {
         let owner = if ground.is_some() { Owner::Bundle } else { Owner::Operator };
-        // In the order in which they are to be told: (name, values).
+        // The fields to add, in their order: (name, values).
         let mut said: Vec<(&HeaderName, Vec<&HeaderValue>)> = Vec::new();
         for block in self.blocks.iter().filter(|block| block.pattern.matches(address).is_some()) {
             for deed in &block.deeds {
@@ -218,7 +218,7 @@ impl Fields {
     }
 }
 
-/// What a deed says of the media type.
+/// Returns the media type, if a rule sets it.
 fn media_type(deed: &Deed) -> Option<&str> {
     match deed {
         Deed::Set(name, value) if *name == CONTENT_TYPE => value.to_str().ok(),
@@ -227,7 +227,7 @@ fn media_type(deed: &Deed) -> Option<&str> {
 }
 
 fn named(name: &str) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a field"))?;
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a valid field name"))?;
     if OURS.contains(&name) {
         return Err(format!("{name} is the server's: no rule changes it"));
     }
@@ -235,7 +235,7 @@ fn named(name: &str) -> Result<HeaderName, String> {
 }
 
 fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owner: Owner) {
-    // What the operator has shut, a bundle does not open.
+    // A bundle must not loosen a restriction of the operator.
     let is_lock = [X_FRAME_OPTIONS, X_DNS_PREFETCH_CONTROL].contains(name);
     let is_shut = headers.get(name).is_some_and(|value| value == "DENY" || value == "off");
     if owner == Owner::Bundle && is_lock && is_shut {
@@ -243,7 +243,7 @@ fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owne
     }
     let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(name);
     if *name == SET_COOKIE || is_policy {
-        // Cookies cannot be joined. Policies count one beside the other, so that a bundle can forbid more and not less.
+        // Cookies cannot be joined. A browser enforces every policy (CSP3), so a bundle can forbid more and never less.
         if owner == Owner::Operator {
             headers.remove(name);
         }
@@ -251,7 +251,7 @@ fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owne
             headers.append(name, value.clone());
         }
     } else if *name == VARY {
-        // What an answer depends on, it depends on whatever a rule says.
+        // The response depends on the fields that docwharf lists, whatever a rule says, so values are only added.
         let mut all: Vec<&str> = Vec::new();
         let known: Vec<HeaderValue> = headers.get_all(VARY).iter().cloned().collect();
         let items = known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok());
@@ -262,7 +262,7 @@ fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owne
         }
         insert(headers, name, &all.join(", "));
     } else if *name == LINK {
-        // What docwharf says of a page's Markdown stays true beside what a rule says.
+        // docwharf's own link to the Markdown of a page stays beside the links of a rule.
         let known: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
         let texts: Vec<&str> =
             known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
@@ -275,7 +275,7 @@ fn put(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owne
     }
 }
 
-/// Sets a field to values that each were legal.
+/// Sets a field to a joined value, whose parts were checked one by one.
 fn insert(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
@@ -440,7 +440,7 @@ mod tests {
             );
         }
         assert!(fields.set(7, "X", "1", Owner::Operator).is_err() && fields.remove(7, "X").is_err());
-        // A name counts as much as a value, and whatever is set or taken away.
+        // Names count like values, and removals like fields.
         for (first, last, expected) in [(1, "", true), (1, "1", false), (0, "1", true)] {
             let mut fields = Fields::default();
             let block = fields.block(pattern("/a")).unwrap();

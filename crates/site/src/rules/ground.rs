@@ -1,28 +1,28 @@
-//! What the fields of a bundle leave alone: a bundle is data from somebody else.
+//! The header fields that a bundle's rules must not set, because a bundle is untrusted data.
 
 use http::{HeaderName, HeaderValue};
 
-use crate::outside::address::{Leads, leads};
+use crate::outside::address::{AddressTarget, classify_address};
 
-/// Directives of a policy that send word of readers elsewhere.
+/// The directives of a Content-Security-Policy that send reports.
 const REPORTS: [&str; 2] = ["report-uri", "report-to"];
 
-/// What the operator has said that a bundle does not undo.
+/// The settings of the operator that a bundle must not undo.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub struct Ground {
-    /// Who learns where readers come from is written down.
+    /// The operator has set a referrer policy.
     pub has_referrer: bool,
-    /// Who may show the site in a frame is written down.
+    /// The operator has set which sites may show pages in a frame.
     pub has_frames: bool,
-    /// Readers' browsers ask no other origin.
+    /// Browsers must not connect to other origins.
     pub is_airgapped: bool,
-    /// Not everybody may read.
+    /// Access to the site is restricted.
     pub is_closed: bool,
 }
 
 impl Ground {
-    /// Whether a bundle may say this.
+    /// Whether a bundle's rule may set this field to this value.
     pub(super) fn leaves(self, name: &HeaderName, value: &HeaderValue) -> bool {
         let text = value.to_str().unwrap_or_default();
         match name.as_str() {
@@ -30,27 +30,30 @@ impl Ground {
             "x-frame-options" => !self.has_frames,
             "link" => !self.is_airgapped || !leads_outside(text),
             "cache-control" => !self.is_closed || !is_for_shared_caches(text),
-            // RFC 9213: what caches of one kind obey before Cache-Control.
+            // Some caches obey this field in place of Cache-Control, as they do the targeted fields of RFC 9213
+            // (`…-cache-control`).
             "surrogate-control" => !self.is_closed,
             name => !self.is_closed || !(name.ends_with("-cache-control") || name.starts_with("access-control-")),
         }
     }
 }
 
-/// Whether a `Link` names another origin. What looks like a target counts as one, wherever it stands.
+/// Whether a `Link` value names another origin. Everything between `<` and `>` counts as a target, wherever it is.
 fn leads_outside(text: &str) -> bool {
     let targets = text.split('<').skip(1).map(|rest| rest.split('>').next().unwrap_or_default());
-    targets.into_iter().any(|target| leads(target) != Leads::Here)
+    targets.into_iter().any(|target| classify_address(target) != AddressTarget::Internal)
 }
 
-/// Whether a cache may keep for all what was asked for with credentials (RFC 9111, 3.5).
+/// Whether a `Cache-Control` value lets a shared cache store the response to a request with credentials (RFC 9111,
+/// 3.5).
 fn is_for_shared_caches(text: &str) -> bool {
     const SHARED: [&str; 3] = ["public", "s-maxage", "must-revalidate"];
     let words = text.split([',', ';', ' ', '\t', '=', '"']);
     words.into_iter().any(|word| SHARED.iter().any(|shared| word.eq_ignore_ascii_case(shared)))
 }
 
-/// A list of policies without the directives that report, if it has any. A comma ends a policy (CSP3, 2.2.2).
+/// Removes the reporting directives from a list of policies; `None` if it has none. A comma ends a policy (CSP3,
+/// 2.2.2).
 pub(super) fn without_reports(text: &str) -> Option<String> {
     let reports = |directive: &str| {
         let name = directive.split_ascii_whitespace().next().unwrap_or_default();

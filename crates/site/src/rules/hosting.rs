@@ -1,19 +1,19 @@
-//! The files that hosts of static sites read: `_redirects` and `_headers`, as Netlify and Cloudflare Pages know them.
+//! Reads `_redirects` and `_headers`, in the format of Netlify and Cloudflare Pages.
 
 use super::fields::{self, Owner};
 use super::pattern::{Dialect, Pattern};
 use super::{Action, Draft, Rule};
 
-/// The name of the one in a site.
+/// The name of the file with redirects in a site.
 pub const REDIRECTS: &str = "_redirects";
-/// The name of the other.
+/// The name of the file with header fields in a site.
 pub const HEADERS: &str = "_headers";
-/// A longer line, in bytes, is left out.
+/// The maximum length of a line in bytes. A longer line is left out.
 const LONGEST_LINE: usize = 5_000;
-/// Without a status.
+/// The status of a redirect that names none.
 const STATUS: u16 = 301;
 
-/// Reads the lines of a `_redirects`: `source destination [status][!]`. `name` is what the file is called.
+/// Reads the lines of a `_redirects`: `source destination [status][!]`. `name` is the name of the file in messages.
 pub fn redirects(text: &str, name: &str, draft: &mut Draft) {
     let before = draft.found;
     for (number, line) in (1..).zip(lines(text)) {
@@ -59,10 +59,10 @@ fn redirect(line: &str, place: String) -> Result<Rule, String> {
     Rule::new(place, source, rest[0], Dialect::Hosting, action, force)
 }
 
-/// Reads the blocks of a `_headers`: a line with a pattern, below it indented lines `Name: value`, or `! Name` to take a
-/// field away.
+/// Reads the blocks of a `_headers`: a line with a pattern, followed by indented lines `Name: value`, or `! Name` to
+/// remove a field.
 pub fn headers(text: &str, name: &str, draft: &mut Draft) {
-    // What comes below a pattern that is not understood is left out with it.
+    // `None` after a faulty pattern, whose lines are left out with it.
     let mut block: Option<usize> = None;
     let before = draft.found;
     for (number, line) in (1..).zip(lines(text)) {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(draft.faults[0].place, "_redirects:5");
     }
 
-    /// Where mistakes are, and what goes along with an address.
+    /// The places of the faults, and the header fields for an address.
     fn told(text: &str, address: &str) -> (Vec<String>, Vec<String>) {
         let mut draft = Draft::default();
         headers(text, HEADERS, &mut draft);

@@ -1,9 +1,9 @@
-//! What a site's addresses do besides naming files: redirects, rewrites, and fields that go along with answers.
+//! Redirects, rewrites and header fields by address.
 //!
-//! Rules come from the bundle (`_redirects`, `_headers`, the `redirects` of a `docs.json`) and from the operator's
-//! configuration. They are read once, when a version is opened or the configuration is; what is wrong in a bundle is left
-//! out and told. A rule about one address is found in a table, the others are gone through in their order: so many, so
-//! long, that a bundle made to be slow is not.
+//! The rules come from the bundle (`_redirects`, `_headers`, the `redirects` of a `docs.json`) and from the operator's
+//! configuration. They are read once, when a version or the configuration is opened; a faulty rule of a bundle is left
+//! out and reported. A rule about one address is found in a hash table, the others are tried in their order. The limits
+//! on their number and length keep a hostile bundle from slowing the server down.
 
 pub mod check;
 pub mod docs_json;
@@ -23,24 +23,24 @@ use fields::Fields;
 use pattern::{Captures, Dialect, Pattern, bare};
 use target::Target;
 
-/// The most rules about one address of one source of rules.
+/// The maximum number of rules about exactly one address in one source of rules.
 pub const MOST_RULES: usize = 10_000;
-/// The most that are about more than one address.
+/// The maximum number of rules about more than one address in one source of rules.
 pub const MOST_PATTERNS: usize = 1_000;
-/// The most faults that are kept, and the most after which a file is read any further.
+/// The maximum number of faults that are kept, and the number of faults after which the rest of a file is not read.
 const MOST_FAULTS: usize = 1_000;
 
-/// What is done where a rule applies.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The reader is sent on, with this status: 301, 302, 303, 307 or 308.
+    /// Redirects the client, with this status: 301, 302, 303, 307 or 308.
     Redirect(u16),
-    /// Another file of the site is the answer, with this status: 200 or 404.
+    /// Serves another file of the site, with this status: 200 or 404.
     Rewrite(u16),
 }
 
 impl Action {
-    /// What a status asks for.
+    /// Returns the action for a status.
     pub fn of(status: u16) -> Result<Action, String> {
         match status {
             301 | 302 | 303 | 307 | 308 => Ok(Action::Redirect(status)),
@@ -49,7 +49,7 @@ impl Action {
         }
     }
 
-    /// The status of the answer.
+    /// Returns the status of the response.
     pub fn status(self) -> u16 {
         match self {
             Action::Redirect(status) | Action::Rewrite(status) => status,
@@ -57,27 +57,27 @@ impl Action {
     }
 }
 
-/// One redirect or rewrite.
+/// A redirect or rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Where it was written, for people.
+    /// The place where the rule is written, for messages.
     pub place: Box<str>,
-    /// As written.
+    /// The source, as written.
     pub source: Box<str>,
-    /// As written.
+    /// The destination, as written.
     pub destination: Box<str>,
-    /// Which addresses it is about.
+    /// The pattern that the address must match.
     pub pattern: Pattern,
-    /// Where it leads.
+    /// The destination.
     pub target: Target,
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// Whether it applies where the site has a file, too.
+    /// Whether the rule also applies where the site has a file.
     pub force: bool,
 }
 
 impl Rule {
-    /// Proves a rule.
+    /// Parses and checks a rule.
     pub fn new(
         place: String,
         source: &str,
@@ -98,12 +98,12 @@ impl Rule {
     }
 }
 
-/// What is wrong with a rule, and where it stands.
+/// A fault in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where, for people.
+    /// The place of the rule, for messages.
     pub place: String,
-    /// What.
+    /// The fault.
     pub what: String,
 }
 
@@ -113,23 +113,23 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Rules as they are read, one after the other; what is wrong is noted and left out.
+/// Collects rules while they are read; faults are collected beside them.
 #[derive(Debug, Default)]
 pub struct Draft {
-    /// Redirects and rewrites, in the order in which they are asked.
+    /// The redirects and rewrites, in order of precedence.
     pub rules: Vec<Rule>,
-    /// Fields that go along.
+    /// The header fields.
     pub fields: Fields,
-    /// What was left out.
+    /// The faults of the rules that were left out.
     pub faults: Vec<Fault>,
     patterns: usize,
     exact: usize,
-    /// Faults that were found, kept or not.
+    /// The number of faults that were found, including those that are not kept.
     found: usize,
 }
 
 impl Draft {
-    /// Takes a rule, or what is wrong with it, unless there are too many: that is noted once.
+    /// Adds a rule or its fault. A rule above the limit is left out; the first of them is reported.
     pub fn add(&mut self, place: String, rule: Result<Rule, String>) {
         let rule = match rule {
             Ok(rule) => rule,
@@ -149,7 +149,7 @@ impl Draft {
         }
     }
 
-    /// Notes what is wrong.
+    /// Adds a fault.
     pub fn fault(&mut self, place: String, what: String) {
         self.found += 1;
         if self.faults.len() < MOST_FAULTS {
@@ -157,8 +157,8 @@ impl Draft {
         }
     }
 
-    /// Whether a file which began when `before` faults had been found has so many that it is none of ours: what stands
-    /// behind them is not worth the time. That is noted, whatever else was.
+    /// Whether the rest of a file is not read, because it has too many faults to be a file of rules. `before` is the
+    /// number of faults found before the file. This decision is added to the faults even if their list is full.
     fn gives_up(&mut self, before: usize, place: &str) -> bool {
         let is_over = self.found - before >= MOST_FAULTS;
         if is_over {
@@ -170,21 +170,21 @@ impl Draft {
     }
 }
 
-/// Rules ready to be asked.
+/// Rules, with tables for matching.
 #[derive(Default, Clone)]
 pub struct Rules {
     list: Vec<Rule>,
     forced: Table,
     all: Table,
-    /// Fields that go along with answers.
+    /// The header fields.
     pub fields: Fields,
-    /// What was wrong with those that were left out.
+    /// The faults of the rules that were left out.
     pub faults: Vec<Fault>,
-    /// Of all that was understood.
+    /// A digest of all valid rules; `None` without rules.
     digest: Option<Digest>,
 }
 
-/// Rules by what they are about, as numbers in the list. Of those about one address the first counts.
+/// The rules by address, as numbers in the list. The first rule about an address counts.
 #[derive(Debug, Default, Clone)]
 struct Table {
     exact: HashMap<Box<[u8]>, u32>,
@@ -203,7 +203,7 @@ impl Table {
 }
 
 impl Rules {
-    /// Makes the tables.
+    /// Builds the tables.
     pub fn new(draft: Draft) -> Rules {
         let Draft { rules, fields, faults, .. } = draft;
         let (mut forced, mut all) = (Table::default(), Table::default());
@@ -218,24 +218,24 @@ impl Rules {
         Rules { list: rules, forced, all, fields, faults, digest }
     }
 
-    /// Redirects and rewrites, in the order in which they are asked.
+    /// Returns the redirects and rewrites, in order of precedence.
     pub fn list(&self) -> &[Rule] {
         &self.list
     }
 
-    /// How many of those that are asked are about more than one address (see [`Rules::first`]).
+    /// Returns how many of the rules that apply are about more than one address; `has` as in [`Rules::first`].
     pub fn patterns(&self, has: bool) -> usize {
         if has { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
-    /// Whether no rule is asked, where the site `has` something at an address or has not.
+    /// Whether no rule can apply; `has` as in [`Rules::first`].
     pub fn asks_nothing(&self, has: bool) -> bool {
         let table = if has { &self.forced } else { &self.all };
         table.exact.is_empty() && table.patterns.is_empty()
     }
 
-    /// The first rule about a decoded address, with its leading slash, of which `take` makes something. Where the site
-    /// `has` something at the address, only those that are forced are asked.
+    /// Returns the first result of `take` among the rules that match a decoded address with its leading slash. If `has`
+    /// is set, the site has something at the address, and only forced rules are tried.
     pub fn first<'a, T>(
         &self,
         address: &'a [u8],
@@ -266,11 +266,12 @@ impl Rules {
     }
 }
 
-/// Names what the rules mean, whoever wrote them where.
+/// Returns a digest of the meaning of the rules, independent of their place.
 fn digest(rules: &[Rule], fields: &Fields) -> Digest {
     let mut text = format!("{fields:?}");
     for rule in rules {
-        // A pattern is what its source means to whoever reads it; one address is the same to all.
+        // The same source may be a different pattern in another dialect, so the pattern is included. A source that is
+        // one address means the same in every dialect.
         let _ = write!(text, "\n{:?} {:?} {:?} {}", rule.source, rule.destination, rule.action, rule.force);
         if rule.pattern.exact().is_none() {
             let _ = write!(text, " {:?}", rule.pattern);
@@ -279,7 +280,7 @@ fn digest(rules: &[Rule], fields: &Fields) -> Digest {
     Digest::of(text.as_bytes())
 }
 
-/// Two are the same if they mean the same.
+/// Rules are equal if they have the same meaning.
 impl PartialEq for Rules {
     fn eq(&self, other: &Rules) -> bool {
         self.digest == other.digest
@@ -288,7 +289,8 @@ impl PartialEq for Rules {
 
 impl Eq for Rules {}
 
-/// A digest is all that is shown: the tables have no order, and verdicts are kept under what this says.
+/// Shows the digest only: the order of the tables is not deterministic, and the results of checks are stored under this
+/// text.
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digest = self.digest.as_ref().map(Digest::hex);
@@ -348,7 +350,7 @@ mod tests {
         let full = draft(&wrong(MOST_FAULTS));
         assert_eq!((full.rules.len(), full.faults.len()), (0, MOST_FAULTS + 1));
         assert_eq!(full.faults[MOST_FAULTS].place, format!("_redirects:{}", MOST_FAULTS + 1));
-        // Each file has its own.
+        // Each file has its own limit.
         let mut draft = full;
         hosting::headers("/a\n X-A: 1\n x\n", hosting::HEADERS, &mut draft);
         assert!(!draft.fields.is_empty() && draft.faults.len() == MOST_FAULTS + 1);
@@ -404,7 +406,7 @@ mod tests {
             docs_json::redirects(text, docs_json::NAME, true, &mut draft);
             Rules::new(draft)
         };
-        // The same words mean something else to another reader.
+        // The same source has another meaning in another dialect.
         assert!(docs(r#"[{"source": "/c-*", "destination": "/d"}]"#) != rules("/c-* /d 308\n"));
         assert!(docs(r#"[{"source": "/c", "destination": "/d"}]"#) == rules("/c /d 308\n"));
         let mut ruled = draft("/a /b\n/c/* /d/:splat 302\n");

@@ -1,45 +1,45 @@
-//! What a rule is about: addresses, written with `*` and `:name`.
+//! The pattern of a rule: a source with `*` and `:name`.
 //!
-//! Two ways of writing are understood. Where hosts of static sites read `_redirects` and `_headers`, one `*` stands for
-//! whatever follows, slashes too. In a `docs.json`, `:name*` does, and a `*` behind the beginning of a segment stands for
-//! the rest of that segment. Either way a match takes one pass over the address: nothing is ever tried twice.
+//! There are two dialects. In `_redirects` and `_headers` of hosting services, one `*` stands for everything that
+//! follows, slashes included. In a `docs.json`, `:name*` does, and a `*` after the beginning of a segment stands for
+//! the rest of that segment. In both, a match takes one pass over the address, without backtracking.
 
 use percent_encoding::percent_decode_str;
 
-/// The longest source or destination, in bytes.
+/// The maximum length of a source or destination in bytes.
 pub const LONGEST: usize = 2000;
-/// The most parts of an address that one rule can take over.
+/// The maximum number of captures of one pattern.
 pub const MOST_CAPTURES: usize = 8;
 
-/// How a `*` is understood.
+/// The meaning of `*` in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// As in `_redirects` and `_headers`.
+    /// The meaning in `_redirects` and `_headers`.
     Hosting,
-    /// As in a `docs.json`, and in the configuration.
+    /// The meaning in a `docs.json` and in the configuration.
     Docs,
 }
 
-/// A part of a pattern. Only [`Token::Literal`] holds slashes.
+/// A part of a pattern. Only [`Token::Literal`] contains slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Token {
-    /// These bytes, decoded.
+    /// These bytes, percent-decoded.
     Literal(Box<[u8]>),
     /// A whole segment, not empty.
     Segment,
-    /// What is left of a segment, perhaps nothing.
+    /// The rest of a segment, possibly empty.
     Rest,
 }
 
-/// The one part that stands for any number of segments, and what stands behind it.
+/// The part that stands for any number of segments, and the tokens after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tail {
-    /// Whether it stands for whole segments: then the slash before it may be missing together with them.
+    /// Whether it stands for whole segments. Then the slash before it may be missing together with them.
     is_whole: bool,
     end: Vec<Token>,
 }
 
-/// A source, ready to be held against addresses.
+/// A parsed source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     head: Vec<Token>,
@@ -47,20 +47,20 @@ pub struct Pattern {
     names: Vec<Box<str>>,
 }
 
-/// What the parts of a pattern stood for in one address.
+/// The captures of a match: the parts of the address that the variable parts of the pattern stand for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Captures<'a> {
     parts: [&'a [u8]; MOST_CAPTURES],
 }
 
 impl<'a> Captures<'a> {
-    /// The part with this number, below [`MOST_CAPTURES`].
+    /// Returns the capture with this number, below [`MOST_CAPTURES`].
     pub fn get(&self, number: usize) -> &'a [u8] {
         self.parts.get(number).copied().unwrap_or_default()
     }
 }
 
-/// Collects tokens and names while a source is read.
+/// The state of the parser: tokens and names.
 #[derive(Default)]
 struct Reading {
     tokens: Vec<Token>,
@@ -83,7 +83,7 @@ impl Reading {
 }
 
 impl Pattern {
-    /// Reads a source: an address of the site with its leading slash, percent-encoded where need be.
+    /// Parses a source: an address of the site with its leading slash, percent-encoded where necessary.
     pub fn parse(source: &str, dialect: Dialect) -> Result<Pattern, String> {
         refuse(source)?;
         let bare = if source == "/" { source } else { source.strip_suffix('/').unwrap_or(source) };
@@ -122,12 +122,12 @@ impl Pattern {
         }
         let Some((head, is_whole)) = head else { return Ok(Pattern { head: tokens, tail: None, names }) };
         if tokens.contains(&Token::Rest) {
-            return Err("behind what stands for any number of segments no other * can stand".to_owned());
+            return Err("no other * can follow the one that stands for any number of segments".to_owned());
         }
         Ok(Pattern { head, tail: Some(Tail { is_whole, end: tokens }), names })
     }
 
-    /// The one address that this is about, without a slash at its end, if it is only one.
+    /// Returns the address, without a trailing slash, if the pattern matches only one.
     pub fn exact(&self) -> Option<&[u8]> {
         match (&self.tail, &self.head[..]) {
             (None, [Token::Literal(literal)]) => Some(literal),
@@ -135,12 +135,12 @@ impl Pattern {
         }
     }
 
-    /// The names of the parts, in the order of their numbers.
+    /// Returns the names of the captures, in the order of their numbers.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
 
-    /// Holds it against a decoded address with its leading slash. One slash at the end makes no difference.
+    /// Matches a decoded address with its leading slash. One trailing slash makes no difference.
     pub fn matches<'a>(&self, address: &'a [u8]) -> Option<Captures<'a>> {
         let mut captures = Captures::default();
         let mut number = 0;
@@ -185,7 +185,7 @@ impl Pattern {
         Some(captures)
     }
 
-    /// An address that this is about, with `word` for each part that may vary.
+    /// Returns an address that matches the pattern, with `word` for each variable part.
     pub fn example(&self, word: &str) -> Vec<u8> {
         let mut address = Vec::new();
         let end = self.tail.iter().flat_map(|tail| &tail.end);
@@ -205,7 +205,7 @@ impl Pattern {
     }
 }
 
-/// What a segment of a source stands for.
+/// The meaning of a segment of a source.
 enum Star<'a> {
     None,
     Segment(&'a str),
@@ -234,7 +234,7 @@ fn star_of(segment: &str, dialect: Dialect) -> Result<Star<'_>, String> {
     }
 }
 
-/// How many bytes at the beginning are a name: a letter, then letters, digits and `_`.
+/// Returns the length of the name at the beginning of `text`, in bytes: a letter, then letters, digits and `_`.
 pub(super) fn name_len(text: &str) -> usize {
     if !text.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return 0;
@@ -242,7 +242,7 @@ pub(super) fn name_len(text: &str) -> usize {
     text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len())
 }
 
-/// What can be no source, or none that an address ever is.
+/// Checks that a source is an address, and one that a request can have.
 fn refuse(source: &str) -> Result<(), String> {
     if source.len() > LONGEST {
         return Err(format!("the source is longer than {LONGEST} bytes"));
@@ -277,7 +277,7 @@ fn decoded(text: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// An address without the slash at its end.
+/// Returns an address without its trailing slash.
 pub fn bare(address: &[u8]) -> &[u8] {
     match address.strip_suffix(b"/") {
         Some(bare) if !bare.is_empty() => bare,
@@ -285,7 +285,7 @@ pub fn bare(address: &[u8]) -> &[u8] {
     }
 }
 
-/// Where the first segment ends.
+/// Returns the length of the first segment.
 fn segment(rest: &[u8]) -> usize {
     rest.iter().position(|&b| b == b'/').unwrap_or(rest.len())
 }

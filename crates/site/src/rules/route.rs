@@ -1,10 +1,10 @@
-//! Which answer an address gets, with rules beside files. Pure; the server and those who judge a site before it is served
-//! ask here.
+//! Decides the response to an address from rules and files. Pure; the server and the checks of a site before it is
+//! served call it.
 //!
-//! **Who comes first.** The operator's rules, in their order, then the bundle's: `_redirects`, then `docs.json`. Where the
-//! site has something at the address, in whatever form, only rules that are forced (`force = true`, or `!`) are asked.
-//! The first rule counts that leads anywhere but to the address itself; a rewrite to a file that is not there leads
-//! nowhere. Then the site's files.
+//! **Order of precedence.** The operator's rules, in their order, then the bundle's: `_redirects`, then `docs.json`.
+//! Where the site has something at the address, in any form, only forced rules (`force = true`, or `!`) are tried. The
+//! first rule that leads to something other than the address itself counts; a rewrite to a missing file has no effect.
+//! Then the files of the site.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,40 +16,40 @@ use super::pattern::Captures;
 use super::target::{IN_PATH, encoded};
 use super::{Action, Rule, Rules};
 
-/// Rules are not asked for longer addresses, in bytes: a thousand patterns that take over a long one would keep a thread
-/// busy for a third of a second.
+/// The maximum length of an address for which rules are tried, in bytes: a thousand patterns that capture a longer one
+/// would occupy a thread for a third of a second.
 const LONGEST_ADDRESS: usize = 4096;
-/// So many redirects are followed to see whether an address ends in a file; browsers give up at 20.
+/// The number of redirects that are followed to find the end of an address; browsers give up at 20.
 const HOPS: usize = 20;
 
-/// What is answered.
+/// The response to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// This file.
     File(usize),
-    /// This file, by a rule: with this status, 200 or 404.
+    /// This file because of a rule, with this status, 200 or 404.
     Instead(usize, u16),
-    /// Another address, by a rule: the status and the value of `Location`.
+    /// A redirect because of a rule: the status and the value of `Location`.
     Moved(u16, String),
-    /// Another address of the same page: the value of `Location`.
+    /// A redirect to the canonical address of the same page: the value of `Location`.
     Home(String),
-    /// Nothing.
+    /// Nothing: 404.
     Nothing,
 }
 
-/// What a site is asked with.
+/// The settings of a look-up.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// Where the site begins: `/` or `/docs/`.
+    /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: &'a str,
-    /// What is done about several addresses of one page.
+    /// The answer to several addresses of one page.
     pub slashes: Slashes,
     /// The operator's rules.
     pub rules: &'a Rules,
 }
 
-/// How much may be compared where many rules are looked at one after the other. About bytes, each of which takes less than
-/// a nanosecond. Threads share it.
+/// A budget for comparisons when many rules are tried one after the other. The unit is about one compared byte, which
+/// takes less than a nanosecond. Threads share it.
 #[derive(Debug)]
 pub struct Budget {
     most: u64,
@@ -57,41 +57,41 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// What following a rule costs, in bytes compared.
+    /// The cost of following a rule, in compared bytes.
     const FOLLOWED: usize = 16 << 10;
 
-    /// So many bytes.
+    /// Creates a budget of `bytes` compared bytes.
     pub fn new(bytes: u64) -> Budget {
         Budget { most: bytes, spent: AtomicU64::new(0) }
     }
 
-    /// Whether nothing is left: what is found from now on is not to be believed.
+    /// Whether the budget is spent. Results from then on are not valid.
     pub fn is_spent(&self) -> bool {
         self.spent.load(Ordering::Relaxed) >= self.most
     }
 
-    /// So many patterns are held against an address.
+    /// Spends the cost of matching `patterns` patterns against an address.
     pub fn compare(&self, patterns: usize, address: &[u8]) {
         self.spend(patterns.saturating_mul(address.len() + 32));
     }
 
-    /// One of them is followed.
+    /// Spends the cost of following one rule.
     pub(super) fn follow(&self) {
         self.spend(Budget::FOLLOWED);
     }
 
     fn spend(&self, bytes: usize) {
-        // Whoever spends looks whether anything is left: it never comes near to what a u64 holds.
+        // Callers check `is_spent` after each step, so the sum never comes near the maximum of a u64.
         self.spent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-/// Follows a decoded address of the site, with its leading slash, one step.
+/// Returns the response to a decoded address of the site with its leading slash.
 pub fn route(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> Route {
     route_within(site, ask, address, query, None)
 }
 
-/// The same, where somebody counts what it costs.
+/// As [`route`], with a budget for the comparisons.
 pub(super) fn route_within(
     site: &impl Files,
     ask: &Ask<'_>,
@@ -100,11 +100,12 @@ pub(super) fn route_within(
     budget: Option<&Budget>,
 ) -> Route {
     let found = resolve(site, &address[1..], ask.slashes);
-    // As it goes into an address of ours, or is compared with one.
+    // Encoded as it goes into a `Location`, or is compared with one.
     let query = query.map(encoded);
     let query = query.as_deref();
     let has = found != Found::Nothing;
-    // Addresses of our own have no rules, and a `.` or `..` that is taken over could climb out of where a rule leads.
+    // docwharf's own routes have no rules. An address with a `.` or `..` has none either: a captured one could leave
+    // the folder to which a rule leads.
     let may_ask = !ask.rules.asks_nothing(has) || !site.rules().asks_nothing(has);
     if may_ask && may_move(address) {
         for rules in [ask.rules, site.rules()] {
@@ -139,7 +140,7 @@ fn may_move(address: &[u8]) -> bool {
     components.clone().next() != Some(RESERVED) && !components.any(|component| matches!(component, b"." | b".."))
 }
 
-/// Where one rule leads, if that is anywhere.
+/// Follows one rule that matches the address; `None` if it has no effect.
 pub(super) fn follow(
     site: &impl Files,
     ask: &Ask<'_>,
@@ -165,7 +166,7 @@ pub(super) fn follow(
     }
 }
 
-/// Whether a redirect within the site asks for the very same thing again.
+/// Whether a redirect within the site leads to the requested address and query.
 fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&str>) -> bool {
     let location = location.split('#').next().unwrap_or_default();
     let (path, to_query) = location.split_once('?').map_or((location, None), |(path, query)| (path, Some(query)));
@@ -173,7 +174,7 @@ fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&st
     to_query.unwrap_or_default() == query.unwrap_or_default() && percent_decode_str(path).eq(address.iter().copied())
 }
 
-/// An address with the query of the request, encoded as far as it has to be.
+/// Appends the query of the request to a path, percent-encoded where necessary.
 pub fn with_query(path: String, query: Option<&str>) -> String {
     match query {
         Some(query) => format!("{path}?{}", encoded(query)),
@@ -181,21 +182,21 @@ pub fn with_query(path: String, query: Option<&str>) -> String {
     }
 }
 
-/// Where an address ends.
+/// The end of a chain of redirects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// In a file, answered with 200.
+    /// A file, answered with 200.
     File,
-    /// At another host.
+    /// Another host.
     Elsewhere,
-    /// In a 404 at this decoded address.
+    /// A 404 at this decoded address.
     Dead(Vec<u8>),
-    /// Never: these are the addresses on the way.
+    /// A loop: the addresses of the chain.
     Loop(Vec<Vec<u8>>),
 }
 
-/// Follows a decoded address of the site, with its leading slash, to its end, which is not to be believed once the budget
-/// is spent.
+/// Follows a decoded address of the site, with its leading slash, through all redirects. The result is not valid once
+/// the budget is spent.
 pub fn end_within(
     site: &impl Files,
     ask: &Ask<'_>,
@@ -281,7 +282,7 @@ mod tests {
             ("/c d/", None, "home /docs/c%20d"),
             ("/w", Some("x"), "200 b.html"),
             ("/w4", None, "404 b.html"),
-            // A rewrite to what is not there leads nowhere; the next rule is asked.
+            // A rewrite to a missing file has no effect; the next rule is tried.
             ("/w/x", None, "301 to /docs/later"),
             ("/w/y", None, "nothing"),
             ("/red", None, "200 a/index.html"),
@@ -378,7 +379,7 @@ mod tests {
         budget.follow();
         budget.compare(0, b"/x");
         assert!(!budget.is_spent() && Budget::new(0).is_spent());
-        // Each rule that is held against an address counts, and each that is followed.
+        // Each rule that is matched against an address has a cost, and each that is followed.
         let (site, own) = (sealed(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
         let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
         for (address, cost) in [("/x", 2 * 34 + Budget::FOLLOWED), ("/z", 2 * 34), ("/", 0)] {

@@ -1,7 +1,7 @@
-//! Where a rule leads: an address of this site or of another, with what was taken over from the source put in.
+//! The destination of a rule: an address of this site or of another one, into which captures are inserted.
 //!
-//! What a reader sent never decides which host a redirect goes to: another host stands in the rule itself, whole, and
-//! everything that is put in is encoded, behind the host. A redirect within the site begins with one slash.
+//! A request never decides the host of a redirect: another host is written in the rule in full, and everything that is
+//! inserted is percent-encoded and stands after the host. A redirect within the site begins with exactly one slash.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use url::Url;
 
 use super::pattern::{Captures, LONGEST, name_len};
 
-/// What a path in a redirect is written with.
+/// The characters that are percent-encoded in the path of a redirect.
 pub const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -30,14 +30,14 @@ pub const IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*')
     .remove(b':')
     .remove(b';');
-/// What a value in a query or a fragment is written with.
+/// The characters that are percent-encoded in a value in a query or a fragment.
 const IN_QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// What a rule's own text may not have as it is; a `%` in it is an encoding already.
+/// The characters that are percent-encoded in a rule's own text; a `%` in it begins an encoding already.
 const AS_WRITTEN: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
-/// What a query that somebody has sent may not have as it is in an address of ours: all but `pchar`, `/` and `?` (RFC 3986
-/// section 3.4). A `%` is kept where it begins an encoding; see [`encoded`].
+/// The characters that are percent-encoded in the query of a request before it goes into a `Location`: all but `pchar`,
+/// `/` and `?` (RFC 3986, 3.4). A `%` is kept where it begins an encoding; see [`encoded`].
 const NOT_IN_QUERY: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -53,26 +53,26 @@ const NOT_IN_QUERY: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A longer `Location`, in bytes, is not sent.
+/// The maximum length of a `Location` in bytes. A longer one is not sent.
 const LONGEST_LOCATION: usize = 16 << 10;
-/// The most parameters that a destination's own query can have.
+/// The maximum number of parameters in a destination's own query.
 const MOST_PARAMETERS: usize = 16;
-/// The most parts that a destination can name.
+/// The maximum number of captures that a destination can name.
 const MOST_PARTS: usize = 16;
 
-/// A piece of a destination.
+/// A part of a destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Piece {
-    /// Encoded.
+    /// Fixed text, percent-encoded.
     Literal(Box<str>),
-    /// What the part of the source with this number stood for.
+    /// The capture with this number.
     Part(usize),
 }
 
-/// A destination, ready to be filled in.
+/// A parsed destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Scheme and host of another site.
+    /// The scheme and host of another site.
     origin: Option<Box<str>>,
     path: Vec<Piece>,
     query: Option<Vec<Piece>>,
@@ -82,7 +82,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads a destination that may name the parts of its source.
+    /// Parses a destination that may name the captures of its source.
     pub fn parse(destination: &str, names: &[Box<str>]) -> Result<Target, String> {
         if destination.len() > LONGEST {
             return Err(format!("the destination is longer than {LONGEST} bytes"));
@@ -107,17 +107,18 @@ impl Target {
         Ok(Target { origin, path, query, parameters, fragment })
     }
 
-    /// Whether it leads to another host.
+    /// Whether the destination is on another host.
     pub fn is_elsewhere(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// The address within the site, decoded and with its leading slash.
+    /// Returns the address within the site, decoded and with its leading slash.
     pub fn address(&self, captures: &Captures<'_>) -> Vec<u8> {
         percent_decode(self.path(captures).as_bytes()).collect()
     }
 
-    /// The beginning of that address, down to the last slash before the first part that varies; `None` if nothing does.
+    /// Returns the beginning of that address, up to the last slash before the first capture; `None` without captures in
+    /// the path.
     pub fn fixed(&self) -> Option<Vec<u8>> {
         let [Piece::Literal(first), more @ ..] = &self.path[..] else { return Some(b"/".to_vec()) };
         if more.is_empty() {
@@ -127,7 +128,7 @@ impl Target {
         Some(percent_decode(&first.as_bytes()[..end]).collect())
     }
 
-    /// The encoded path; within the site, it begins with one slash and no more.
+    /// Returns the encoded path. Within the site it begins with exactly one slash.
     fn path(&self, captures: &Captures<'_>) -> String {
         let mut path = String::new();
         fill(&mut path, &self.path, captures, IN_PATH);
@@ -137,8 +138,8 @@ impl Target {
         path
     }
 
-    /// The value of `Location` on a site that begins at `base_path`. The query of the request goes along, but for
-    /// parameters that the destination has of its own; it is [`encoded`] already.
+    /// Returns the value of `Location` on a site that begins at `base_path`; `None` if it would be too long. The query
+    /// of the request, which must be [`encoded`], is appended without the parameters that the destination has itself.
     pub fn location(&self, captures: &Captures<'_>, base_path: &str, query: Option<&str>) -> Option<String> {
         let mut location = match &self.origin {
             Some(origin) => origin.to_string(),
@@ -187,13 +188,13 @@ fn fill(out: &mut String, pieces: &[Piece], captures: &Captures<'_>, set: &'stat
             Piece::Part(number) => out.extend(percent_encode(captures.get(*number), set)),
         }
         if out.len() > LONGEST_LOCATION {
-            // It is not going to be sent; nothing is gained by going on.
+            // It is too long to be sent, so the rest is not needed.
             return;
         }
     }
 }
 
-/// A query as it may stand in an address: what has no place there is encoded, what is encoded stays as it is.
+/// Percent-encodes the characters that a query may not contain; existing encodings stay as they are.
 pub fn encoded(query: &str) -> Cow<'_, str> {
     let is_wrong = |at: usize| {
         let hex = |at: usize| query.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
@@ -213,19 +214,19 @@ pub fn encoded(query: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Splits at the first `at`; what follows it is `None` if it is not there.
+/// Splits at the first `at`. The second part is `None` if there is no `at`.
 fn split(text: &str, at: char) -> (&str, Option<&str>) {
     text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
-/// The names of a query's parameters, as they are in one that was sent.
+/// Returns the names of a query's parameters, encoded as those of a request are.
 fn names_of(query: &str) -> Vec<Box<str>> {
     let query = &*encoded(query);
     let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
     parameters.map(|parameter| parameter.split('=').next().unwrap_or_default().into()).collect()
 }
 
-/// Takes scheme and host of another site off. They must stand there whole, and mean what they seem to.
+/// Splits off the scheme and host of another site. They must be complete and must not depend on captures.
 fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
     if let Some(rest) = destination.strip_prefix('/') {
         if rest.starts_with(['/', '\\']) {
@@ -253,7 +254,7 @@ fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
     }
 }
 
-/// Reads the pieces of a destination.
+/// The parser of a destination.
 struct Reader<'a> {
     names: &'a [Box<str>],
     parts: usize,
@@ -280,11 +281,11 @@ impl Reader<'_> {
         Ok(pieces)
     }
 
-    /// The name at a `:` or `*`, if it is one, and where it ends.
+    /// Returns the name at a `:` or `*`, if it is one, and its end.
     fn name<'t>(&self, text: &'t str, mark: usize) -> Result<(Option<&'t str>, usize), String> {
         let rest = &text[mark..];
         if rest.starts_with('*') {
-            // A star in a source has the name `*` or, where it stands alone, `splat`.
+            // A `*` in a source has the name `*` or, as a whole segment, `splat`.
             let name = if self.names.iter().any(|name| **name == *"*") { "*" } else { "splat" };
             return Ok((Some(name), mark + 1));
         }
@@ -295,7 +296,7 @@ impl Reader<'_> {
             let end = if text[end..].starts_with('*') && !name.is_empty() { end + 1 } else { end };
             return Ok(((!name.is_empty()).then_some(name), end));
         }
-        // A colon within a word is one; behind a slash it is a name, and a wrong one.
+        // A colon within a word is an ordinary character. After a slash it begins a name, and this name is unknown.
         if text[..mark].ends_with(['/', '=']) {
             return Err(format!("the destination names :{name}, which the source does not have"));
         }

@@ -1,4 +1,4 @@
-//! Proving a ZIP where it lies, all its members in parallel, and deciding whether it can be the image as it is.
+//! Verifies a ZIP in place, all its members in parallel, and decides whether it can become the image as it is.
 
 use std::fs::File;
 use std::io;
@@ -7,61 +7,63 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use docwharf_base::growth::Growth;
-use crate::bundle::ReadError;
-use crate::bundle::zip::{Member, Method, Zip};
-use crate::bundle::zip_member::{MemberReader, Proof};
-use docwharf_base::model::digest::{Digest, Hasher};
+use crate::bundle::BundleReadError;
+use crate::bundle::zip::{ZipEntry, CompressionMethod, ZipArchive};
+use crate::bundle::zip_entry::{ZipEntryReader, VerifiedZipEntry};
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use crate::index::{Coding, Entry};
 use crate::types::is_text;
 
 use super::{Effort, Gathered, Meter, copying};
 
-/// Text below this size may lie uncompressed.
+/// The size up to which a stored text does not count against adoption, in bytes.
 const SMALL_TEXT: u64 = 1024;
 
-/// Whether a ZIP can be kept as it is, and is worth it: stored text over 1 KiB is under 5 % of it.
-pub(super) fn fits(zip: &Zip) -> bool {
-    // As an image it would be read by this field, which means nothing in what was received: its names would be others.
-    if zip.members.iter().any(|m| m.is_marked) {
+/// Whether a ZIP can become the image as it is: no name has the mark of our own images, and stored text over 1 KiB
+/// makes up less than 5 % of the members.
+pub(super) fn fits(zip: &ZipArchive) -> bool {
+    // The reader of images obeys this extra field, which the reader of received ZIPs ignores. As an image this ZIP
+    // would have other names.
+    if zip.entries.iter().any(|m| m.has_raw_name) {
         return false;
     }
     let stored: u64 = zip
-        .members
+        .entries
         .iter()
-        .filter(|m| m.method == Method::Stored && m.size > SMALL_TEXT)
+        .filter(|m| m.method == CompressionMethod::Stored && m.size > SMALL_TEXT)
         .filter(|m| m.path.as_ref().is_some_and(|path| is_text(path.as_bytes())))
-        .map(|m| m.coded)
+        .map(|m| m.compressed_len)
         .sum();
     stored.saturating_mul(20) < zip.directory_start()
 }
 
-/// What proving all members gave.
+/// The result of verifying all members.
 pub(super) struct Proved {
     pub(super) gathered: Gathered,
-    /// SHA-256 and length of the archive.
+    /// The SHA-256 and the length of the archive.
     pub(super) archive: (Digest, u64),
     /// Whether every DEFLATE stream ends exactly at its compressed size.
     pub(super) exact: bool,
 }
 
-/// A received archive whose members are still to be copied into the file that is proved.
+/// A received archive whose members are copied into the image while that is verified.
 pub(super) struct Received<'a> {
     pub(super) from: &'a File,
     pub(super) to: &'a File,
-    /// Where the members end.
+    /// The offset at which the members end.
     pub(super) end: u64,
 }
 
-/// Reads every member to its end. With `received`, its bytes are copied meanwhile and made durable.
+/// Verifies every member. With `received`, its bytes are copied meanwhile and, if `effort` is durable, synced to disk.
 pub(super) fn prove(
-    zip: &Zip,
+    zip: &ZipArchive,
     effort: &Effort,
     meter: &Meter,
     received: Option<&Received<'_>>,
-) -> Result<Proved, ReadError> {
+) -> Result<Proved, BundleReadError> {
     let next = AtomicUsize::new(0);
-    // The first fault by position, so that the verdict does not depend on which thread is faster.
-    let fault: Mutex<Option<(usize, ReadError)>> = Mutex::new(None);
+    // The fault of the first faulty member by position, so that the result does not depend on which thread is faster.
+    let fault: Mutex<Option<(usize, BundleReadError)>> = Mutex::new(None);
     let growth = if received.is_some() { Growth::begun(0) } else { Growth::done() };
     let (proofs, archive, copied) = std::thread::scope(|scope| {
         let copy = received.map(|received| {
@@ -74,47 +76,47 @@ pub(super) fn prove(
         let archive = scope.spawn(|| digest(zip.file(), &growth));
         let workers: Vec<_> =
             (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &growth, &next, &fault, meter))).collect();
-        let mut proofs: Vec<(usize, Proof)> = Vec::with_capacity(zip.members.len());
+        let mut proofs: Vec<(usize, VerifiedZipEntry)> = Vec::with_capacity(zip.entries.len());
         for worker in workers {
             proofs.extend(join(worker));
         }
         (proofs, join(archive), copy.map(join))
     });
-    copied.transpose().map_err(ReadError::Sink)?;
+    copied.transpose().map_err(BundleReadError::Sink)?;
     if let Some((_, error)) = fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         return Err(error);
     }
-    let archive = archive.map_err(|source| ReadError::Io { path: zip.path().to_owned(), source })?;
+    let archive = archive.map_err(|source| BundleReadError::Io { path: zip.path().to_owned(), source })?;
 
     let mut proofs = proofs;
     proofs.sort_unstable_by_key(|(at, _)| *at);
-    let proofs: Vec<Proof> = proofs.into_iter().map(|(_, proof)| proof).collect();
-    let exact = proofs.iter().all(|proof| proof.exact);
+    let proofs: Vec<VerifiedZipEntry> = proofs.into_iter().map(|(_, proof)| proof).collect();
+    let exact = proofs.iter().all(|proof| proof.ends_at_declared_len);
     Ok(Proved { gathered: gather(zip, &proofs)?, archive, exact })
 }
 
-/// Reads every member to its end, one after another; `pace` is told of the bytes of content that were read, and takes its
-/// time.
-pub(super) fn prove_slowly(zip: &Zip, pace: &mut dyn FnMut(u64)) -> Result<Gathered, ReadError> {
-    let mut reader = MemberReader::new();
-    let mut proofs = Vec::with_capacity(zip.members.len());
-    for member in &zip.members {
+/// Verifies every member, one after another. `pace` is called with the number of bytes of content that were read; it
+/// may block to limit the speed.
+pub(super) fn prove_slowly(zip: &ZipArchive, pace: &mut dyn FnMut(u64)) -> Result<Gathered, BundleReadError> {
+    let mut reader = ZipEntryReader::new();
+    let mut proofs = Vec::with_capacity(zip.entries.len());
+    for member in &zip.entries {
         let mut sink = |piece: &[u8]| {
             pace(piece.len() as u64);
             Ok(())
         };
-        proofs.push(reader.prove(zip, member, &mut sink)?);
+        proofs.push(reader.verify(zip, member, &mut sink)?);
     }
     gather(zip, &proofs)
 }
 
-/// What the members are, given a proof of each.
-fn gather(zip: &Zip, proofs: &[Proof]) -> Result<Gathered, ReadError> {
-    zip.check_ends(proofs.iter().map(|proof| proof.end))?;
+/// Collects the files and folders of a ZIP from the verified members.
+fn gather(zip: &ZipArchive, proofs: &[VerifiedZipEntry]) -> Result<Gathered, BundleReadError> {
+    zip.check_gaps(proofs.iter().map(|proof| proof.end))?;
     let mut gathered = Gathered { files: Vec::new(), folders: Vec::new() };
-    for (member, proof) in zip.members.iter().zip(proofs) {
+    for (member, proof) in zip.entries.iter().zip(proofs) {
         let Some(path) = &member.path else { continue };
-        if member.folder {
+        if member.is_folder {
             gathered.folders.push(path.clone());
         } else {
             gathered.files.push((path.clone(), entry(member, proof)));
@@ -123,29 +125,29 @@ fn gather(zip: &Zip, proofs: &[Proof]) -> Result<Gathered, ReadError> {
     Ok(gathered)
 }
 
-/// A worker that panicked takes the whole with it: its members would be missing otherwise.
+/// Joins a worker and passes its panic on: without its members the result would be incomplete.
 fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn work(
-    zip: &Zip,
+    zip: &ZipArchive,
     growth: &Growth,
     next: &AtomicUsize,
-    fault: &Mutex<Option<(usize, ReadError)>>,
+    fault: &Mutex<Option<(usize, BundleReadError)>>,
     meter: &Meter,
-) -> Vec<(usize, Proof)> {
-    let mut reader = MemberReader::new();
+) -> Vec<(usize, VerifiedZipEntry)> {
+    let mut reader = ZipEntryReader::new();
     let mut proofs = Vec::new();
     loop {
         let at = next.fetch_add(1, Ordering::Relaxed);
-        let Some(member) = zip.members.get(at) else {
+        let Some(member) = zip.entries.get(at) else {
             return proofs;
         };
-        if growth.wait_for(zip.room_of(at)).is_none() {
+        if growth.wait_for(zip.space_end(at)).is_none() {
             return proofs; // the copy failed, and that is the error
         }
-        match reader.prove(zip, member, &mut |_| Ok(())) {
+        match reader.verify(zip, member, &mut |_| Ok(())) {
             Ok(proof) => {
                 meter.add(member.size);
                 proofs.push((at, proof));
@@ -155,34 +157,34 @@ fn work(
                 if first.as_ref().is_none_or(|(known, _)| at < *known) {
                     *first = Some((at, error));
                 }
-                next.store(zip.members.len(), Ordering::Relaxed);
+                next.store(zip.entries.len(), Ordering::Relaxed);
                 return proofs;
             }
         }
     }
 }
 
-fn entry(member: &Member, proof: &Proof) -> Entry {
+fn entry(member: &ZipEntry, proof: &VerifiedZipEntry) -> Entry {
     Entry {
         coding: match member.method {
-            Method::Stored => Coding::Stored,
-            Method::Deflate => Coding::Deflate,
+            CompressionMethod::Stored => Coding::Stored,
+            CompressionMethod::Deflate => Coding::Deflate,
         },
         offset: proof.offset,
-        coded_len: member.coded,
+        coded_len: member.compressed_len,
         len: member.size,
         crc: member.crc,
         content: proof.content,
-        coded_crc: proof.coded_crc,
+        coded_crc: proof.compressed_crc,
         last_header_bit: proof.last_header_bit,
         spare_bits: proof.spare_bits,
         modified: 0,
     }
 }
 
-/// SHA-256 and length of a whole file.
+/// Computes the SHA-256 and the length of a file while it may still grow.
 pub(super) fn digest(file: &File, growth: &Growth) -> io::Result<(Digest, u64)> {
-    let mut hasher = Hasher::new();
+    let mut hasher = Sha256Hasher::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! A copy that others read while it grows: proving need not wait for the disk's memory to be filled.
+//! A copy that other threads read while it grows: verification starts before the copy is complete.
 
 use std::fs::File;
 use std::io;
@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 
 use docwharf_base::growth::Growth;
 
-/// Bytes copied between two announcements.
+/// The number of bytes that are copied between two reports of progress.
 const STEP: u64 = 4 * 1024 * 1024;
 
-/// Copies the first `end` bytes and tells as it goes on.
+/// Copies the first `end` bytes and reports the progress to `growth`.
 pub(super) fn all(from: &File, to: &File, end: u64, growth: &Growth) -> io::Result<()> {
     let mut at = 0;
     while at < end {
@@ -21,13 +21,14 @@ pub(super) fn all(from: &File, to: &File, end: u64, growth: &Growth) -> io::Resu
         at = step;
         growth.reach(at);
     }
-    // What lies behind was there before.
+    // The bytes behind `end` were copied before.
     growth.reach(u64::MAX);
     Ok(())
 }
 
-/// Copies the bytes from `start` up to, not including, `end` to the same place: shared extents or in the kernel where
-/// the file system can, else by hand. Where `from` has become shorter, a hole is left, which proving notices.
+/// Copies the bytes from `start` up to, but not including, `end` to the same offsets: with shared extents or in the
+/// kernel where the file system supports it, otherwise with a buffer. If `from` has become shorter, a hole remains,
+/// which verification notices.
 pub(super) fn range(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {

@@ -1,19 +1,20 @@
-//! Proving and sealing: a bundle becomes a sealed image and the records of its index, or is refused.
+//! Verifies and seals bundles: a bundle becomes a sealed image and the records of its index, or is refused.
 //!
-//! A ZIP is copied first and proved from the copy, all its members in parallel; when it fits it *is* the image
-//! ([`adopt`]). Anything else is decoded by one thread and compressed by others into a new image ([`rewrite`]). Either
-//! way every byte has been read to the end of the archive before anyone else sees the result.
+//! A ZIP is copied first and verified from the copy, all its members in parallel. If it fits, the copy *is* the image
+//! (`adopt`). Any other bundle is decoded by one thread and compressed by others into a new image (`rewrite`). Either
+//! way the archive is read to its last byte before the result is visible to others.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write to these folders: by the time that a path is opened it may lead elsewhere. See
+// `crates/base/src/directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod adopt;
 mod copying;
-#[allow(clippy::disallowed_methods)] // who packs says where to
+#[allow(clippy::disallowed_methods)] // the user names the target
 pub mod pack;
 pub mod recode;
 mod rewrite;
-#[allow(clippy::disallowed_methods)] // who unpacks says where to
+#[allow(clippy::disallowed_methods)] // the user names the target
 pub mod unpack;
 
 use std::ffi::OsStr;
@@ -27,47 +28,49 @@ use docwharf_base::cores;
 use docwharf_base::directory::{Access, Demands, Directory, FileId};
 use docwharf_base::growth::Growth;
 use docwharf_base::regular;
-use crate::bundle::flavor::Flavor;
-use crate::bundle::folder::Folder;
-use crate::bundle::format::{self, Archive};
-use crate::bundle::policy::{Fault, Refusal, check_tree};
-use crate::bundle::tar::Tar;
-use crate::bundle::zip::Zip;
-use crate::bundle::zip_member::ZipStream;
-use crate::bundle::{Entries, Kind, ReadError};
+use crate::bundle::site_layout::SiteLayout;
+use crate::bundle::folder::FolderReader;
+use crate::bundle::format::{self, RecognizedArchive};
+use crate::bundle::refusal::{BundleFault, BundleRefusal, check_path_conflicts};
+use crate::bundle::tar::TarReader;
+use crate::bundle::zip::ZipArchive;
+use crate::bundle::zip_entry::ZipReader;
+use crate::bundle::{BundleReader, BundleKind, BundleReadError};
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::limits::Limits;
+use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
-use docwharf_base::model::version::{Manifest, VersionId};
+use docwharf_base::model::version::{VersionManifest, VersionId};
 use crate::image::ImageWriter;
 use crate::index::{self, Entry};
 
-/// An image is made once and mostly sent to browsers on the same site: little effort is enough.
+/// zlib's fastest level: an image is written once and mostly sent to clients on the same network, so little compression
+/// is enough.
 const FASTEST: u32 = 1;
 
-/// How much work, and how much of it at once.
+/// The limits and settings of sealing and verifying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// What an archive may cost.
-    pub limits: Limits,
-    /// Threads that prove or compress, besides the one that reads.
+    /// The limits that an archive must keep.
+    pub limits: BundleLimits,
+    /// The number of threads that verify or compress, in addition to the one that reads.
     pub threads: usize,
-    /// Whether the image must survive a power cut.
+    /// Whether the image is synced to disk, so that it survives a power failure.
     pub durable: bool,
-    /// zlib's level for what is compressed anew, 1 to 9.
+    /// zlib's level for files that are compressed, 1 to 9.
     pub level: u32,
-    /// Whether the bundle is ours, on the file system of the image, and may be moved.
+    /// Whether the bundle belongs to the caller, is on the file system of the image, and may be moved. It is for the
+    /// caller, who then passes a `place` to [`seal_opened`]; sealing itself does not read it.
     pub take: bool,
 }
 
 impl Effort {
-    /// All cores, not durable.
-    pub fn new(limits: Limits) -> Effort {
+    /// Creates settings with all processors, the fastest level, and without syncing to disk.
+    pub fn new(limits: BundleLimits) -> Effort {
         Effort { limits, threads: cores::count(), durable: false, level: FASTEST, take: false }
     }
 }
 
-/// How far sealing has come, for whoever shows it.
+/// The progress of sealing, for display by another thread.
 #[derive(Debug, Default)]
 pub struct Meter {
     done: AtomicU64,
@@ -75,12 +78,12 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Bytes of content read.
+    /// Returns the number of bytes of content that were read.
     pub fn bytes(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Files read.
+    /// Returns the number of files that were read.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
@@ -91,18 +94,18 @@ impl Meter {
     }
 }
 
-/// Where images are written while nobody knows yet whether they are good.
+/// The place where images are written before they are verified.
 #[derive(Debug)]
 pub enum Space {
     /// Named files in a folder of the store, which another user may own.
     Dir(Directory),
-    /// Files without a name in this folder, gone with the process.
+    /// Files without a name in this folder, which disappear with the process.
     Unlinked(PathBuf),
 }
 
 /// The name of the image in [`Space::Dir`].
 pub const IMAGE: &str = "site.zip";
-/// A received ZIP that did not fit, while it is being written anew.
+/// The name of a received ZIP that cannot be adopted, while it is rewritten.
 const RECEIVED: &str = "received.zip";
 
 impl Space {
@@ -122,7 +125,7 @@ impl Space {
     }
 }
 
-/// Why there is no sealed version.
+/// The reason why a bundle was not sealed or verified.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
     /// The bundle is refused.
@@ -130,16 +133,16 @@ pub enum SealError {
     Refused {
         /// The bundle.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         #[source]
-        source: Refusal,
+        source: BundleRefusal,
     },
     /// The bundle cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         /// The bundle, or the file in it.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -148,102 +151,102 @@ pub enum SealError {
     Write {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
 }
 
 impl SealError {
-    fn from_read(error: ReadError, bundle: &Path, space: &Path) -> SealError {
+    fn from_read(error: BundleReadError, bundle: &Path, space: &Path) -> SealError {
         match error {
-            ReadError::Refused(source) => SealError::Refused { path: bundle.to_owned(), source },
-            ReadError::Io { path, source } => SealError::Read { path, source },
-            ReadError::Sink(source) => SealError::Write { path: space.to_owned(), source },
+            BundleReadError::Refused(source) => SealError::Refused { path: bundle.to_owned(), source },
+            BundleReadError::Io { path, source } => SealError::Read { path, source },
+            BundleReadError::Sink(source) => SealError::Write { path: space.to_owned(), source },
         }
     }
 }
 
-/// A bundle that has been read to its end and found good.
+/// A verified bundle: it was read to its end and accepted.
 #[derive(Debug)]
 pub struct Proven {
-    /// The version it holds.
+    /// The id of the version that it contains.
     pub id: VersionId,
-    /// What it was.
-    pub kind: Kind,
-    /// Its layout, and what of it is no part of the site.
-    pub flavor: Flavor,
-    /// The site's files in byte order of their paths.
+    /// The kind of bundle.
+    pub kind: BundleKind,
+    /// Its layout, which says which entries are not part of the site.
+    pub flavor: SiteLayout,
+    /// The site's files, in byte order of their paths.
     pub files: Vec<(SitePath, Entry)>,
-    /// All files, those that are no part of the site included, as the archive has them.
+    /// All files, including those that are not part of the site, with their paths in the archive.
     pub raw_files: Vec<(SitePath, Entry)>,
-    /// Folders that the archive names.
+    /// The folders that the archive names.
     pub folders: Vec<SitePath>,
-    /// SHA-256 and size of the archive; none for a folder.
+    /// The SHA-256 and the size of the archive; `None` for a folder.
     pub archive: Option<(Digest, u64)>,
-    /// Things worth knowing that are no reason to refuse.
+    /// Warnings, which are no reason to refuse the bundle.
     pub warnings: Vec<String>,
 }
 
 impl Proven {
-    /// Size of the site's content in bytes.
+    /// Returns the size of the site's content in bytes.
     pub fn content_len(&self) -> u64 {
         self.files.iter().map(|(_, entry)| entry.len).sum()
     }
 
-    /// The index of an image of `image_len` bytes that holds these files.
+    /// Encodes the index of an image of `image_len` bytes that contains these files.
     pub fn index(&self, image_len: u64) -> Vec<u8> {
         let files: Vec<(&[u8], Entry)> = self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
         index::encode(image_len, self.id, &files)
     }
 }
 
-/// A proven bundle and its image.
+/// A verified bundle and its image.
 #[derive(Debug)]
 pub struct Sealing {
-    /// What was proved.
+    /// The verified bundle.
     pub proven: Proven,
     /// The image, open for reading.
     pub image: File,
-    /// Its length.
+    /// The length of the image in bytes.
     pub image_len: u64,
     /// Whether the received ZIP became the image unchanged.
     pub adopted: bool,
 }
 
-/// What reading every entry gave.
+/// The files and folders of a bundle whose entries have been read.
 pub(crate) struct Gathered {
     pub(crate) files: Vec<(SitePath, Entry)>,
     pub(crate) folders: Vec<SitePath>,
 }
 
-fn conclude(gathered: Gathered, kind: Kind, archive: Option<(Digest, u64)>) -> Result<Proven, Refusal> {
+fn conclude(gathered: Gathered, kind: BundleKind, archive: Option<(Digest, u64)>) -> Result<Proven, BundleRefusal> {
     let Gathered { files: raw_files, mut folders } = gathered;
-    check_tree(raw_files.iter().map(|(path, _)| path), folders.iter())?;
+    check_path_conflicts(raw_files.iter().map(|(path, _)| path), folders.iter())?;
     folders.sort_unstable();
     folders.dedup();
-    let flavor = Flavor::of(raw_files.iter().map(|(path, _)| path))?;
+    let flavor = SiteLayout::detect(raw_files.iter().map(|(path, _)| path))?;
     let mut files: Vec<(SitePath, Entry)> =
         raw_files.iter().filter_map(|(path, entry)| Some((flavor.site_path(path)?, *entry))).collect();
     files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    let mut manifest = Manifest::default();
+    let mut manifest = VersionManifest::default();
     for (path, entry) in &files {
         manifest.add(&entry.content, entry.len, path.as_bytes());
     }
     let mut warnings = Vec::new();
-    if !flavor.has_index {
+    if !flavor.has_root_index {
         warnings.push("there is no index.html at the root, so / will be 404".to_owned());
     }
     Ok(Proven { id: manifest.id(), kind, flavor, files, raw_files, folders, archive, warnings })
 }
 
-/// Proves the bundle at `path` and writes its sealed image in `space`.
+/// Verifies the bundle at `path` and writes its sealed image in `space`.
 pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     if is_dir(path)? {
-        let folder = Folder::open(path, &effort.limits).map_err(lift)?;
+        let folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
         let warnings = folder.warnings.clone();
-        let mut sealing = write_anew(folder, Kind::Folder, |_| None, path, space, effort, meter)?;
+        let mut sealing = write_anew(folder, BundleKind::Folder, |_| None, path, space, effort, meter)?;
         sealing.proven.warnings.extend(warnings);
         return Ok(sealing);
     }
@@ -251,8 +254,8 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
     seal_opened(file, path, None, space, effort, meter)
 }
 
-/// The same for an archive that is open already. `path` is for messages. If it is ours and on the file system of the image,
-/// it is moved from its `place` rather than copied.
+/// Verifies an archive that is open already and writes its sealed image in `space`. `path` is for messages. If `place`
+/// is given and on the file system of the image, the archive is moved from there rather than copied.
 pub fn seal_opened(
     file: File,
     path: &Path,
@@ -261,18 +264,18 @@ pub fn seal_opened(
     effort: &Effort,
     meter: &Meter,
 ) -> Result<Sealing, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
-    match format::open(file, path, &effort.limits).map_err(lift)? {
-        Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter),
-        Archive::Zip(received) => seal_zip(&received, path, place, space, effort, meter),
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
+    match format::open_archive(file, path, &effort.limits).map_err(lift)? {
+        RecognizedArchive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter),
+        RecognizedArchive::Zip(received) => seal_zip(&received, path, place, space, effort, meter),
     }
 }
 
-/// Where a file lies: its directory, and its name there.
+/// The place of a file: its directory, and its name in it.
 pub type Place<'a> = (&'a Directory, &'a OsStr);
 
-/// As [`seal`], for a bundle that is still arriving at `place`, if it is one that is read from its begin to its end. None for
-/// others: nothing can be said of them before they are whole.
+/// Verifies and seals a bundle that is still being downloaded to `place`, if it can be read from start to end. `None`
+/// for a ZIP, whose directory is at its end, and for a download that fails or ends before its first byte.
 pub fn seal_arriving(
     (directory, name): Place<'_>,
     growth: &Arc<Growth>,
@@ -280,32 +283,32 @@ pub fn seal_arriving(
     effort: &Effort,
     meter: &Meter,
 ) -> Result<Option<Sealing>, SealError> {
-    // The file is made with its first byte.
+    // The download creates the file with its first byte.
     if growth.wait_for(1).is_none_or(|there| there == 0) {
         return Ok(None);
     }
     let path = &directory.path().join(name);
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let opened = directory.open_file(name, Access::Read, Demands::SINGLE_NAME);
     let file = opened.map_err(|source| SealError::Read { path: path.clone(), source })?;
-    match format::open_growing(file, path, &effort.limits, growth).map_err(lift)? {
-        Archive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter).map(Some),
-        Archive::Zip(_) => Ok(None),
+    match format::open_growing_archive(file, path, &effort.limits, growth).map_err(lift)? {
+        RecognizedArchive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter).map(Some),
+        RecognizedArchive::Zip(_) => Ok(None),
     }
 }
 
 fn seal_tar(
-    tar: Tar,
-    kind: Kind,
+    tar: TarReader,
+    kind: BundleKind,
     path: &Path,
     space: &Space,
     effort: &Effort,
     meter: &Meter,
 ) -> Result<Sealing, SealError> {
-    write_anew(tar, kind, |tar| Some(tar.into_source().receipt()), path, space, effort, meter)
+    write_anew(tar, kind, |tar| Some(tar.into_source().digest_and_len()), path, space, effort, meter)
 }
 
-/// Copies, then adopts or writes anew.
+/// Copies or moves a received ZIP, then adopts or rewrites it.
 fn seal_zip(
     received: &File,
     path: &Path,
@@ -314,14 +317,14 @@ fn seal_zip(
     effort: &Effort,
     meter: &Meter,
 ) -> Result<Sealing, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let length = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
     if length > effort.limits.archive {
-        return Err(lift(Fault::ArchiveTooLarge(effort.limits.archive).of_archive().into()));
+        return Err(lift(BundleFault::ArchiveTooLarge(effort.limits.archive).in_archive().into()));
     }
     let read = |source| SealError::Read { path: path.to_owned(), source };
-    let start = Zip::find_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
+    let start = ZipArchive::find_directory_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
     if let (Some((directory, name)), Space::Dir(dir)) = (place, space)
         && directory.rename(name, dir, IMAGE).is_ok()
     {
@@ -329,16 +332,16 @@ fn seal_zip(
         return take_zip(image, path, space, effort, meter);
     }
     let image = space.create(IMAGE)?;
-    // The copy is what will be served, so the copy is what is judged, whatever becomes of the original meanwhile. Its
-    // directory comes first; the members are proved while they are being copied.
+    // The copy is verified, because the copy is served, whatever happens to the original meanwhile. Its central
+    // directory is copied first; the members are verified while they are being copied.
     copying::range(received, &image, start, length).map_err(write)?;
-    let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
     let (archive, zip) = if adopt::fits(&zip) {
         let received = adopt::Received { from: received, to: &image, end: start };
         let proved = adopt::prove(&zip, effort, meter, Some(&received)).map_err(lift)?;
         if proved.exact {
             let image_len = proved.archive.1;
-            let proven = conclude(proved.gathered, Kind::Zip, Some(proved.archive));
+            let proven = conclude(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
             return Ok(Sealing { proven, image, image_len, adopted: true });
         }
@@ -350,8 +353,9 @@ fn seal_zip(
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
 
-/// Opens the image that was `received` and has been moved into `dir`. It has no other name, so that no later download can
-/// write to what has been sealed; and it is that file, whatever the owner of the store has done to its name meanwhile.
+/// Opens the image that was `received` and has been moved into `dir`. The image must have no other name, so that no
+/// later download can write to the sealed file, and must still be that file: another user may own the folder and
+/// replace it.
 fn moved(dir: &Directory, received: &File) -> io::Result<File> {
     let image = dir.open_file(IMAGE, Access::ReadWrite, Demands::SINGLE_NAME)?;
     if FileId::of(&image.metadata()?) == FileId::of(&received.metadata()?) {
@@ -363,11 +367,11 @@ fn moved(dir: &Directory, received: &File) -> io::Result<File> {
     }
 }
 
-/// Proves a ZIP that nobody else writes to where it lies: in `space`, under the image's name.
+/// Verifies a moved ZIP in place: in `space`, under the image's name. No other process writes to it.
 fn take_zip(image: File, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let zip = Zip::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
     let mut archive = None;
     if adopt::fits(&zip) {
         let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
@@ -376,7 +380,7 @@ fn take_zip(image: File, path: &Path, space: &Space, effort: &Effort, meter: &Me
                 image.sync_all().map_err(write)?;
             }
             let image_len = proved.archive.1;
-            let proven = conclude(proved.gathered, Kind::Zip, Some(proved.archive));
+            let proven = conclude(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
             return Ok(Sealing { proven, image, image_len, adopted: true });
         }
@@ -389,9 +393,9 @@ fn take_zip(image: File, path: &Path, space: &Space, effort: &Effort, meter: &Me
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
 
-/// Writes the ZIP that lies in `space` under the image's name anew.
+/// Writes a new image from the ZIP in `space` that has the image's name.
 fn rewrite_zip(
-    zip: Zip,
+    zip: ZipArchive,
     archive: (Digest, u64),
     path: &Path,
     space: &Space,
@@ -402,23 +406,23 @@ fn rewrite_zip(
     if let Space::Dir(dir) = space {
         dir.rename(IMAGE, dir, RECEIVED).map_err(write)?;
     }
-    let sealing = write_anew(ZipStream::new(zip), Kind::Zip, |_| Some(archive), path, space, effort, meter)?;
+    let sealing = write_anew(ZipReader::new(zip), BundleKind::Zip, |_| Some(archive), path, space, effort, meter)?;
     if let Space::Dir(dir) = space {
         dir.remove_file(RECEIVED).map_err(write)?;
     }
     Ok(sealing)
 }
 
-fn write_anew<E: Entries>(
+fn write_anew<E: BundleReader>(
     mut entries: E,
-    kind: Kind,
+    kind: BundleKind,
     archive: impl FnOnce(E) -> Option<(Digest, u64)>,
     path: &Path,
     space: &Space,
     effort: &Effort,
     meter: &Meter,
 ) -> Result<Sealing, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, space.path());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let image = space.create(IMAGE)?;
     let writer = ImageWriter::new(image.try_clone().map_err(write)?);
@@ -437,61 +441,62 @@ fn write_anew<E: Entries>(
     Ok(Sealing { proven, image, image_len, adopted: false })
 }
 
-/// Proves the bundle at `path` without keeping anything of it.
+/// Verifies the bundle at `path` without writing anything.
 pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, path);
-    let refuse = |refusal: Refusal| lift(refusal.into());
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let refuse = |refusal: BundleRefusal| lift(refusal.into());
     if is_dir(path)? {
-        let mut folder = Folder::open(path, &effort.limits).map_err(lift)?;
+        let mut folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
         let (gathered, _) = rewrite::run(&mut folder, None, effort, meter).map_err(lift)?;
-        let mut proven = conclude(gathered, Kind::Folder, None).map_err(refuse)?;
+        let mut proven = conclude(gathered, BundleKind::Folder, None).map_err(refuse)?;
         proven.warnings.extend(folder.warnings);
         return Ok(proven);
     }
     match open(path, &effort.limits).map_err(lift)? {
-        Archive::Tar(kind, mut tar) => {
+        RecognizedArchive::Tar(kind, mut tar) => {
             let (gathered, _) = rewrite::run(&mut *tar, None, effort, meter).map_err(lift)?;
-            conclude(gathered, kind, Some(tar.into_source().receipt())).map_err(refuse)
+            conclude(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
         }
-        Archive::Zip(file) => {
-            let zip = Zip::open(file, path, &effort.limits).map_err(lift)?;
+        RecognizedArchive::Zip(file) => {
+            let zip = ZipArchive::open(file, path, &effort.limits).map_err(lift)?;
             let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
-            conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(refuse)
+            conclude(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(refuse)
         }
     }
 }
 
-/// It was within the limits when it was received, and an image may be larger than its archive.
-const UNLIMITED: Limits = Limits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+/// No limits, for images: the archive was within its limits when it was received, and an image may be larger than its
+/// archive.
+const UNLIMITED: BundleLimits = BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
 
-/// Proves a sealed image again.
+/// Verifies a sealed image again.
 pub fn verify_image(path: &Path, effort: &Effort) -> Result<Proven, SealError> {
     let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     verify_opened_image(file, path, effort)
 }
 
-/// The same for one that is open already. `path` is for messages.
+/// Verifies a sealed image that is open already. `path` is for messages.
 pub fn verify_opened_image(file: File, path: &Path, effort: &Effort) -> Result<Proven, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, path);
-    let zip = Zip::open_image(file, path, &UNLIMITED).map_err(lift)?;
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(file, path, &UNLIMITED).map_err(lift)?;
     let proved = adopt::prove(&zip, effort, &Meter::default(), None).map_err(lift)?;
-    conclude(proved.gathered, Kind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+    conclude(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
 }
 
-/// The same on this thread alone, as fast as `pace` lets it, which is told of each piece of content that was read. `path` is
-/// for messages.
+/// Verifies a sealed image on the calling thread alone. `pace` is called with the size of each piece of content that
+/// was read, and may block to limit the speed. `path` is for messages.
 pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<Proven, SealError> {
-    let lift = |error: ReadError| SealError::from_read(error, path, path);
-    let zip = Zip::open_image(image, path, &UNLIMITED).map_err(lift)?;
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(image, path, &UNLIMITED).map_err(lift)?;
     let gathered = adopt::prove_slowly(&zip, pace).map_err(lift)?;
-    conclude(gathered, Kind::Zip, None).map_err(|refusal| lift(refusal.into()))
+    conclude(gathered, BundleKind::Zip, None).map_err(|refusal| lift(refusal.into()))
 }
 
-fn open(path: &Path, limits: &Limits) -> Result<Archive, ReadError> {
-    format::open(regular::open(path).map_err(ReadError::io(path))?, path, limits)
+fn open(path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
+    format::open_archive(regular::open(path).map_err(BundleReadError::io(path))?, path, limits)
 }
 
-#[allow(clippy::disallowed_methods)] // what it says is found out anew by opening
+#[allow(clippy::disallowed_methods)] // only a hint: opening the path decides
 fn is_dir(path: &Path) -> Result<bool, SealError> {
     match std::fs::metadata(path) {
         Ok(metadata) => Ok(metadata.is_dir()),

@@ -1,29 +1,29 @@
-//! Making bundles: the same folder gives the same bytes, wherever and whenever.
+//! Packs folders into bundles. The same folder gives the same bytes on every machine and at any time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::bundle::folder::Folder;
-use crate::bundle::{Entries, Kind};
+use crate::bundle::folder::FolderReader;
+use crate::bundle::{BundleReader, BundleKind};
 use docwharf_base::model::site_path::SitePath;
 
 use super::{Effort, Meter, Proven, SealError, Space, seal, verify};
 
-/// zlib's usual effort: a bundle is made once and carried far.
+/// zlib's default level: a bundle is written once and transferred often.
 const GZIP_LEVEL: u32 = 6;
-/// zstd's effort for the same purpose.
+/// The Zstandard level for bundles.
 const ZSTD_LEVEL: i32 = 12;
 const BLOCK: usize = 512;
 
-/// Why no bundle was made.
+/// The reason why no bundle was written.
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
-    /// The folder is no site, or cannot be read.
+    /// The folder is refused as a site, or cannot be read.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The name says none of the kinds that can be made.
+    /// The name of the target ends with none of the supported extensions.
     #[error("{} does not say what to make; let it end with .zip, .tar, .tar.gz, .tgz or .tar.zst", .0.display())]
     NoKind(PathBuf),
     /// The bundle cannot be written.
@@ -31,45 +31,45 @@ pub enum PackError {
     Write {
         /// The bundle.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// What was written is not what was read.
+    /// The bundle that was written differs from the folder that was read before.
     #[error("{} changed while it was packed; pack it again when it is quiet", .0.display())]
     Changed(PathBuf),
 }
 
-fn kind_of(name: &Path) -> Option<Kind> {
+fn kind_of(name: &Path) -> Option<BundleKind> {
     let name = name.file_name()?.to_str()?.to_ascii_lowercase();
     let ends = |end: &str| name.ends_with(end);
     match () {
-        () if ends(".zip") => Some(Kind::Zip),
-        () if ends(".tar") => Some(Kind::Tar),
-        () if ends(".tar.gz") || ends(".tgz") => Some(Kind::TarGz),
-        () if ends(".tar.zst") => Some(Kind::TarZst),
+        () if ends(".zip") => Some(BundleKind::Zip),
+        () if ends(".tar") => Some(BundleKind::Tar),
+        () if ends(".tar.gz") || ends(".tgz") => Some(BundleKind::TarGz),
+        () if ends(".tar.zst") => Some(BundleKind::TarZst),
         () => None,
     }
 }
 
-/// How far each of the three passes over a folder has come.
+/// The progress of each of the three passes of packing.
 #[derive(Debug, Default)]
 pub struct Passes {
-    /// Reading it, to learn what it is.
+    /// Verifying the folder.
     pub reading: Meter,
     /// Writing the bundle.
     pub writing: Meter,
-    /// Proving what was written.
+    /// Verifying the bundle that was written.
     pub proving: Meter,
 }
 
-/// Packs the site in `folder` into `to`, whose name says the kind, and proves what was written. `meter` is that of the
-/// first pass.
+/// Packs the site in `folder` into `to`, whose extension selects the kind, and verifies the result. `meter` shows the
+/// progress of the first pass.
 pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, PackError> {
     pack_measured(folder, to, effort, [meter, &Meter::default(), &Meter::default()])
 }
 
-/// As [`pack`], with all its passes measured.
+/// As [`pack`], with the progress of all its passes.
 pub fn pack_watched(folder: &Path, to: &Path, effort: &Effort, passes: &Passes) -> Result<Proven, PackError> {
     pack_measured(folder, to, effort, [&passes.reading, &passes.writing, &passes.proving])
 }
@@ -88,14 +88,14 @@ fn pack_measured(
     };
     let read = verify(folder, effort, reading)?;
     let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write)?;
-    if kind == Kind::Zip {
+    if kind == BundleKind::Zip {
         let effort = Effort { level: GZIP_LEVEL, ..*effort };
         let mut sealing = seal(folder, &Space::Unlinked(parent.to_owned()), &effort, writing)?;
         io::Seek::rewind(&mut sealing.image)
             .and_then(|()| io::copy(&mut sealing.image, output.as_file_mut()))
             .map_err(write)?;
     } else {
-        let items = Folder::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
+        let items = FolderReader::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
         write_tar(items, kind, output.as_file_mut(), writing).map_err(write)?;
     }
     output.as_file().sync_all().map_err(write)?;
@@ -108,19 +108,19 @@ fn pack_measured(
     Ok(Proven { warnings: read.warnings, ..proven })
 }
 
-fn write_tar(mut folder: Folder, kind: Kind, file: &mut File, meter: &Meter) -> io::Result<()> {
+fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter: &Meter) -> io::Result<()> {
     let mut out: Box<dyn Finish> = match kind {
-        Kind::TarGz => {
+        BundleKind::TarGz => {
             Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
         }
-        Kind::TarZst => Box::new(zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?),
+        BundleKind::TarZst => Box::new(zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?),
         _ => Box::new(BufWriter::new(file)),
     };
     while let Some(head) = folder.next_entry().map_err(io::Error::other)? {
         let Some(path) = head.path else { continue };
         write_header(&mut *out, &path, head.size)?;
         folder
-            .content(&mut |bytes| out.write_all(bytes).map_err(crate::bundle::ReadError::Sink))
+            .read_content(&mut |bytes| out.write_all(bytes).map_err(crate::bundle::BundleReadError::Sink))
             .map_err(io::Error::other)?;
         let padding = head.size.next_multiple_of(BLOCK as u64) - head.size;
         out.write_all(&[0; BLOCK][..padding as usize])?;
@@ -130,7 +130,7 @@ fn write_tar(mut folder: Folder, kind: Kind, file: &mut File, meter: &Meter) -> 
     out.finish()
 }
 
-/// A writer with an end of its own.
+/// A writer that must be finished to be complete.
 trait Finish: Write {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
@@ -153,7 +153,7 @@ impl<W: Write> Finish for BufWriter<W> {
     }
 }
 
-/// A ustar header with nothing in it that differs between machines, and a PAX header before it where a path or size
+/// Writes a ustar header whose values do not differ between machines, preceded by a PAX header if the path or the size
 /// does not fit (POSIX.1-2017, pax, "ustar Interchange Format").
 fn write_header(out: &mut dyn Write, path: &SitePath, size: u64) -> io::Result<()> {
     const LARGEST: u64 = 0o77_777_777_777;
@@ -174,7 +174,7 @@ fn write_header(out: &mut dyn Write, path: &SitePath, size: u64) -> io::Result<(
     out.write_all(&header(&path[..path.len().min(100)], size.min(LARGEST), b'0'))
 }
 
-/// `LENGTH KEY=VALUE\n`, where the length counts its own digits.
+/// Appends a PAX record, `LENGTH KEY=VALUE\n`, whose length includes its own digits.
 fn pax_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;

@@ -1,31 +1,33 @@
-//! A sealed image once more in a denser coding, text by text: what `derived/<id>/brotli` and `zstd` hold.
+//! Compresses the texts of a sealed image with Brotli or Zstandard into the files `derived/<id>/brotli` and `zstd`.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use docwharf_base::codec::dense::{Dense, Effort, Encoder, effort};
+use docwharf_base::codec::content_coding::{ContentCoding, EncoderEffort, ContentEncoder, choose_effort};
 use docwharf_base::codec::gzip;
-use docwharf_base::codec::inflate::{Inflate, Status};
+use docwharf_base::codec::inflate::{Inflate, InflateStatus};
 use docwharf_base::model::site_path::is_hidden;
 use docwharf_base::model::version::VersionId;
 use crate::codings::{Record, head, head_len};
 use crate::index::{Coding, Entry, Index};
 use crate::types::is_archive;
 
-/// Larger contents, in bytes, stay as they are: few read them, one would hold everything up for a minute, and what is in
-/// memory at a time is bounded by it.
+/// The maximum size of a content that is compressed, in bytes. Larger ones are rarely requested, take up to a minute
+/// each, and would have to be held in memory.
 const MOST: u64 = 64 << 20;
-/// Smaller ones, in bytes, have nothing to win: the answer's header is several times that.
+/// The minimum size of a content that is compressed, in bytes. Less cannot save much: the header of the response is
+/// several times that.
 const LEAST: u64 = 64;
 
-/// Whether a file of the site is worth coding: text that is sent with gzip.
+/// Whether a file of the site is compressed: text that is sent with gzip.
 fn is_due(path: &[u8], entry: &Entry) -> bool {
     entry.coding == Coding::Deflate && (LEAST..=MOST).contains(&entry.len) && !is_archive(path) && !is_hidden(path)
 }
 
-/// Bytes that a coding of this version takes at most: no body is larger than the gzip form that it stands in for.
+/// Returns the maximum size of a coding file of this version, in bytes: no body is larger than the gzip form that it
+/// replaces.
 pub fn most(index: &Index) -> u64 {
     head_len(index.len()) + due(index).map(|(_, entry)| framed(&entry)).sum::<u64>()
 }
@@ -35,15 +37,15 @@ fn due(index: &Index) -> impl Iterator<Item = (usize, Entry)> {
     all.filter(|(file, entry)| is_due(index.path(*file), entry))
 }
 
-/// Length of the gzip form.
+/// Returns the length of the gzip form.
 fn framed(entry: &Entry) -> u64 {
-    (gzip::HEADER.len() + gzip::TRAILER) as u64 + entry.coded_len
+    (gzip::GZIP_HEADER.len() + gzip::TRAILER_BYTES) as u64 + entry.coded_len
 }
 
-/// Writes the coding of version `id`, whose `image` and `index` these are, to the empty file `out`. `spent` tells the
-/// processor time so far. What does not inflate to what was sealed is left out.
+/// Writes the coding file of version `id` to `out`, which is empty. `image` and `index` are those of the version;
+/// `spent` returns the processor time so far. A content that does not inflate to what was sealed is left out.
 pub fn recode(
-    coding: Dense,
+    coding: ContentCoding,
     id: VersionId,
     image: &File,
     index: &Index,
@@ -51,7 +53,7 @@ pub fn recode(
     spent: impl Fn() -> Duration,
 ) -> io::Result<()> {
     let content = due(index).map(|(_, entry)| entry.len).sum();
-    let effort = effort(coding, content);
+    let effort = choose_effort(coding, content);
     let mut records = vec![Record::default(); index.len()];
     let mut at = head_len(index.len());
     out.seek(SeekFrom::Start(at))?;
@@ -70,17 +72,17 @@ pub fn recode(
     out.write_all_at(&head(coding, id, &records, millis), 0)
 }
 
-/// One text in this coding, if it is smaller than with gzip.
+/// Compresses one text; `None` if the result is not smaller than with gzip.
 fn smaller(
-    coding: Dense,
-    effort: Effort,
+    coding: ContentCoding,
+    effort: EncoderEffort,
     image: &File,
     entry: &Entry,
     inflate: &mut Inflate,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut coded = vec![0; entry.coded_len as usize];
     image.read_exact_at(&mut coded, entry.offset)?;
-    let mut encoder = Encoder::new(coding, effort, entry.len)?;
+    let mut encoder = ContentEncoder::new(coding, effort, entry.len)?;
     let (mut crc, mut len, mut at) = (crc32fast::Hasher::new(), 0, 0);
     inflate.reset();
     loop {
@@ -89,16 +91,17 @@ fn smaller(
         let piece = inflate.output();
         crc.update(piece);
         len += piece.len() as u64;
-        // Rot: it would be no error of the encoder to be told more than it was promised.
+        // The image is damaged. Without this check the encoder would receive more bytes than it was created for, and
+        // fail with an error of its own.
         if len > entry.len {
             return Ok(None);
         }
         encoder.write(piece)?;
         let stands_still = step.consumed == 0 && piece.is_empty();
-        if encoder.made() as u64 >= framed(entry) || (stands_still && step.status != Status::Done) {
+        if encoder.encoded_len() as u64 >= framed(entry) || (stands_still && step.status != InflateStatus::Done) {
             return Ok(None);
         }
-        if step.status == Status::Done {
+        if step.status == InflateStatus::Done {
             break;
         }
     }

@@ -1,9 +1,10 @@
-//! Writing an image from a stream of entries: one thread decodes, others hash and compress, the image grows in order.
+//! Writes an image from a stream of entries: one thread decodes, others hash and compress, and the image grows in the
+//! order of the entries.
 //!
-//! Small files travel in batches; each batch has a turn. Whoever has finished one puts it with the others and appends
-//! those whose turn has come, so nobody waits for a slower neighbour, and the image is the same however the threads are
-//! scheduled. A large file is written by the reading thread itself when its turn has come, in pieces. Memory is bounded
-//! by the batches in flight, whose buffers are used again.
+//! Small files are collected in batches, and each batch has a sequence number. A worker that has finished a batch
+//! stores it with the other finished ones and appends those whose number is next, so no worker waits for a slower one,
+//! and the image is the same however the threads are scheduled. A large file is written in pieces by the reading thread
+//! when its number is next. Memory is bounded by the batches in flight, whose buffers are reused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -11,10 +12,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::bundle::policy::Fault;
-use crate::bundle::{Entries, EntryKind, Head, ReadError};
+use crate::bundle::refusal::BundleFault;
+use crate::bundle::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError};
 use docwharf_base::codec::deflate::Deflater;
-use docwharf_base::model::digest::Hasher;
+use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
 use crate::image::{ImageWriter, Member};
 use crate::index::{Coding, Entry};
@@ -22,15 +23,15 @@ use crate::types::is_compressible;
 
 use super::{Effort, Gathered, Meter};
 
-/// Content that travels together.
+/// The maximum content of a batch, in bytes.
 const BATCH: usize = 512 * 1024;
-/// Files over this are written in pieces.
+/// The size above which a file is written in pieces, in bytes.
 const LARGE: u64 = 2 * 1024 * 1024;
-/// Batches waiting for a free thread.
+/// The maximum number of batches that wait for a free worker.
 const WAITING: usize = 4;
-/// Finished batches that may wait for their turn.
+/// The maximum number of finished batches that wait for an earlier one.
 const EARLY: usize = 6;
-/// Written bytes after which the disk is set to work, so that the last sync has little left to do.
+/// The number of written bytes after which a background sync starts, so that the last sync has little left to write.
 const SYNC_EVERY: u64 = 16 * 1024 * 1024;
 
 struct File {
@@ -47,25 +48,25 @@ struct Batch {
     files: Vec<File>,
 }
 
-/// A batch that only needs its place in the image.
+/// A compressed batch that waits to be appended to the image.
 struct Finished {
     block: Vec<u8>,
     members: Vec<Member>,
     records: Vec<(SitePath, Entry)>,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Shared {
     state: Mutex<State>,
     turned: Condvar,
 }
 
 struct State {
-    /// Whose turn it is.
+    /// The sequence number that is appended next.
     turn: u64,
-    /// What was finished before its turn.
+    /// The batches that were finished early, by sequence number.
     early: BTreeMap<u64, Finished>,
-    /// Buffers of batches that are done with.
+    /// Buffers of appended batches, for reuse.
     spare: Vec<Vec<u8>>,
     writer: Option<ImageWriter>,
     files: Vec<(SitePath, Entry)>,
@@ -78,7 +79,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all before `turn` have been appended.
+    /// Waits until everything before `turn` has been appended.
     fn await_turn(&self, turn: u64) -> MutexGuard<'_, State> {
         self.turned.wait_while(self.lock(), |state| state.turn != turn).unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,15 +91,15 @@ impl Shared {
     }
 }
 
-/// Reads every entry and, with a `writer`, writes its image; without, only proves.
+/// Reads every entry and, with a `writer`, writes its image; without one, only verifies.
 pub(super) fn run(
-    entries: &mut dyn Entries,
+    entries: &mut dyn BundleReader,
     writer: Option<ImageWriter>,
     effort: &Effort,
     meter: &Meter,
-) -> Result<(Gathered, Option<ImageWriter>), ReadError> {
+) -> Result<(Gathered, Option<ImageWriter>), BundleReadError> {
     let syncing = match &writer {
-        Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(ReadError::Sink)?),
+        Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(BundleReadError::Sink)?),
         _ => None,
     };
     let state = State {
@@ -117,7 +118,7 @@ pub(super) fn run(
         let receive = Arc::new(Mutex::new(receive));
         let (nudge, nudged) = sync_channel::<()>(1);
         if let Some(file) = syncing {
-            // A failure shows again in the sync at the end.
+            // An error is reported again by the sync at the end.
             scope.spawn(move || nudged.iter().for_each(|()| drop(file.sync_data())));
         }
         let workers: Vec<_> = (0..effort.threads.max(1))
@@ -140,7 +141,7 @@ pub(super) fn run(
         };
         let result = reader.all(entries);
         let folders = std::mem::take(&mut reader.folders);
-        drop(reader); // closes the channel: the workers end
+        drop(reader); // closes the channel, which ends the workers
         for worker in workers {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
@@ -148,50 +149,50 @@ pub(super) fn run(
     })?;
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.failed {
-        Some(error) => Err(ReadError::Sink(error)),
+        Some(error) => Err(BundleReadError::Sink(error)),
         None => Ok((Gathered { files: state.files, folders }, state.writer)),
     }
 }
 
-/// The thread that decodes.
+/// The state of the reading thread.
 struct Reader<'a> {
     shared: &'a Shared,
     send: SyncSender<Batch>,
     batch: Batch,
     turn: u64,
     folders: Vec<SitePath>,
-    /// Earlier files by path, as far as hard links made it necessary to know.
+    /// Earlier files by path. It is filled only when a hard link needs it.
     known: HashMap<SitePath, usize>,
     level: u32,
     meter: &'a Meter,
 }
 
 impl Reader<'_> {
-    fn all(&mut self, entries: &mut dyn Entries) -> Result<(), ReadError> {
+    fn all(&mut self, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
         while let Some(head) = entries.next_entry()? {
             let Some(path) = head.path.clone() else {
                 continue;
             };
             match &head.kind {
-                EntryKind::Folder => self.folders.push(path),
-                EntryKind::SameAs(target) => self.same_as(path, target)?,
-                EntryKind::File if head.size > LARGE => self.large(entries, path, &head)?,
-                EntryKind::File => self.small(entries, path, &head)?,
+                BundleEntryKind::Folder => self.folders.push(path),
+                BundleEntryKind::HardLink(target) => self.same_as(path, target)?,
+                BundleEntryKind::File if head.size > LARGE => self.large(entries, path, &head)?,
+                BundleEntryKind::File => self.small(entries, path, &head)?,
             }
         }
         self.flush()?;
-        // The last batches are still being written: their files belong to the result.
+        // The workers may still be appending the last batches, whose files belong to the result.
         drop(self.shared.await_turn(self.turn));
         Ok(())
     }
 
-    fn small(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+    fn small(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
         if self.batch.content.len() + head.size as usize > BATCH && !self.batch.files.is_empty() {
             self.flush()?;
         }
         let start = self.batch.content.len();
         let content = &mut self.batch.content;
-        entries.content(&mut |bytes| {
+        entries.read_content(&mut |bytes| {
             content.extend_from_slice(bytes);
             Ok(())
         })?;
@@ -200,7 +201,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), ReadError> {
+    fn flush(&mut self) -> Result<(), BundleReadError> {
         if self.batch.files.is_empty() {
             return Ok(());
         }
@@ -208,8 +209,8 @@ impl Reader<'_> {
         let mut batch = std::mem::replace(&mut self.batch, Batch { content: spare, ..Batch::default() });
         batch.turn = self.take_turn();
         if self.send.send(batch).is_err() {
-            // Workers end only after the channel is closed, or by a panic, which is passed on.
-            return Err(ReadError::Sink(io::Error::other("a worker thread died")));
+            // Workers end only after the channel is closed, or by a panic, which is passed on by `run`.
+            return Err(BundleReadError::Sink(io::Error::other("a worker thread died")));
         }
         self.stop_on_failure()
     }
@@ -219,11 +220,11 @@ impl Reader<'_> {
         self.turn - 1
     }
 
-    fn stop_on_failure(&self) -> Result<(), ReadError> {
-        self.shared.lock().failed.take().map_or(Ok(()), |error| Err(ReadError::Sink(error)))
+    fn stop_on_failure(&self) -> Result<(), BundleReadError> {
+        self.shared.lock().failed.take().map_or(Ok(()), |error| Err(BundleReadError::Sink(error)))
     }
 
-    fn large(&mut self, entries: &mut dyn Entries, path: SitePath, head: &Head) -> Result<(), ReadError> {
+    fn large(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
         self.flush()?;
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
@@ -234,8 +235,8 @@ impl Reader<'_> {
         result
     }
 
-    /// A hard link: the bytes of the earlier file once more, as ZIP members may not share them.
-    fn same_as(&mut self, path: SitePath, target: &SitePath) -> Result<(), ReadError> {
+    /// Writes a hard link as a copy of the earlier file, because ZIP members may not share bytes.
+    fn same_as(&mut self, path: SitePath, target: &SitePath) -> Result<(), BundleReadError> {
         self.flush()?;
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
@@ -243,8 +244,8 @@ impl Reader<'_> {
             self.known.insert(path.clone(), at);
         }
         let result = match self.known.get(target).map(|&at| state.files[at].1) {
-            Some(entry) => copy_member(&mut state, path, entry).map_err(ReadError::Sink),
-            None => Err(Fault::BadHardLink(target.as_bytes().to_vec()).of(path.as_bytes()).into()),
+            Some(entry) => copy_member(&mut state, path, entry).map_err(BundleReadError::Sink),
+            None => Err(BundleFault::BadHardLink(target.as_bytes().to_vec()).in_entry(path.as_bytes()).into()),
         };
         self.shared.pass_on(state);
         result
@@ -252,23 +253,23 @@ impl Reader<'_> {
 }
 
 fn write_large(
-    entries: &mut dyn Entries,
+    entries: &mut dyn BundleReader,
     state: &mut State,
     path: SitePath,
-    head: &Head,
+    head: &BundleEntry,
     coding: Coding,
     level: u32,
-) -> Result<(), ReadError> {
-    let mut content = Hasher::new();
+) -> Result<(), BundleReadError> {
+    let mut content = Sha256Hasher::new();
     let (mut crc, mut coded) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
     let mut deflater = Deflater::new(level);
     let mut out = Vec::new();
     let State { writer, files, .. } = state;
     let mut large = match writer {
-        Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(ReadError::Sink)?),
+        Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(BundleReadError::Sink)?),
         None => None,
     };
-    entries.content(&mut |bytes| {
+    entries.read_content(&mut |bytes| {
         content.update(bytes);
         crc.update(bytes);
         let Some(writer) = writer.as_mut() else {
@@ -282,7 +283,7 @@ fn write_large(
         } else {
             bytes
         };
-        writer.write_large(bytes).map_err(ReadError::Sink)
+        writer.write_large(bytes).map_err(BundleReadError::Sink)
     })?;
     let mut entry = Entry {
         coding,
@@ -303,9 +304,9 @@ fn write_large(
             coded.update(&out);
             entry.coded_crc = coded.finalize();
             (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
-            writer.write_large(&out).map_err(ReadError::Sink)?;
+            writer.write_large(&out).map_err(BundleReadError::Sink)?;
         }
-        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(ReadError::Sink)?;
+        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(BundleReadError::Sink)?;
     }
     files.push((path, entry));
     Ok(())
@@ -329,10 +330,10 @@ fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Resul
     Ok(())
 }
 
-/// A thread that hashes, compresses and appends.
+/// Runs a worker, which hashes, compresses and appends.
 fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, level: u32, meter: &Meter) {
     let mut deflater = Deflater::new(level);
-    let mut hasher = Hasher::new();
+    let mut hasher = Sha256Hasher::new();
     let writing = shared.lock().writer.is_some();
     let mut block = Vec::new();
     loop {
@@ -348,8 +349,8 @@ fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()
             records.push((file.path, entry));
         }
         content.clear();
-        // Early ones are few, or a slow batch would let the others fill the memory. Who has the batch whose turn it is
-        // never waits here.
+        // Waits while too many finished batches are stored; otherwise one slow batch would let the others fill the
+        // memory. The worker whose batch is next never waits here.
         let full = |state: &mut State| state.turn != turn && state.early.len() >= EARLY;
         let mut state = shared.turned.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
         state.spare.push(content);
@@ -365,7 +366,7 @@ fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()
     }
 }
 
-/// Puts a batch at the end of the image; gives its buffer back, empty.
+/// Appends a batch to the image. Returns its buffer, empty.
 fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<u8> {
     let Finished { mut block, members, mut records } = finished;
     if state.failed.is_none()
@@ -381,7 +382,7 @@ fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<
         }
         if writer.position() - state.synced > SYNC_EVERY {
             state.synced = writer.position();
-            let _ = nudge.try_send(()); // still busy with the last one
+            let _ = nudge.try_send(()); // ignored if the last sync is still running
         }
     }
     state.files.append(&mut records);
@@ -389,13 +390,13 @@ fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<
     block
 }
 
-/// Adds one small file to a block; without a `deflater` it is only hashed.
+/// Encodes one small file into a block; without a `deflater` the file is only hashed.
 fn encode(
     file: &File,
     content: &[u8],
     block: &mut Vec<u8>,
     deflater: Option<&mut Deflater>,
-    hasher: &mut Hasher,
+    hasher: &mut Sha256Hasher,
 ) -> (Option<Member>, Entry) {
     hasher.update(content);
     let mut entry = Entry {
@@ -415,7 +416,7 @@ fn encode(
     };
     let mut coded = Vec::new();
     if is_compressible(file.path.as_bytes()) && !content.is_empty() {
-        let ending = deflater.all(content, &mut coded);
+        let ending = deflater.encode_all(content, &mut coded);
         if coded.len() < content.len() {
             entry.coding = Coding::Deflate;
             entry.coded_len = coded.len() as u64;

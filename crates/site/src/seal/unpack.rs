@@ -1,6 +1,7 @@
-//! Writing a proven bundle out as plain files: what `serve` would serve, or every entry.
+//! Unpacks a verified bundle as plain files: those that `serve` would serve, or every entry.
 //!
-//! The files come from the sealed image, after the whole bundle has been proved; modes, owners and times are ours.
+//! The files are written from the sealed image, after the whole bundle was verified. Modes, owners and times of the
+//! archive are not carried over.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,21 +16,21 @@ use crate::tree::{self, Tree};
 
 use super::{Effort, Meter, Proven, SealError, Sealing, Space, seal};
 
-/// Why there is nothing at the target.
+/// The reason why nothing was unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The bundle was refused or cannot be read.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The target holds something.
+    /// The target exists and is not an empty folder.
     #[error("{} is not an empty folder; give one that is empty or absent", .0.display())]
     NotEmpty(PathBuf),
     /// The target cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
-        /// What was being written.
+        /// The file or folder that was being written.
         path: PathBuf,
-        /// Why it failed.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
@@ -39,8 +40,8 @@ fn write_error(path: &Path) -> impl FnOnce(io::Error) -> UnpackError + '_ {
     move |source| UnpackError::Write { path: path.to_owned(), source }
 }
 
-/// Proves the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes every
-/// accepted entry. After a failure `to` is as it was.
+/// Verifies the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes
+/// every accepted entry. After a failure `to` is as it was before.
 pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter) -> Result<Proven, UnpackError> {
     let exists = match fs::read_dir(to) {
         Ok(mut entries) => match entries.next() {
@@ -59,7 +60,7 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    // The image and the tree are made on the target's own disk.
+    // The image and the tree are written on the file system of the target, because they are renamed.
     let beside = if exists { to } else { parent };
     let Sealing { proven, image, .. } = seal(from, &Space::Unlinked(beside.to_owned()), effort, meter)?;
     let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
@@ -80,7 +81,7 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     if exists {
         move_up(tree.path(), to)?;
     } else {
-        // The tempdir was made for its owner alone; a site is for every reader.
+        // The temporary folder is accessible to its owner only; a site is readable by all users.
         use std::os::unix::fs::PermissionsExt;
         let tree = tree.keep();
         let moved = fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).and_then(|()| fs::rename(&tree, to));
@@ -92,13 +93,13 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     Ok(proven)
 }
 
-/// A path for messages.
+/// Returns a path for messages.
 fn shown(root: &Path, path: &SitePath) -> PathBuf {
     root.join(OsStr::from_bytes(path.as_bytes()))
 }
 
-/// Moves what is in `tree` into `to`, which is its parent and otherwise empty. It may be a mount point, so it cannot
-/// itself be replaced by a rename.
+/// Moves the entries of `tree` into `to`, which is its parent and otherwise empty. `to` may be a mount point, so it
+/// cannot be replaced by a rename.
 fn move_up(tree: &Path, to: &Path) -> Result<(), UnpackError> {
     let mut moved = Vec::new();
     let result = (|| {

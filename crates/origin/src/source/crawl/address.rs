@@ -1,19 +1,20 @@
-//! Addresses of the site that is crawled, in one form each: what is asked for, and what links are compared with.
+//! Addresses of the crawled site in one normal form, which is used for requests and for comparing links.
 
 use std::fmt;
 
 use url::Url;
 
-/// A longer address, in bytes, is made by a mistake or by an endless site, and not asked for.
+/// Maximum length of an address in bytes. A longer one comes from a mistake or from an endless site, and is not
+/// requested.
 const LONGEST: usize = 2000;
 
-/// A path with its query, as in the first line of a request. Percent-encoded in one way only (RFC 3986, 6.2.2), so that
-/// two spellings of one address are one.
+/// A path with its query, as in the request line (RFC 9112, 3.2.1). It is percent-encoded in one way only (RFC 3986,
+/// 6.2.2), so that two spellings of one address are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
-    /// With its leading slash.
+    /// The path with its leading slash.
     pub path: String,
-    /// Never empty: an empty one is none.
+    /// The query without `?`; an empty query is `None`.
     pub query: Option<String>,
 }
 
@@ -25,47 +26,47 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// An address without a query.
+    /// Creates an address without a query.
     pub(super) fn of_path(path: &str) -> Address {
         Address { path: normal(path), query: None }
     }
 
-    /// What a URL asks its server for.
+    /// Returns the request target of a URL.
     fn of(url: &Url) -> Address {
         let query = url.query().filter(|query| !query.is_empty()).map(str::to_owned);
         Address { path: normal(url.path()), query }
     }
 
-    /// Bytes of the path and the query.
+    /// Returns the length of path and query in bytes.
     pub(super) fn len(&self) -> usize {
         self.path.len() + self.query.as_ref().map_or(0, String::len)
     }
 
-    /// The bytes that the path stands for, with its leading slash.
+    /// Returns the percent-decoded path with its leading slash.
     pub(super) fn decoded(&self) -> Vec<u8> {
         percent_encoding::percent_decode_str(&self.path).collect()
     }
 }
 
-/// What an address in a page or style leads to.
+/// Target of a link in a page or style sheet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leads {
-    /// To this site.
+    /// This site.
     Here {
-        /// What is asked for.
+        /// The address to request.
         address: Address,
-        /// What stands behind `#`.
+        /// The fragment, without `#`.
         fragment: Option<String>,
-        /// Whether it names the site's own host, which the copy will not have.
+        /// Whether the link names the site's own host, which the copy will not have.
         is_absolute: bool,
     },
-    /// To another origin, at this URL.
+    /// Another origin, at this URL.
     Elsewhere(Url),
-    /// Nowhere that a request could go: a place in the page, a script, a mail address, a mistake.
+    /// No target that is requested: a fragment of the same page, a script, a mail address, an invalid or too long link.
     Nowhere,
 }
 
-/// Where an address leads that is written in what lies at `base`, on the site of `start`.
+/// Resolves the link `text` in a document at `base`, on the site of `start`.
 pub fn leads(start: &Url, base: &Url, text: &str) -> Leads {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     if text.is_empty() || text.starts_with('#') {
@@ -82,12 +83,13 @@ pub fn leads(start: &Url, base: &Url, text: &str) -> Leads {
     if address.len() > LONGEST {
         return Leads::Nowhere;
     }
-    // What is neither a path nor a query has named a scheme or a host. A backslash is a slash to browsers.
+    // A link that is neither a path nor a query names a scheme or a host. Browsers treat a backslash as a slash.
     let is_absolute = Url::parse(text).is_ok() || text.replace('\\', "/").starts_with("//");
     Leads::Here { address, fragment: url.fragment().map(str::to_owned), is_absolute }
 }
 
-/// The path with encoded letters, digits, `-`, `.`, `_`, `~` decoded, and the digits of other codes in upper case.
+/// Normalises a path: decodes encoded letters, digits, `-`, `.`, `_`, `~`, and writes the hex digits of other codes in
+/// upper case.
 fn normal(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;

@@ -1,4 +1,4 @@
-//! Writing what was found: names, links that lead to them, redirects.
+//! Writes the copy of a crawled site: file names, rewritten links, redirects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,15 +22,15 @@ use super::names::assign;
 use super::read::Resolver;
 use super::{Crawl, CrawlError, Crawled, html, script};
 
-/// What a path is written with in links and rules: nothing that HTML, CSS or a rule could take for its own.
+/// Characters that are percent-encoded in the paths of links and rules: all that HTML, CSS or a rule could interpret.
 const IN_LINK: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'@').remove(b'$');
-/// Redirects that are followed one after the other.
+/// Maximum number of consecutive redirects that a link is resolved through.
 const HOPS: usize = 20;
-/// Bytes of links that are put into one body in the place of others. A short link can stand for a long one, so a body
-/// full of them would grow a hundred times.
+/// Maximum bytes of new links in one body. A short link can be replaced by a long one, so a body full of them could
+/// grow a hundred times.
 const LONGER: usize = 64 << 20;
-/// The most warnings of one crawl.
+/// Maximum number of warnings of one crawl.
 const WARNINGS: usize = 200;
 
 /// Writes the copy into an empty folder.
@@ -46,7 +46,7 @@ pub(super) fn write(
     let mut warnings = copy.warnings();
     let mut tree = Tree::new(File::open(into).map_err(failed)?, None);
     let mut put = |name: &[u8], content: &[u8]| -> io::Result<()> {
-        let path = SitePath::judge(name, false).map_err(io::Error::other)?;
+        let path = SitePath::parse(name, false).map_err(io::Error::other)?;
         let path = path.ok_or_else(|| io::Error::other("a file without a name"))?;
         tree.create(&path)?.write_all(content)?;
         crawled.bytes += content.len() as u64;
@@ -72,7 +72,7 @@ pub(super) fn write(
     Ok(crawled)
 }
 
-/// What a person should know: the first [`WARNINGS`], and how many more there are.
+/// Warnings for the operator: the first [`WARNINGS`] lines, and the number of further ones.
 #[derive(Default)]
 struct Warnings {
     lines: Vec<String>,
@@ -99,13 +99,13 @@ impl Warnings {
 struct Copy<'a> {
     crawl: &'a Crawl,
     found: &'a Found,
-    /// The file of each address that has one.
+    /// File name of each address that has a file.
     names: BTreeMap<&'a Address, Vec<u8>>,
     files: BTreeMap<Vec<u8>, (&'a Ask, &'a Body)>,
     site: Names,
 }
 
-/// The names of a copy as the server will look among them.
+/// File names of the copy, as the server looks them up.
 struct Names(Vec<Vec<u8>>);
 
 impl Files for Names {
@@ -127,7 +127,8 @@ impl<'a> Copy<'a> {
     fn new(crawl: &'a Crawl, found: &'a Found) -> Copy<'a> {
         let is_kept = |ask: &Ask, body: &Body| {
             let is_guess = found.wanted.get(ask).is_none_or(|wanted| wanted.how == Use::Guess);
-            // Where a file was guessed at, a page says that there is none; the page for what is missing must say so.
+            // A page in response to a guessed address means that the file does not exist. The 404 page must come with
+            // status 404.
             let is_page = body.sort == Sort::Page;
             if ask.address.path == NOWHERE { is_page && body.is_missing } else { !(is_guess && is_page) }
         };
@@ -159,7 +160,7 @@ impl<'a> Copy<'a> {
         self.found.met.get(&Ask { address: address.clone(), is_payload: false })
     }
 
-    /// The file that the server gives at this path.
+    /// Returns the file that the server finds at this decoded path.
     fn served(&self, decoded: &[u8]) -> Option<&[u8]> {
         match lookup::resolve(&self.site, &decoded[1..], Slashes::Serve) {
             lookup::Found::File(file) => self.site.0.get(file).map(|name| &name[..]),
@@ -167,12 +168,12 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// What a link to `address` has to be in the copy; `None` if it can stay as it is.
+    /// Returns the address that a link to `address` must have in the copy; `None` if the link stays as it is.
     fn link(&self, address: &Address) -> Option<String> {
         let mut at = address.clone();
         for _ in 0..HOPS {
             match self.met(&at) {
-                // A rule cannot tell queries apart, so the link leads where the redirect does.
+                // A redirect rule cannot match a query, so the link points to the target of the redirect.
                 Some(Met::Moved(_, Leads::Here { address, .. })) if at.query.is_some() => at = address.clone(),
                 Some(Met::Moved(_, Leads::Elsewhere(url))) if at.query.is_some() => return Some(url.to_string()),
                 _ => {
@@ -185,7 +186,7 @@ impl<'a> Copy<'a> {
         None
     }
 
-    /// The address of the file of `address`, where the server finds another file or none.
+    /// Returns the address of the file of `address`, if the server finds another file or none at `address`.
     fn renamed(&self, address: &Address) -> Option<String> {
         let name = self.names.get(address)?;
         if self.served(&address.decoded()) == Some(name) {
@@ -194,15 +195,15 @@ impl<'a> Copy<'a> {
         Some(format!("/{}", percent_encode(name, IN_LINK)))
     }
 
-    /// What stands in the place of an address in a body; `None` leaves it. `is_anywhere` says that the body is served at
-    /// any address, where nothing relative holds.
+    /// Returns the replacement for a link in a body; `None` keeps the link. `is_anywhere` tells that the body is served
+    /// at any address, where relative links do not work.
     fn instead(&self, leads: Option<Leads>, is_anywhere: bool) -> Option<String> {
         let Some(Leads::Here { address, fragment, is_absolute }) = leads else { return None };
         let link = self.link(&address).or_else(|| (is_absolute || is_anywhere).then(|| escaped(&address)))?;
         Some(fragment.map_or(link.clone(), |fragment| format!("{link}#{fragment}")))
     }
 
-    /// A body as it goes into its file.
+    /// Returns a body with its links rewritten, as it is written to its file.
     fn rewritten(&self, ask: &Ask, body: &Body, content: Vec<u8>, warnings: &mut Warnings) -> Vec<u8> {
         let is_page = body.sort == Sort::Page;
         if !body.is_text {
@@ -242,7 +243,7 @@ impl<'a> Copy<'a> {
         new.unwrap_or(content)
     }
 
-    /// The lines of `_redirects`, in the order of their addresses.
+    /// Returns the lines of `_redirects`, in the order of their addresses.
     fn redirects(&self, warnings: &mut Warnings) -> String {
         let mut lines = BTreeMap::new();
         for (ask, met) in self.found.met.iter().filter(|(ask, _)| !ask.is_payload && ask.address.query.is_none()) {
@@ -252,12 +253,12 @@ impl<'a> Copy<'a> {
             }
             let line = match met {
                 Met::Moved(status, to) => self.target(address, to, warnings).map(|to| format!("{to} {status}")),
-                // Scripts may ask for it by its own name.
+                // Scripts may request it at its original address.
                 Met::Body(_) => self.renamed(address).map(|name| format!("{name} 200")),
                 _ => None,
             };
             if let Some(line) = line {
-                // A slash at the end makes no difference to a rule.
+                // Rules ignore a trailing slash.
                 lines.entry(bare(address).to_owned()).or_insert(line);
             }
         }
@@ -272,7 +273,7 @@ impl<'a> Copy<'a> {
         }
         let lines: Vec<String> = lines.iter().map(|(from, line)| format!("{} {line}\n", escaped_path(from))).collect();
         let text = lines.concat();
-        // Judged by those who will read them.
+        // The server's own parser checks the lines, so that each line that it rejects becomes a warning.
         let mut draft = Draft::default();
         hosting::redirects(&text, REDIRECTS, &mut draft);
         for fault in &draft.faults {
@@ -281,7 +282,8 @@ impl<'a> Copy<'a> {
         text
     }
 
-    /// Where a redirect leads in the copy, unless that is back to itself.
+    /// Returns the target of a redirect in the copy; `None` if it has none, leads back to itself, or is part of a
+    /// circle.
     fn target(&self, address: &Address, to: &Leads, warnings: &mut Warnings) -> Option<String> {
         let Leads::Here { address: next, fragment, .. } = to else {
             let Leads::Elsewhere(url) = to else { return None };
@@ -303,7 +305,7 @@ impl<'a> Copy<'a> {
         Some(fragment.as_ref().map_or(link.clone(), |fragment| format!("{link}#{fragment}")))
     }
 
-    /// What a person should know about what was asked for.
+    /// Returns the warnings about requested addresses.
     fn warnings(&self) -> Warnings {
         let mut warnings = Warnings::default();
         for (ask, met) in &self.found.met {
@@ -321,7 +323,7 @@ impl<'a> Copy<'a> {
         }
         if let (count @ 1.., Some(one)) = &self.found.foreign {
             warnings.push(format!(
-                "{count} addresses in sitemaps are of other origins and were left alone, {one} among them"
+                "{count} addresses in sitemaps are of other origins and were skipped, {one} among them"
             ));
         }
         if !self.files.contains_key(&b"404.html"[..]) {
@@ -334,23 +336,23 @@ impl<'a> Copy<'a> {
 
     fn no_page(&self) -> CrawlError {
         let (url, why) = (self.crawl.start.clone(), self.warnings());
-        let why = why.lines.first().cloned().unwrap_or_else(|| "it is no HTML".to_owned());
+        let why = why.lines.first().cloned().unwrap_or_else(|| "it is not HTML".to_owned());
         CrawlError::NoPage { url, why }
     }
 }
 
-/// The path without a slash at its end.
+/// Returns the path without trailing slashes.
 fn bare(address: &Address) -> &str {
     Some(address.path.trim_end_matches('/')).filter(|path| !path.is_empty()).unwrap_or("/")
 }
 
-/// An address as it can stand in pages, styles and rules.
+/// Returns an address escaped for pages, style sheets and rules.
 fn escaped(address: &Address) -> String {
     let query = address.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
     format!("{}{query}", escaped_path(&address.path))
 }
 
-/// A path of which no character means anything to a rule or a style; what is encoded stays so.
+/// Returns a path in which no character has a meaning for a rule or style sheet; existing percent-encoding stays.
 fn escaped_path(path: &str) -> String {
     const KEPT: &AsciiSet = &IN_LINK.remove(b'%').remove(b'+').remove(b',').remove(b'=');
     percent_encode(path.as_bytes(), KEPT).to_string()

@@ -1,11 +1,11 @@
-//! When a crawl ends that does not end by itself.
+//! Time limit and cancellation of a crawl.
 
 use std::time::{Duration, Instant};
 
 use super::{CrawlError, Resource, Watch};
 
-/// The time by which a crawl must have ended, and the watch through which it may be ended before. Whatever loops over
-/// something that a server has sent asks here.
+/// Time limit of a crawl, and the job state through which it may be cancelled earlier. Every loop over data that a
+/// server has sent checks it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrawlDeadline<'a> {
     pub(super) watch: &'a Watch,
@@ -23,7 +23,7 @@ impl<'a> CrawlDeadline<'a> {
         self.watch.is_over() || self.began.elapsed() >= self.time
     }
 
-    /// As [`CrawlDeadline::check`]; also counts the time so far among that of all crawls of the organization. To be asked
+    /// Does [`CrawlDeadline::check`], and also counts the time so far as crawl time of the organization. Must be called
     /// several times a second.
     pub(super) fn hold(&self) -> Result<(), CrawlError> {
         self.check()?;
@@ -31,7 +31,7 @@ impl<'a> CrawlDeadline<'a> {
         self.watch.hold(Resource::CrawlTime, time).map_err(CrawlError::share(Resource::CrawlTime))
     }
 
-    /// The error with which it ends, if it has to.
+    /// Fails if the crawl was cancelled or its time is over.
     pub(super) fn check(&self) -> Result<(), CrawlError> {
         match () {
             () if self.watch.is_over() => Err(CrawlError::Stopped),

@@ -1,4 +1,4 @@
-//! What is read for addresses besides pages: styles and the manifests of web applications.
+//! Formats of bodies and purposes of addresses, and the addresses in style sheets and web application manifests.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -8,25 +8,25 @@ use serde_json::Value;
 use docwharf_site::outside::css;
 use docwharf_site::types::{is_script, is_xml};
 
-/// What an address is there for. Of two uses of one address the later one here counts.
+/// Purpose of an address. If one address has two purposes, the later variant counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
-    /// Relative addresses are relative to it; nobody fetches it.
+    /// The base of relative addresses; it is not fetched.
     Base,
-    /// A form is sent there, which is more than asking.
+    /// The target of a form. It is not requested, because submitting a form may change data on the server.
     Form,
-    /// It may be there, and nothing is amiss if it is not.
+    /// It may exist; its absence is not an error.
     Guess,
-    /// What it stands in is not whole without it.
+    /// The document that names it is incomplete without it.
     Asset,
-    /// Readers may go there.
+    /// A link that readers may follow.
     Link,
 }
 
-/// One who meets an address, as it is meant and not as it is escaped, and may put another in its place.
+/// Callback for each address, in unescaped form. It may return a replacement.
 pub(super) type Meet<'m> = dyn FnMut(Use, &str) -> Option<String> + 'm;
 
-/// What a body is read as.
+/// Format that a body is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
     /// HTML.
@@ -41,12 +41,13 @@ pub(super) enum Sort {
     Payload,
     /// XML, which may be a sitemap.
     Xml,
-    /// Not at all.
+    /// Any other format; it is not searched for addresses.
     Other,
 }
 
 impl Sort {
-    /// By the media type, without parameters and in lower case, and the path it was asked for under.
+    /// Determines the format from the media type (in lower case, without parameters), the requested path, and the body
+    /// if there is no media type.
     pub(super) fn of(media_type: &str, path: &str, body: &[u8]) -> Sort {
         let name = path.rsplit('/').next().unwrap_or_default();
         match media_type {
@@ -63,7 +64,7 @@ impl Sort {
     }
 }
 
-/// Whether what has no type begins like a page (MIME Sniffing, 7.1, in its two plain cases).
+/// Whether a body without a media type begins like an HTML page (WHATWG MIME Sniffing, 7.1, its two plain cases).
 fn is_html(body: &[u8]) -> bool {
     let text = body.trim_ascii_start();
     ["<!doctype html", "<html"]
@@ -71,10 +72,10 @@ fn is_html(body: &[u8]) -> bool {
         .any(|word| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes())))
 }
 
-/// The style with what `meet` puts in the place of its addresses; `None` if that is nothing.
+/// Returns the style sheet with the replacements that `meet` returned; `None` if it returned none.
 pub(super) fn style(text: &str, meet: &mut Meet<'_>) -> Option<String> {
     let (mut out, mut end) = (String::new(), 0);
-    css::addresses(text, &mut |place, address| {
+    css::find_addresses(text, &mut |place, address| {
         if let Some(new) = meet(Use::Asset, address) {
             let _ = write!(out, "{}{new}", &text[end..place.start]);
             end = place.end;
@@ -83,7 +84,8 @@ pub(super) fn style(text: &str, meet: &mut Meet<'_>) -> Option<String> {
     (end > 0).then(|| out + &text[end..])
 }
 
-/// The same of a manifest (W3C, Web Application Manifest).
+/// Returns the manifest (W3C Web Application Manifest) with the replacements that `meet` returned; `None` if it
+/// returned none or `text` is not a JSON object.
 pub(super) fn manifest(text: &str, meet: &mut Meet<'_>) -> Option<String> {
     let mut whole: Value = serde_json::from_str(text).ok()?;
     let mut is_new = false;
@@ -113,13 +115,13 @@ fn images(list: Option<&mut Value>, put: &mut impl FnMut(Option<&mut Value>, Use
     }
 }
 
-/// Where `part`, which is a part of `whole`, lies in it.
+/// Returns the byte range of `part` within `whole`; `part` must be a slice of `whole`.
 pub(super) fn part_of(whole: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
 
-/// `new`, unless it says what is there already.
+/// Returns `new` unless it equals `old`.
 pub(super) fn unless_equal(new: String, old: &str) -> Option<String> {
     (new != old).then_some(new)
 }

@@ -1,4 +1,4 @@
-//! One request and its answer: asked again when the server stumbles, bounded in size, in silence and in slowness.
+//! Sends one request and reads its response: retried after temporary failures, limited in size, silence and slowness.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use docwharf_base::net::client::{ClientError, client};
 use docwharf_base::net::retry::{Attempts, Call};
 use docwharf_base::net::trouble::{Cause, Trouble, retry_after};
 
-/// A larger body, in bytes, is refused.
+/// Maximum size of a body in bytes; a larger one is refused.
 pub(super) const LARGEST: usize = 64 << 20;
 
-/// A body up to this many bytes is small: any number of them is held at a time.
+/// Maximum size of a small body in bytes; any number of small bodies is held at a time.
 const SMALL: usize = 1 << 20;
-/// Larger bodies that are held at a time; each takes up to twice [`LARGEST`] while it is decoded.
+/// Maximum number of larger bodies held at a time; each takes up to twice [`LARGEST`] while it is decoded.
 const LARGE_AT_ONCE: usize = 2;
-/// A body arrives at this many bytes a second at least, beside what silence is allowed once.
+/// Minimum average rate of a body in bytes per second; one idle timeout is added to the time that this allows.
 const LEAST_RATE: u64 = 1024;
 
-/// What a server has answered.
+/// Response of the crawled server.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// Below 500.
+    /// Status code; 408, 429 and those from 500 are errors and never appear here.
     pub(super) status: u16,
-    /// In lower case, without parameters; empty without one.
+    /// Media type in lower case, without parameters; empty if the response has none.
     pub(super) media_type: String,
-    /// In lower case, as the header has it.
+    /// Charset of the `Content-Type` in lower case.
     pub(super) charset: Option<String>,
-    /// Where it sends its reader.
+    /// `Location` of a redirect.
     pub(super) location: Option<String>,
-    /// Without content coding.
+    /// Body without content coding.
     pub(super) body: Vec<u8>,
-    /// Of the large bodies that may be held, this is one.
+    /// Permit to hold this body, if it is large.
     _large: Option<OwnedSemaphorePermit>,
 }
 
-/// Asks one server.
+/// HTTP client of a crawl.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     client: reqwest::Client,
@@ -58,7 +58,8 @@ impl Fetcher {
         Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(LARGE_AT_ONCE)) })
     }
 
-    /// The answer to a GET. `is_payload` asks for what a client of Next.js asks for when it goes on to a page. `said` is told of what went wrong meanwhile.
+    /// Sends a GET, with retries, and returns the response. `is_payload` adds the header field that a Next.js client
+    /// sends when it navigates to a page. Failed attempts are appended to `said`.
     pub(super) async fn get(&self, url: &Url, is_payload: bool, said: &mut Vec<String>) -> Result<Answer, Trouble> {
         let mut attempts = Attempts::default();
         loop {
@@ -90,7 +91,7 @@ impl Fetcher {
         }
         let (body, mut large) = self.body(&mut answer, &shown).await?;
         if large.is_none() && headers.contains_key(CONTENT_ENCODING) {
-            // What is small may become large.
+            // A small encoded body may decode to a large one.
             large = self.large().await;
         }
         let value = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
@@ -100,14 +101,14 @@ impl Fetcher {
         Ok(Answer { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
     }
 
-    /// The body as it is sent, with the permit to hold it if it is large.
+    /// Reads the body as it was sent, with the permit to hold it if it is large.
     async fn body(
         &self,
         answer: &mut reqwest::Response,
         shown: &SafeUrl,
     ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Trouble> {
         let (mut body, mut large) = (Vec::new(), None);
-        // How long the server was waited for; waiting for other bodies does not count.
+        // Time spent waiting for the server; waiting for a permit does not count.
         let mut waited = Duration::ZERO;
         loop {
             let began = Instant::now();
@@ -124,12 +125,12 @@ impl Fetcher {
         Ok((body, large))
     }
 
-    /// Waits until one more large body may be held. Nobody closes the semaphore.
+    /// Waits for a permit to hold one more large body. The semaphore is never closed, so a permit always comes.
     async fn large(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.large).acquire_owned().await.ok()
     }
 
-    /// How long the next piece may take, once a body of so many bytes was waited for so long.
+    /// Returns the timeout for the next piece, after waiting `waited` for `bytes` of the body so far.
     fn left(&self, waited: Duration, bytes: usize) -> Duration {
         let whole = self.patience.idle + Duration::from_secs(bytes as u64 / LEAST_RATE);
         whole.saturating_sub(waited).min(self.patience.idle)
@@ -150,7 +151,7 @@ fn too_large() -> Trouble {
     Trouble::new(Cause::TooLarge, format!("it is larger than {} MiB", LARGEST >> 20))
 }
 
-/// The media type and the charset of a `Content-Type`.
+/// Returns the media type and the charset of a `Content-Type`, in lower case.
 fn content_type(text: &str) -> (String, Option<String>) {
     let mut parts = text.split(';');
     let media_type = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -161,7 +162,7 @@ fn content_type(text: &str) -> (String, Option<String>) {
     (media_type, charset)
 }
 
-/// The body without the codings that some servers use although nobody has asked for one.
+/// Removes content codings, which some servers apply although the request does not accept them.
 fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<String> =

@@ -1,4 +1,4 @@
-//! A site as it was found: what was asked for, what for, and what came of it.
+//! Results of a crawl: what was requested, for which purpose, and with which result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,64 +12,64 @@ use super::documents::{Sort, Use};
 use super::names::Item;
 use super::spool::{Place, Spool};
 
-/// What nobody has a page at: what is answered there is the page for what is missing.
+/// Path that no site has a page at; its response is the site's 404 page.
 pub(super) const NOWHERE: &str = "/docwharf-asks-for-a-page-that-is-not-there";
 
-/// What is asked for: an address as a browser asks for it, or as a client of Next.js does.
+/// A request: an address as a browser requests it, or as a Next.js client does.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Ask {
     pub(super) address: Address,
     pub(super) is_payload: bool,
 }
 
-/// What came of it.
+/// Result of a request.
 #[derive(Debug)]
 pub(super) enum Met {
     Body(Body),
-    /// The reader is sent on, with this status.
+    /// A redirect with this status, to this target.
     Moved(u16, Leads),
-    /// There is nothing, with this status.
+    /// No content, with this status.
     Missing(u16),
-    /// No good answer to what need not be there.
+    /// No usable response for an address that is not required.
     Failed(Trouble),
 }
 
-/// A good answer.
+/// A response with content.
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) sort: Sort,
     pub(super) place: Place,
-    /// The names of it.
+    /// Input for choosing its file name.
     pub(super) item: Item,
-    /// Whether it can be rewritten: text in UTF-8.
+    /// Whether it is UTF-8 text and can be rewritten.
     pub(super) is_text: bool,
-    /// The charset that only the header knows.
+    /// Charset of the header field, if it is not UTF-8 and the body is not ASCII.
     pub(super) charset: Option<String>,
-    /// Whether it came with 404.
+    /// Whether the status was 404.
     pub(super) is_missing: bool,
-    /// Whether what it names is wanted already.
+    /// Whether the addresses in it have been queued.
     pub(super) is_read: bool,
 }
 
-/// What something is wanted for, and the first address that names it.
+/// Purpose of a request, and the first address (in address order) that names it.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) how: Use,
     pub(super) by: Option<Arc<Address>>,
 }
 
-/// Links to what robots.txt keeps crawlers from. A site may have any number of them, so only the first few in the order of
-/// addresses are kept, which are the same ones in whatever order pages arrive.
+/// Links to addresses that robots.txt disallows. A site may have any number of them, so only the first few in the order
+/// of addresses are kept; these do not depend on the order in which pages arrive.
 #[derive(Debug, Default)]
 pub(super) struct ForbiddenLinks {
-    /// With the first page that leads there.
+    /// Disallowed addresses, each with the first page that links to it.
     pub(super) first: BTreeMap<Address, Option<Arc<Address>>>,
-    /// All of them.
+    /// Number of all such links.
     pub(super) count: u64,
 }
 
 impl ForbiddenLinks {
-    /// How many are kept.
+    /// Maximum number of addresses kept.
     const KEPT: usize = 20;
 
     pub(super) fn note(&mut self, address: Address, by: Option<&Arc<Address>>) {
@@ -84,13 +84,13 @@ impl ForbiddenLinks {
     }
 }
 
-/// A site as it was found.
+/// Everything that a crawl has found.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) met: BTreeMap<Ask, Met>,
     pub(super) wanted: BTreeMap<Ask, Wanted>,
     pub(super) spool: Spool,
-    /// How many addresses in sitemaps are of other origins, and one of them.
+    /// Number of sitemap addresses of other origins, and the least of these URLs.
     pub(super) foreign: (u64, Option<Url>),
     pub(super) forbidden: ForbiddenLinks,
 }

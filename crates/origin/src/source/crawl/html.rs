@@ -1,5 +1,5 @@
-//! Every address in a page, met by one who may put another in its place. Finding links and rewriting them are the same
-//! walk, so nothing is rewritten that was not looked at, and nothing followed that would not be rewritten.
+//! Visits every address in a page; a callback may replace it. Finding links and rewriting them are the same pass, so
+//! nothing is rewritten that was not visited, and nothing is followed that would not be rewritten.
 
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -9,16 +9,16 @@ use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 use serde_json::Value;
 
 use docwharf_site::links::{candidates, refresh};
-use docwharf_site::outside::page::MEMORY;
-use docwharf_site::outside::references::resolved;
+use docwharf_site::outside::page::MAX_PAGE_MEMORY_BYTES;
+use docwharf_site::outside::character_references::resolve_references;
 
 use super::documents::{Meet, Use, part_of, style, unless_equal};
 
-/// Pages within `noscript` of pages: no further.
+/// Maximum depth of `noscript` content that is parsed as a page of its own.
 const DEPTH: u32 = 2;
 
-/// The page with what `meet` puts in the place of its addresses; `None` if it cannot be read to its end within
-/// [`MEMORY`], in which case what was read has been met all the same.
+/// Returns the page with the replacements that `meet` returned; `None` if it cannot be parsed to its end within
+/// [`MEMORY`]. In that case `meet` was still called for the part that was parsed.
 pub(super) fn page(html: &[u8], meet: &mut Meet<'_>) -> Option<Vec<u8>> {
     nested(html, DEPTH, meet)
 }
@@ -35,7 +35,7 @@ fn nested(html: &[u8], depth: u32, meet: &mut Meet<'_>) -> Option<Vec<u8>> {
             walk.borrow_mut().text(chunk);
             Ok(())
         }))
-        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MEMORY))
+        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MAX_PAGE_MEMORY_BYTES))
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |piece: &[u8]| out.extend_from_slice(piece));
     rewriter.write(html).and_then(|()| rewriter.end()).ok()?;
@@ -45,9 +45,9 @@ fn nested(html: &[u8], depth: u32, meet: &mut Meet<'_>) -> Option<Vec<u8>> {
 
 struct Walk<'w, 'm> {
     meet: &'w mut Meet<'m>,
-    /// Whether the script that is being read says where modules are.
+    /// Whether the script being read is an import map.
     is_map: bool,
-    /// The style, or the page within `noscript`, that is being read.
+    /// Text of the style sheet, import map or `noscript` content being read.
     text: String,
     depth: u32,
 }
@@ -98,8 +98,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// What a browser fetches, what readers may follow, and neither: hints that name servers, and the canonical address,
-    /// which is that of the site and not of its copy.
+    /// Visits a `link` element. Browsers fetch some targets, readers may follow others. The rest is left alone: hints
+    /// that name servers, and the canonical address, which is that of the original site and not of its copy.
     fn link(&mut self, element: &mut Element<'_, '_>) {
         const FETCHED: [&str; 8] = [
             "stylesheet",
@@ -155,7 +155,8 @@ impl Walk<'_, '_> {
         });
     }
 
-    /// Takes text in until it is whole. What is not a browser's text in the usual sense is given out again at its end.
+    /// Collects the chunks of a text node until it is complete. Raw text (`style`, `noscript`) is removed from the
+    /// output meanwhile and written again at the end of the node.
     fn text(&mut self, chunk: &mut TextChunk<'_>) {
         let tag = chunk.text_type();
         if tag == lol_html::html_content::TextType::ScriptData {
@@ -176,7 +177,7 @@ impl Walk<'_, '_> {
             return;
         }
         let whole = std::mem::take(&mut self.text);
-        // Of the two, only a page has tags; a style in which something looks like one has no addresses in it.
+        // Text that begins with `<` is a page in `noscript`. A style sheet that begins so has no addresses.
         let new = if self.depth > 0 && whole.trim_start().starts_with('<') {
             nested(whole.as_bytes(), self.depth - 1, self.meet).and_then(|new| String::from_utf8(new).ok())
         } else {
@@ -185,14 +186,14 @@ impl Walk<'_, '_> {
         chunk.replace(&new.unwrap_or(whole), ContentType::Html);
     }
 
-    /// Modules that a map names are needed whether or not a script that is read here imports them.
+    /// Visits the modules of an import map. They are needed even if no script that is read here imports them.
     fn imports(&mut self) {
         let text = std::mem::take(&mut self.text);
         let Ok(Value::Object(map)) = serde_json::from_str(&text) else { return };
         let of = |name: &str| map.get(name).and_then(Value::as_object).into_iter().flatten().map(|(_, to)| to);
         let scoped = of("scopes").filter_map(Value::as_object).flatten().map(|(_, to)| to);
         for address in of("imports").chain(scoped).filter_map(Value::as_str) {
-            // An address that ends in a slash is a folder.
+            // An address that ends in a slash is a prefix, not a module.
             if !address.ends_with('/') {
                 (self.meet)(Use::Guess, address);
             }
@@ -200,12 +201,12 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Puts into an attribute what `new` makes of its text, if that is certain and different.
+/// Sets an attribute to what `new` returns for its text, if the decoded text is certain and the result differs.
 fn change(element: &mut Element<'_, '_>, name: &str, written: &str, new: impl FnOnce(&str) -> Option<String>) {
-    let (text, is_certain) = resolved(written);
+    let (text, is_certain) = resolve_references(written);
     let Some(new) = new(&text).and_then(|new| unless_equal(new, &text)) else { return };
     if is_certain {
-        // Quotes are the library's to escape. The name has been read from the page, so it can be written to it.
+        // The library escapes quotes. The name was read from the page, so it can be written to it.
         let _ = element.set_attribute(name, &new.replace('&', "&amp;"));
     }
 }

@@ -1,20 +1,22 @@
-//! Sites made from what a running server answers.
+//! Copies a running site to static files.
 //!
-//! [`walk`] asks: from the start page along links, sitemaps and what pages need, until nothing is left that is not known.
-//! What it is told lies in one unnamed file meanwhile. Only then is anything named ([`names`]) and written ([`copy`]):
-//! whether an address needs another name than its own depends on all others. So the folder is the same whatever the
-//! order of the answers.
+//! [`walk`] requests the start page and follows links, sitemaps and the assets that pages need, until every known
+//! address has been requested. Bodies lie in one unnamed file meanwhile. Only then are files named ([`names`]) and
+//! written ([`copy`]), because whether an address needs another name than its own depends on all other addresses. The
+//! folder is therefore the same whatever the order of the responses.
 //!
-//! What links need depends on how the copy will be served, so it is asked of [`docwharf_site::lookup`] itself: an address
-//! that leads to its file there stays as it is in pages. Others are rewritten: absolute ones of the site's own host, those
-//! with a query of which the answer depends, those whose file is called otherwise. Redirects become lines of `_redirects`.
+//! Which links must be rewritten depends on how the copy will be served, so the decision uses [`docwharf_site::lookup`]
+//! itself. An address that leads to its file there stays unchanged in pages. Other links are rewritten: absolute links
+//! to the site's own host, links with a query that changes the response, and links to addresses whose file has another
+//! name. Redirects become lines of `_redirects`.
 //!
-//! Sites of Next.js: what `next start` serves asks for `/page?_rsc=…` with the field `RSC: 1` when a reader goes on to a
-//! page, and takes `text/x-component` only. A server of files answers with the page itself; the client then loads that
-//! page as a browser does, which works without its server and without a failed request. Payloads are stored as an export
-//! has them (`page.txt`) all the same, and every chunk that is named anywhere is fetched ([`script`]). The pictures of the
-//! image optimizer become files, and its switch for sites without one (`images.unoptimized`) is set in its scripts.
-//! What a payload says is left as it is, so links with a query that React draws anew lead to the address without it.
+//! Next.js: a client of `next start` requests `/page?_rsc=…` with the header field `RSC: 1` when a reader navigates to
+//! a page, and accepts only `text/x-component`. A static file server answers with the page itself. The client then
+//! loads that page as a browser does, which works without the Next.js server and without a failed request. Payloads are
+//! stored under the names that a static export uses (`page.txt`) all the same, and every chunk that is named anywhere
+//! is fetched ([`script`]). The images of the image optimizer become files, and the setting for sites without an
+//! optimizer (`images.unoptimized`) is switched on in the scripts. Payloads are not rewritten, so links with a query
+//! that React renders again lead to the address without the query.
 
 pub mod address;
 mod copy;
@@ -46,99 +48,99 @@ use docwharf_base::net::trouble::Trouble;
 use super::{NoShare, Resource, Watch};
 use deadline::CrawlDeadline;
 
-/// A running site.
+/// Settings of a crawl of a running site.
 #[derive(Debug, Clone)]
 pub struct Crawl {
-    /// Its start page.
+    /// URL of the start page.
     pub start: Url,
-    /// Requests at a time.
+    /// Maximum number of concurrent requests.
     pub parallel: usize,
-    /// Whether robots.txt counts.
+    /// Whether the crawl obeys robots.txt (RFC 9309).
     pub robots: bool,
-    /// Pages and assets beyond this number are an error.
+    /// Maximum number of pages and assets; more are an error.
     pub most: u64,
-    /// How long all of it may take.
+    /// Maximum duration of the crawl.
     pub time: Duration,
 }
 
-/// What a crawl has brought.
+/// Result of a crawl.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Crawled {
     /// Pages written.
     pub pages: u64,
     /// Other files written.
     pub assets: u64,
-    /// Of all of them.
+    /// Size of all written files, in bytes.
     pub bytes: u64,
-    /// What a person should know, such as links that lead nowhere; in order.
+    /// Warnings for the operator, such as broken links, in order.
     pub warnings: Vec<String>,
 }
 
-/// Why there is no copy of a site.
+/// Reason why a crawl failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CrawlError {
-    /// The start page's address is not one to begin with.
+    /// The start address is not an http or https URL with a host and without credentials.
     #[error("cannot crawl {0}: give an http or https address without user name and password")]
     Start(Url),
-    /// There is no HTTP client.
+    /// The HTTP client cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A page or asset could not be had. A copy with a hole in it is worse than none.
+    /// A page or asset could not be fetched. An incomplete copy is worse than none.
     #[error("cannot fetch {url}; nothing is exported until it answers")]
     Fetch {
-        /// What was asked for.
+        /// The requested URL.
         url: Url,
-        /// Why there is no good answer.
+        /// The reason why there is no usable response.
         #[source]
         source: Trouble,
     },
-    /// There are more than the limit.
+    /// The site has more pages and assets than the limit.
     #[error(
         "there are more than {most} pages and assets, {address} among the last: if the site is not endless there (a calendar, a search), raise the limit; otherwise disallow it in robots.txt"
     )]
     TooMany {
         /// The limit.
         most: u64,
-        /// One of those beyond it.
+        /// One address beyond the limit.
         address: String,
     },
-    /// Their addresses alone take more than a crawl may keep in memory.
+    /// The addresses of pages and assets take more memory than a crawl may use for them.
     #[error("the addresses of pages and assets take more than {} MiB; disallow addresses with long queries in robots.txt", limit >> 20)]
     AddressBytes {
-        /// In bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// It took too long.
+    /// The crawl exceeded its time limit.
     #[error(
         "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or disallow a part of it in robots.txt", seconds(*time)
     )]
     Time {
-        /// What was allowed.
+        /// The time limit.
         time: Duration,
     },
-    /// With all other crawls it takes more than a limit allows.
+    /// The crawl, together with all others, exceeds a limit.
     #[error("the crawl was ended: {}; start it again later, or raise that limit", why.reached("crawls", *resource))]
     Share {
-        /// Of what there is no more.
+        /// The exhausted resource.
         resource: Resource,
-        /// For whom.
+        /// The reached limit: that of the organization, or that of all together.
         why: NoShare,
     },
     /// The site is larger than a crawl may be.
     #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
     TooLarge {
-        /// In bytes.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// Nothing that was asked for is a page.
+    /// No response is a page.
     #[error("{url} gives no page to begin with: {why}")]
     NoPage {
-        /// Where the crawl began.
+        /// URL of the start page.
         url: Url,
-        /// What was there.
+        /// The first warning, or that the response is not HTML.
         why: String,
     },
-    /// Somebody has asked for its end.
+    /// The crawl was cancelled.
     #[error("the crawl was stopped")]
     Stopped,
     /// The copy cannot be written.
@@ -146,11 +148,11 @@ pub enum CrawlError {
     Write {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The system gives no sockets or timers.
+    /// The async runtime cannot be created, or one of its tasks failed.
     #[error("cannot start a crawl")]
     Runtime(#[source] io::Error),
 }
@@ -161,13 +163,14 @@ impl CrawlError {
     }
 }
 
-/// Makes a static site of a running one in the folder `into`, which must be empty or not there. With `paths`, only these
-/// pages with what they need, whatever they link to. Blocks; must not be called from within a runtime.
+/// Copies a running site to static files in the folder `into`, which must be empty or not exist. With `paths`, copies
+/// only these pages and the assets that they need, whatever they link to. Blocks; must not be called from within an
+/// async runtime.
 pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &Watch) -> Result<Crawled, CrawlError> {
     let has_credentials = !crawl.start.username().is_empty() || crawl.start.password().is_some();
     if !matches!(crawl.start.scheme(), "http" | "https") || !crawl.start.has_host() || has_credentials {
         let mut shown = crawl.start.clone();
-        // Neither can fail where the address has a host, and there is nothing to hide where it has none.
+        // Both calls fail only for a URL without a host, which has no credentials to hide.
         let _ = (shown.set_username(""), shown.set_password(None));
         return Err(CrawlError::Start(shown));
     }

@@ -1,50 +1,50 @@
-//! What files are called. A page at `/a/b` is `a/b.html`, one at `/a/b/` is `a/b/index.html`; anything else keeps its
-//! name, with an extension if it has none that says what it is.
+//! Chooses the file names of a copy. A page at `/a/b` is `a/b.html`, one at `/a/b/` is `a/b/index.html`. Any other file
+//! keeps its name, and gets an extension if it has none that tells its type.
 //!
-//! Several addresses may ask for one name: `/a` and `/a.html`, or `/a?x=1` and `/a?x=2`. Where their content is the same
-//! they share a file. Otherwise the address that is most plainly the name's own has it, and the others get names of their
-//! own, made from their content so that a cache never takes one for another. Names depend on the site alone, not on the
-//! order in which it has answered.
+//! Several addresses may have one preferred name: `/a` and `/a.html`, or `/a?x=1` and `/a?x=2`. If their content is
+//! equal, they share a file. Otherwise the address with the first [`Rank`] gets the name. The others get names with a
+//! digest of their content, so that a cache never confuses two of them. Names depend on the site alone, not on the
+//! order of its responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docwharf_site::bundle::flavor::Flavor;
+use docwharf_site::bundle::site_layout::SiteLayout;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::site_path::{LONGEST_COMPONENT, SitePath, components, extension, is_hidden, is_page};
+use docwharf_base::model::site_path::{MAX_COMPONENT_BYTES, SitePath, components, extension, is_hidden, is_page};
 use docwharf_site::lookup::RESERVED;
 use docwharf_site::rules::hosting::{HEADERS, REDIRECTS};
 use docwharf_site::types::media_type;
 
 use super::address::Address;
 
-/// Of a component that is too long for a file, so much is kept, in bytes.
+/// Bytes that are kept of a path component that is too long for a file name.
 const KEPT: usize = 100;
-/// Extensions of what makes answers, which say nothing about the answers.
+/// Extensions of programs that produce responses; they do not tell the type of the response.
 const MAKERS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp", "jspx", "cgi", "do", "pl"];
 
-/// Something that needs a name.
+/// A body that needs a file name.
 #[derive(Debug, Clone)]
 pub(super) struct Item {
     pub(super) address: Address,
-    /// The name it would have if nothing else wanted it.
+    /// The name that it gets if no other body has a better claim to it.
     pub(super) preferred: Vec<u8>,
-    /// How far the address is from being the name's own; 0 is nearest.
+    /// How directly the address corresponds to the preferred name.
     pub(super) rank: Rank,
     pub(super) digest: Digest,
-    /// Whether its content is changed with the names of others.
+    /// Whether its content changes with the file names of other bodies.
     pub(super) varies: bool,
 }
 
-/// How plainly a name is an address's own.
+/// How directly an address corresponds to a name; the first variant wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rank {
-    /// It is how readers know the name: a page without its extension, anything else with it.
+    /// The usual address of the name: a page without its extension, any other file with it.
     Plain,
-    /// It leads to the name as well.
+    /// Another address that leads to the name.
     Other,
-    /// It has a query besides.
+    /// An address with a query.
     Query,
-    /// It cannot be a name as it is.
+    /// An address that had to be changed to become a legal name.
     Altered,
 }
 
@@ -61,7 +61,7 @@ impl Item {
     }
 }
 
-/// The name of each item, in their order.
+/// Returns the name of each item, in the order of the items.
 pub(super) fn assign(items: &[Item]) -> Vec<Vec<u8>> {
     let salt = salt(items);
     let mut groups: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
@@ -77,7 +77,8 @@ pub(super) fn assign(items: &[Item]) -> Vec<Vec<u8>> {
             names[at] = if is_own { preferred.to_vec() } else { unlike(item, &salt) };
         }
     }
-    // A file cannot be where others need a folder. What gives way has a name that nobody else begins with.
+    // A file cannot have the path of a folder that other files need. Its new name contains a digest, so no other path
+    // begins with it.
     let folders: BTreeSet<Vec<u8>> = names.iter().flat_map(|name| above(name)).map(<[u8]>::to_vec).collect();
     for (at, name) in names.iter_mut().enumerate() {
         if folders.contains(name) {
@@ -87,18 +88,18 @@ pub(super) fn assign(items: &[Item]) -> Vec<Vec<u8>> {
     names
 }
 
-/// Whose content has the name that a group wants, if anybody's.
+/// Returns the digest of the content that gets the preferred name of a group, if any does.
 fn owner<'a>(items: &'a [Item], group: &[usize]) -> Option<&'a Digest> {
     let best = group.iter().map(|&at| &items[at]).min_by_key(|item| (item.rank, &item.address))?;
     match best.rank {
         Rank::Plain | Rank::Other => Some(&best.digest),
-        // Whatever the query, the answer is the same.
+        // The response does not depend on the query.
         Rank::Query if group.iter().all(|&at| items[at].digest == best.digest) => Some(&best.digest),
         Rank::Query | Rank::Altered => None,
     }
 }
 
-/// What changes whenever anything changes that a style or manifest may name.
+/// Returns a digest that changes with any file that a style sheet or manifest may name.
 fn salt(items: &[Item]) -> String {
     let assets = items.iter().filter(|item| !is_page(&item.preferred));
     let mut all: Vec<String> = assets.map(|item| format!("{} {}\n", item.digest.hex(), item.address)).collect();
@@ -106,7 +107,7 @@ fn salt(items: &[Item]) -> String {
     Digest::of(all.concat().as_bytes()).hex()
 }
 
-/// The name with a part of a digest before its extension.
+/// Returns the preferred name with a part of a digest before its extension.
 fn unlike(item: &Item, salt: &str) -> Vec<u8> {
     let salt = if item.varies { salt } else { "" };
     let altered = if item.rank == Rank::Altered { item.address.to_string() } else { String::new() };
@@ -118,12 +119,12 @@ fn unlike(item: &Item, salt: &str) -> Vec<u8> {
     [&name[..dot], b".", &digest.as_bytes()[..16], &name[dot..]].concat()
 }
 
-/// The folders that a file lies in.
+/// Returns the folders that contain a file.
 fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &name[..at])
 }
 
-/// The name that an address would have, and whether it had to be altered to be one.
+/// Returns the preferred name of an address, and whether the address had to be changed to become a legal name.
 fn preferred(address: &Address, is_html: bool, media_type: &str) -> (Vec<u8>, bool) {
     let mut is_altered = false;
     let mut parts = Vec::new();
@@ -157,7 +158,7 @@ fn preferred(address: &Address, is_html: bool, media_type: &str) -> (Vec<u8>, bo
     (name, is_altered)
 }
 
-/// A component that can be one: nothing hidden, nothing that a server would not take for an address.
+/// Returns a legal form of a path component: not hidden, and without characters that a server rejects in an address.
 fn legal(part: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> =
         part.iter().map(|&b| if b < 0x20 || matches!(b, b'/' | b'\\' | 0x7f) { b'-' } else { b }).collect();
@@ -167,8 +168,8 @@ fn legal(part: &[u8]) -> Vec<u8> {
     if out == b"__MACOSX" {
         out[0] = b'-';
     }
-    // Room for an extension and a digest.
-    if out.len() > LONGEST_COMPONENT - 40 {
+    // Leave space for an extension and a digest.
+    if out.len() > MAX_COMPONENT_BYTES - 40 {
         out.truncate(KEPT);
     }
     out
@@ -177,14 +178,14 @@ fn legal(part: &[u8]) -> Vec<u8> {
 fn is_served(name: &[u8]) -> bool {
     let reserved =
         components(name).next() == Some(RESERVED) || name == REDIRECTS.as_bytes() || name == HEADERS.as_bytes();
-    let Ok(Some(path)) = SitePath::judge(name, true) else { return false };
-    // Launchers and what operating systems leave behind are no content, wherever a site is.
-    let index = SitePath::judge(b"index.html", false).ok().flatten();
-    let is_content = Flavor::of(index.iter()).is_ok_and(|flavor| flavor.site_path(&path).is_some());
+    let Ok(Some(path)) = SitePath::parse(name, true) else { return false };
+    // Launchers and files that operating systems leave behind are not content (docs/design/archives.md, rule 12).
+    let index = SitePath::parse(b"index.html", false).ok().flatten();
+    let is_content = SiteLayout::detect(index.iter()).is_ok_and(|flavor| flavor.site_path(&path).is_some());
     !reserved && !is_hidden(name) && is_content
 }
 
-/// What has to stand behind a name for a server of files to say what it is.
+/// Returns the extension that a name needs so that a static file server knows its type; `None` if it needs none.
 fn missing_extension(name: &[u8], is_html: bool, kind: &str) -> Option<&'static str> {
     if is_html {
         return (!is_page(name)).then_some("html");
@@ -221,7 +222,7 @@ fn extension_of(kind: &str) -> Option<&'static str> {
         "application/wasm" => "wasm",
         "text/csv" => "csv",
         "text/vtt" => "vtt",
-        // What nobody knows stays as it is called.
+        // An unknown type gets no extension.
         _ => return None,
     })
 }

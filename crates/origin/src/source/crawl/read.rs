@@ -1,4 +1,4 @@
-//! What a body names, and where that leads.
+//! Finds the addresses in a body and resolves them.
 
 use url::Url;
 
@@ -7,8 +7,7 @@ use super::documents::{Meet, Sort, Use, manifest, style};
 use super::script::ReadBudget;
 use super::{html, script};
 
-/// Tells of each address in a body.
-/// `is_over` says whether nobody wants them any more.
+/// Calls `tell` for each address in a body. The search for Next.js chunks stops early if `is_over` returns true.
 pub(super) fn names(
     sort: Sort,
     path: &str,
@@ -30,13 +29,13 @@ pub(super) fn names(
         Sort::Payload | Sort::Xml | Sort::Other => {}
     }
     if matches!(sort, Sort::Page | Sort::Script | Sort::Payload) {
-        // Never relative to a `base`: these are paths.
+        // These names are absolute paths, so no `base` element applies to them.
         let mut budget = ReadBudget::new(text.len(), is_over);
         script::chunks(path, text, &mut budget, &mut |name| drop(meet(Use::Guess, name)));
     }
 }
 
-/// Where the addresses of one body lead.
+/// Resolves the addresses in one body.
 pub(super) struct Resolver<'a> {
     start: &'a Url,
     base: Url,
@@ -48,7 +47,8 @@ impl Resolver<'_> {
         Resolver { start, base, has_base: false }
     }
 
-    /// Where an address leads that is met; the first `base` changes what those behind it are relative to.
+    /// Resolves an address; `None` if it has no target. The first `base` element changes the base of the addresses
+    /// after it.
     pub(super) fn leads(&mut self, how: Use, text: &str) -> Option<Leads> {
         let leads = leads(self.start, &self.base, text);
         if how == Use::Base && !std::mem::replace(&mut self.has_base, true) {

@@ -1,25 +1,26 @@
-//! What a site asks crawlers to leave alone (RFC 9309).
+//! Parses robots.txt and applies its rules (RFC 9309).
 
-/// A longer robots.txt is read up to here, in bytes; the standard asks for no less.
+/// Maximum size of robots.txt that is parsed, in bytes; the rest is ignored. RFC 9309, 2.5, requires at least 500 KiB.
 const LONGEST: usize = 512 << 10;
-/// Who we are.
+/// Product token of this crawler.
 const NAME: &str = "docwharf";
 
-/// What of a robots.txt concerns us.
+/// The rules of a robots.txt that apply to this crawler.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Robots {
     rules: Vec<(bool, String)>,
-    /// The sitemaps that it names, as written.
+    /// URLs of the sitemaps that it names, as written.
     pub sitemaps: Vec<String>,
 }
 
 impl Robots {
-    /// Reads one. The groups for `docwharf` count, or, where there are none, those for everybody.
+    /// Parses a robots.txt. The groups for `docwharf` apply or, if there are none, those for `*`.
     pub fn parse(body: &[u8]) -> Robots {
         let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let (mut ours, mut everybody, mut sitemaps) = (None::<Vec<_>>, Vec::new(), Vec::new());
-        // Whom the group is for that is being read: us, everybody. Names that follow one another share a group.
+        // Whether the current group applies to this crawler, and whether it applies to `*`. Consecutive `user-agent`
+        // lines share a group.
         let (mut is_ours, mut is_all, mut in_names) = (false, false, false);
         for line in text.split(['\n', '\r']) {
             let line = line.split('#').next().unwrap_or_default();
@@ -59,7 +60,7 @@ impl Robots {
         Robots { rules: ours.unwrap_or(everybody), sitemaps }
     }
 
-    /// Whether an address may be asked for: the longest rule that matches says so, and `Allow` of two that are as long.
+    /// Whether an address may be requested. The longest matching rule decides; of two equally long ones, `Allow` wins.
     pub fn allows(&self, address: &str) -> bool {
         let address = normal(address);
         let matching = self.rules.iter().filter(|(_, pattern)| matches(pattern.as_bytes(), address.as_bytes()));
@@ -67,7 +68,7 @@ impl Robots {
     }
 }
 
-/// The one spelling of an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): codes in upper case, and only of what needs one.
+/// Normalises an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): codes in upper case, and only where they are needed.
 fn normal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -85,14 +86,14 @@ fn normal(text: &str) -> String {
     out
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// Returns the byte that two hexadecimal digits encode.
 fn code(digits: &[u8]) -> Option<u8> {
     let digit = |at: usize| digits.get(at).and_then(|&digit| char::from(digit).to_digit(16));
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
-/// Whether a pattern matches the beginning of an address, or all of it if it ends in `$`; `*` stands for anything. Goes
-/// back to the last `*` only, so that no pattern is slow.
+/// Whether a pattern matches the beginning of an address, or all of it if the pattern ends in `$`; `*` matches any
+/// characters. Backtracks to the last `*` only, so that no pattern is slow.
 fn matches(pattern: &[u8], address: &[u8]) -> bool {
     let (pattern, is_whole) = pattern.strip_suffix(b"$").map_or((pattern, false), |pattern| (pattern, true));
     let (mut at, mut from) = (0, 0);
@@ -135,7 +136,7 @@ mod tests {
             ("/x-y", false),
             ("/x-z", true),
             ("/same", true),
-            // One spelling of both, whichever they are written in.
+            // Rules and addresses are compared in one spelling.
             ("/%61", false),
             ("/%78%2dy", false),
         ] {

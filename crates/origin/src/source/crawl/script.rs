@@ -1,8 +1,8 @@
-//! What scripts load by themselves, as far as it stands in them: modules they import, and the chunks of Next.js.
+//! Finds the files that scripts load themselves: the modules that they import, and the chunks of Next.js.
 //!
-//! A server of Next.js names chunks in pages, in payloads and in other chunks, as `/_next/static/…` or, relative to
-//! `/_next/`, as `static/chunks/…`. Where webpack puts the name of a chunk together from tables, the tables are read.
-//! Everything here is a guess: what is not there is not missed.
+//! A Next.js server names chunks in pages, in payloads and in other chunks, as `/_next/static/…` or, relative to
+//! `/_next/`, as `static/chunks/…`. Where webpack composes the name of a chunk from tables, the tables are read. All
+//! names found here are guesses: a missing file is not an error.
 
 use std::collections::HashMap;
 
@@ -10,37 +10,38 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Where a server of Next.js has what browsers load.
+/// Path below which a Next.js server has the files that browsers load.
 const NEXT: &str = "/_next/";
-/// What such paths begin with behind that.
+/// Prefixes of such paths, relative to [`NEXT`].
 const KINDS: [&str; 4] = ["static/chunks/", "static/css/", "static/media/", "static/development/"];
-/// A longer name of a file, in bytes, is none.
+/// Maximum length of a file name in bytes.
 const LONGEST: usize = 500;
-/// Bytes behind `static/chunks/` in which webpack's tables end.
+/// Bytes after `static/chunks/` that are searched for webpack's tables.
 const TABLES: usize = 256 << 10;
-/// The most chunks that tables are believed to name.
+/// Maximum number of chunks taken from the tables of one expression.
 const MOST: usize = 10_000;
-/// How often each byte of a body may be looked at, on average.
+/// Number of times that each byte of a body may be read, on average.
 const LOOKS: usize = 8;
-/// What a name costs beside its bytes: it is made into an address.
+/// Cost of a name in addition to its bytes: it becomes an address.
 const A_NAME: usize = 64;
-/// Bytes behind the path of the image optimizer in which its settings end.
+/// Bytes after the path of the image optimizer that are searched for its settings.
 const SETTINGS: usize = 4096;
 
-/// Bytes of one body that may still be looked at. Most bodies have each byte looked at once or twice; one made for it has
-/// the same bytes looked at for each of the names that seem to begin there. Beyond the budget no more names are looked for.
+/// Number of bytes of one body that may still be read. In most bodies each byte is read once or twice. In a hostile
+/// body the same bytes are read for each of many names that seem to begin there. The search for names ends when the
+/// budget is used up.
 pub(super) struct ReadBudget<'a> {
     left: usize,
     is_over: &'a dyn Fn() -> bool,
 }
 
 impl<'a> ReadBudget<'a> {
-    /// The budget of a body of `len` bytes; `is_over` says whether the names are not wanted any more.
+    /// Creates the budget of a body of `len` bytes; `is_over` tells whether the names are not needed any more.
     pub(super) fn new(len: usize, is_over: &'a dyn Fn() -> bool) -> ReadBudget<'a> {
         ReadBudget { left: len.saturating_mul(LOOKS).saturating_add(TABLES * 4), is_over }
     }
 
-    /// Takes so many bytes and a name off the budget; says whether it goes on.
+    /// Subtracts `bytes` and the cost of a name; returns whether the search may continue.
     fn spend(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes + A_NAME);
         self.left = left.unwrap_or(0);
@@ -48,7 +49,7 @@ impl<'a> ReadBudget<'a> {
     }
 }
 
-/// Tells of each file of Next.js that a page, script or payload names. `path` is where that lies.
+/// Calls `tell` for each Next.js file that a page, script or payload names. `path` is the path of that document.
 pub(super) fn chunks(path: &str, text: &str, budget: &mut ReadBudget<'_>, tell: &mut dyn FnMut(&str)) {
     let mut root = path.find(NEXT).map(|at| path[..at + NEXT.len()].to_owned());
     for at in memmem::find_iter(text.as_bytes(), "/_next/static/") {
@@ -85,9 +86,9 @@ fn ends_name(c: char) -> bool {
         || matches!(c, '"' | '\'' | '`' | '\\' | '<' | '>' | ',' | ';' | '&' | '{' | '}')
 }
 
-/// Where the name begins that goes on at `at`; `None` if that is more than [`LONGEST`] bytes before.
+/// Returns the start of the name that contains position `at`; `None` if it is more than [`LONGEST`] bytes before.
 fn start_of_name(text: &str, at: usize) -> Option<usize> {
-    // The character that ends what stands before the name is looked at as well.
+    // The range includes the character before the name, which delimits it.
     let from = text.floor_char_boundary(at.saturating_sub(LONGEST + 4));
     let before = text[from..at].char_indices().rfind(|(_, c)| ends_name(*c) || matches!(c, '(' | ')' | '='));
     let start = match before {
@@ -98,7 +99,8 @@ fn start_of_name(text: &str, at: usize) -> Option<usize> {
     (at - start <= LONGEST).then_some(start)
 }
 
-/// The name that a text begins with; parentheses in it are closed. `None` if it is longer than [`LONGEST`].
+/// Returns the name at the beginning of a text; parentheses in it are balanced. `None` if it is longer than
+/// [`LONGEST`].
 fn name(text: &str) -> Option<&str> {
     let near = &text[..text.floor_char_boundary(LONGEST + 4)];
     let mut depth = 0u32;
@@ -119,15 +121,16 @@ fn is_file(name: &str) -> bool {
     name.len() <= LONGEST && name.rsplit('/').next().is_some_and(|last| last.trim_end_matches('.').contains('.'))
 }
 
-/// Names made of tables, as in `"static/chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`: what the last table has for a
-/// number stands at the end, what another has (or the number) before it. `text` begins at the first `"`.
+/// Reads names that are composed from tables, as in `"static/chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`. The last
+/// table has the end of the name for each number. Another table has the part before it; without an entry, that part is
+/// the number. `text` begins at the quote that ends `"static/chunks/"`.
 fn tables(text: &str, budget: &mut ReadBudget<'_>, mut tell: impl FnMut(&str)) {
     let text = &text[..text.floor_char_boundary(TABLES)];
     let found = memmem::find_iter(text.as_bytes(), "s\"").find_map(|at| {
         let ending = [".js", ".css"].into_iter().find(|ending| text[..=at].ends_with(ending))?;
         Some((&text[..at + 1 - ending.len()], ending))
     });
-    // Once to find the end, once for what lies before it.
+    // One pass to find the end, one over the text before it.
     if !budget.spend(found.map_or(text.len(), |(text, _)| text.len() * 2)) {
         return;
     }
@@ -151,7 +154,7 @@ fn tables(text: &str, budget: &mut ReadBudget<'_>, mut tell: impl FnMut(&str)) {
             return;
         }
         tell(&format!("{known}{between}{hash}{ending}"));
-        // Some builds name by the hash alone.
+        // Some builds use the hash alone as the name.
         tell(&format!("{hash}{ending}"));
     }
 }
@@ -167,7 +170,7 @@ fn entry(text: &str) -> Option<(&str, &str)> {
     (is_word(number) && is_word(value)).then_some((number, value))
 }
 
-/// Tells of each module that a script imports, and of each `new URL` in it, relative to where the script lies.
+/// Calls `tell` for each module that a script imports, and for each `new URL` in it, relative to the script's own path.
 pub(super) fn modules(text: &str, tell: &mut dyn FnMut(&str)) {
     for word in ["import", "from", "new URL("] {
         for at in memmem::find_iter(text.as_bytes(), word) {
@@ -184,12 +187,12 @@ pub(super) fn modules(text: &str, tell: &mut dyn FnMut(&str)) {
     }
 }
 
-/// A script of Next.js that asks for pictures themselves and not for the server's smaller ones, which nobody makes when
-/// it is gone; `None` if it is no such script. The switch is the framework's own (`images.unoptimized`).
+/// Returns a Next.js script that loads original images and not the optimizer's smaller ones, which no server makes any
+/// more; `None` if the script has no such setting. The setting is the framework's own (`images.unoptimized`).
 pub(super) fn without_optimizer(text: &str) -> Option<String> {
     let (mut out, mut done, mut seen) = (String::new(), 0, 0);
     for at in memmem::find_iter(text.as_bytes(), "/_next/image\"") {
-        // What was looked at for the path before is not looked at again.
+        // This part was already searched for the occurrence before.
         if at < seen {
             continue;
         }
@@ -207,7 +210,7 @@ pub(super) fn without_optimizer(text: &str) -> Option<String> {
     (done > 0).then(|| out + &text[done..])
 }
 
-/// What of `__NEXT_DATA__` is wanted, as it is written. The rest, which may be as large as a body, is not kept.
+/// The needed members of `__NEXT_DATA__`, as raw JSON. The rest, which may be as large as a body, is not kept.
 #[derive(Deserialize)]
 struct NextData<'a> {
     #[serde(rename = "buildId", borrow)]
@@ -218,7 +221,8 @@ struct NextData<'a> {
     gssp: Option<&'a RawValue>,
 }
 
-/// What a page made by the older router of Next.js asks for when a reader goes on to it.
+/// Returns the address of the data that the older router of Next.js requests when a reader navigates to this page;
+/// `None` if the page has none.
 pub(super) fn data_of(path: &str, html: &str) -> Option<String> {
     let (_, rest) = html.split_once("id=\"__NEXT_DATA__\"")?;
     let (_, rest) = rest.split_once('>')?;
@@ -269,7 +273,7 @@ mod tests {
                 assert!(told <= all, "{piece}: {told} of {all}");
                 all - budget.left
             };
-            // Twice as much takes twice as long; as it was, 2 MiB took minutes and more.
+            // Twice the length may take at most about twice the work. An earlier version took minutes for 2 MiB.
             let (one, two) = (spent(MIB), spent(2 * MIB));
             assert!(two <= one * 2 + LONGEST * 4 + TABLES * 8, "{piece}: {one} and {two}");
         }

@@ -1,13 +1,14 @@
-//! The addresses in a sitemap (sitemaps.org, protocol 0.9).
+//! Extracts the addresses in a sitemap (sitemaps.org, protocol 0.9).
 
 use std::borrow::Cow;
 
-use docwharf_site::outside::references::resolved;
+use docwharf_site::outside::character_references::resolve_references;
 
-/// Bytes of an element in which its address must end; a longer one is not asked for.
+/// Maximum bytes of an element up to the end of its address; a longer one is ignored.
 const LONGEST: usize = 8 << 10;
 
-/// Tells of each address in a document in XML, if that is a sitemap or an index of sitemaps: pages, or further sitemaps.
+/// Calls `tell` for each address in an XML document, if that is a sitemap or a sitemap index: pages, or further
+/// sitemaps.
 pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
     let text = String::from_utf8_lossy(body);
     let mut is_sitemap = false;
@@ -25,11 +26,11 @@ pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
             continue;
         }
         let name = tag[1..].split(|c: char| c.is_ascii_whitespace() || matches!(c, '/' | '>')).next();
-        // Whatever prefix the namespace has.
+        // Ignore the namespace prefix.
         match name.map(|name| name.rsplit(':').next().unwrap_or(name)) {
             Some("urlset" | "sitemapindex") => is_sitemap = true,
             _ if !is_sitemap => return,
-            // `image:loc` and its like are no pages, but addresses of the site all the same.
+            // `image:loc` and similar elements do not name pages, but they do name addresses of the site.
             Some("loc") => {
                 if let Some(address) = content(&rest[..rest.floor_char_boundary(LONGEST)]) {
                     tell(&address);
@@ -40,13 +41,13 @@ pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The text up to the end of its element.
+/// Returns the text up to the end of its element.
 fn content(rest: &str) -> Option<Cow<'_, str>> {
     if let Some(data) = rest.trim_start().strip_prefix("<![CDATA[") {
         return Some(data.split_once("]]>")?.0.trim().into());
     }
     let text = rest.split('<').next().unwrap_or_default().trim();
-    (!text.is_empty()).then(|| resolved(text).0)
+    (!text.is_empty()).then(|| resolve_references(text).0)
 }
 
 #[cfg(test)]

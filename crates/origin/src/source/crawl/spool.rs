@@ -1,18 +1,18 @@
-//! Bodies, kept in a file without a name until it is known what they are called.
+//! Stores response bodies in an unnamed file until their file names are known.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Where a body lies.
+/// Position of a body in the spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     start: u64,
     pub(super) len: usize,
 }
 
-/// The file. It is gone when this is.
+/// The spool file. It has no name and disappears when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Spool {
     file: File,
@@ -20,7 +20,7 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// On the disk of the folder that will have the files.
+    /// Creates the file in `folder`, so that it lies on the disk of the copy.
     pub(super) fn new(folder: &Path) -> io::Result<Spool> {
         Ok(Spool { file: tempfile::tempfile_in(folder)?, len: 0 })
     }

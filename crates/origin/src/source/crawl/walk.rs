@@ -1,4 +1,4 @@
-//! Asking a site for everything: what is known, what is wanted and what for, and what came of it.
+//! Crawls a site: queues addresses with their purpose, requests them and records the results.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
@@ -24,17 +24,17 @@ use super::robots::Robots;
 use super::spool::Spool;
 use super::{Crawl, CrawlError, Resource, script, sitemap};
 
-/// All bodies together are no larger, in bytes.
+/// Maximum size of all bodies together, in bytes.
 const LARGEST: u64 = 8 << 30;
-/// All addresses together are no longer, in bytes: they are kept in memory, some of them three times.
+/// Maximum length of all addresses together, in bytes: they are kept in memory, some of them three times.
 const ADDRESS_BYTES: u64 = 32 << 20;
-/// How often somebody looks whether the crawl is wanted any more.
+/// Interval at which the crawl checks whether it was cancelled or its time is over.
 const TICK: Duration = Duration::from_millis(100);
-/// What sites have without naming it.
+/// Files that sites have without linking to them.
 const WELL_KNOWN: [&str; 4] = ["/sitemap.xml", "/llms.txt", "/llms-full.txt", "/favicon.ico"];
 const ROBOTS: &str = "/robots.txt";
 
-/// Asks for everything.
+/// Crawls the site; with `paths`, only these pages and what they need.
 pub(super) async fn walk(
     crawl: &Crawl,
     paths: Option<&[String]>,
@@ -92,7 +92,7 @@ pub(super) async fn walk(
 }
 
 impl Leads {
-    /// Where a text leads that stands beside the start page.
+    /// Resolves a link relative to the start page.
     fn of(crawl: &Crawl, text: &str) -> Leads {
         leads(&crawl.start, &crawl.start, text)
     }
@@ -105,16 +105,16 @@ struct Walk<'a> {
     found: Found,
     fetcher: Arc<Fetcher>,
     robots: Robots,
-    /// Whether only the pages count that were asked for.
+    /// Whether only the requested pages are crawled, and not the pages that they link to.
     only: bool,
     queue: VecDeque<Ask>,
-    /// How many of those are no payloads.
+    /// Number of requests in `queue` that are not for payloads.
     queued_pages: usize,
-    /// What was only a guess when it was asked for, and is now used for this. Taken one after the other and not where the
-    /// use is found: what is needed may need something itself, as often as the site likes.
+    /// Requests that were guesses and have now been named for this purpose. They are handled one after the other in a
+    /// loop and not where the purpose is found, because handling one may add another, any number of times.
     needed: Vec<(Ask, Use)>,
     tasks: JoinSet<(Ask, Vec<String>, Result<Answer, Trouble>)>,
-    /// Pages by name and content: what will be a file each.
+    /// Pages by name and content; each of them will be one file.
     pages: HashSet<(Vec<u8>, Digest)>,
     asked: u64,
     guessed: u64,
@@ -122,7 +122,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Asks until nothing is left to ask for.
+    /// Sends requests until none is left.
     async fn run(&mut self) -> Result<(), CrawlError> {
         let mut tick = tokio::time::interval(TICK);
         loop {
@@ -170,7 +170,7 @@ impl Walk<'_> {
         url
     }
 
-    /// Notes that something is wanted, and asks for it unless that was done.
+    /// Records the purpose of an address, and queues a request for it unless there already is one.
     fn want(
         &mut self,
         address: Address,
@@ -216,7 +216,7 @@ impl Walk<'_> {
     fn count(&mut self, ask: &Ask, how: Use) -> Result<(), CrawlError> {
         let count = if how == Use::Guess { &mut self.guessed } else { &mut self.asked };
         *count += 1;
-        // Each page may have a payload besides.
+        // Each page may also have a payload.
         let most =
             if how == Use::Guess { self.crawl.most.saturating_mul(2).saturating_add(16) } else { self.crawl.most };
         if *count > most {
@@ -225,7 +225,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What was only a guess is needed after all.
+    /// Handles an address that was a guess and is now needed.
     fn need(&mut self, ask: &Ask, how: Use) -> Result<(), CrawlError> {
         self.count(ask, how)?;
         match self.found.met.get(ask) {
@@ -249,7 +249,7 @@ impl Walk<'_> {
         CrawlError::Write { path: self.into.to_owned(), source }
     }
 
-    /// Takes an answer in.
+    /// Records a response.
     fn take(&mut self, ask: Ask, answer: Result<Answer, Trouble>) -> Result<(), CrawlError> {
         let how = self.found.wanted.get(&ask).map_or(Use::Guess, |wanted| wanted.how);
         let answer = match answer {
@@ -269,7 +269,7 @@ impl Walk<'_> {
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
                 let to = leads(&self.crawl.start, &self.url(&ask.address), location);
                 self.found.met.insert(ask.clone(), Met::Moved(answer.status, to.clone()));
-                // Where a page that was asked for has moved, it is asked for there.
+                // Follow the redirect for the same purpose.
                 match to {
                     Leads::Here { address, .. } if !ask.is_payload => {
                         self.want(address, false, how, Some(&Arc::new(ask.address)))
@@ -295,7 +295,7 @@ impl Walk<'_> {
         let sort = Sort::of(&media_type, &ask.address.path, &body);
         let place = self.found.spool.put(&body).map_err(|source| self.write(source))?;
         let varies = matches!(sort, Sort::Style | Sort::Manifest);
-        // The page for what is missing has a name that servers know.
+        // Servers look for the 404 page under this name.
         let named = if ask.address.path == NOWHERE { Address::of_path("/404.html") } else { ask.address.clone() };
         let item = Item::new(named, sort == Sort::Page, &media_type, Digest::of(&body), varies);
         let charset =
@@ -304,11 +304,11 @@ impl Walk<'_> {
         let is_guess = how == Use::Guess && sort == Sort::Page;
         let kept = Body { sort, place, item, is_text, charset, is_missing: status == 404, is_read: false };
         self.found.met.insert(ask.clone(), Met::Body(kept));
-        // A page where a file was guessed at is how some servers say that there is none.
+        // Some servers answer a request for a missing file with a page.
         if is_guess { Ok(()) } else { self.read(ask, &body) }
     }
 
-    /// Follows what a body names.
+    /// Queues the addresses that a body names.
     fn read(&mut self, ask: &Ask, body: &[u8]) -> Result<(), CrawlError> {
         let Some(Met::Body(kept)) = self.found.met.get_mut(ask) else { return Ok(()) };
         kept.is_read = true;
@@ -320,7 +320,7 @@ impl Walk<'_> {
         let by = Arc::new(ask.address.clone());
         let (crawl, deadline) = (self.crawl, self.deadline);
         let mut resolver = Resolver::new(&crawl.start, self.url(&base));
-        // Each address is taken in as it is met: all those of a body may be much more than the body.
+        // Each address is handled as it is found: all addresses of a body may take much more memory than the body.
         let mut taken = Ok(());
         let text = String::from_utf8_lossy(body);
         names(sort, &ask.address.path, &text, body, &|| deadline.is_over(), &mut |how, text| {
@@ -342,7 +342,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Follows what a sitemap lists.
+    /// Queues the addresses that a sitemap lists.
     fn listed(&mut self, body: &[u8], by: &Arc<Address>) -> Result<(), CrawlError> {
         let mut taken = Ok(());
         sitemap::addresses(body, &mut |address| {
@@ -360,7 +360,7 @@ impl Walk<'_> {
         taken
     }
 
-    /// What clients of Next.js ask for when they go on to a page without loading it.
+    /// Queues the data that Next.js clients request when they navigate to a page without loading it.
     fn beside(&mut self, address: &Arc<Address>, text: &str) -> Result<(), CrawlError> {
         if address.path == NOWHERE || address.query.is_some() {
             return Ok(());
@@ -375,20 +375,20 @@ impl Walk<'_> {
         }
     }
 
-    /// Wants what an address leads to, if that is on this site.
+    /// Queues the target of a link, if it is on this site.
     fn told(&mut self, leads: &Leads, how: Use, by: Option<&Arc<Address>>) -> Result<(), CrawlError> {
         self.deadline.check()?;
         let Leads::Here { address, .. } = leads else { return Ok(()) };
         if how < Use::Guess {
             return Ok(());
         }
-        // Of the pages that were asked for, downloads are a part, and other pages are not.
+        // With `paths`, downloads that a page links to belong to it; other pages do not.
         let is_download = media_type(address.path.as_bytes()).is_some() && !is_page(address.path.as_bytes());
         if self.only && how == Use::Link && by.is_some() && !is_download {
             return Ok(());
         }
         self.want(address.clone(), false, how, by)?;
-        // A picture as it is before the optimizer of Next.js has made it smaller.
+        // Also fetch the original of an image that the Next.js optimizer resizes.
         if address.path.ends_with("/_next/image") {
             let query = address.query.as_deref().unwrap_or_default();
             let pairs = url::form_urlencoded::parse(query.as_bytes());

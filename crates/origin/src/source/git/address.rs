@@ -1,4 +1,4 @@
-//! Where a repository is: a URL, `host:path` for ssh, or a path; and what of it is secret.
+//! Parses the address of a repository (a URL, `host:path` for ssh, or a path) and separates its secrets.
 
 use percent_encoding::percent_decode_str;
 use url::Url;
@@ -7,10 +7,10 @@ use docwharf_base::secret::{Scrubber, Secret};
 
 use super::GitError;
 
-/// The protocols that do no more than carry a repository. Others, `ext` above all, run what the URL says.
+/// Protocols that only transfer a repository. Others, `ext` above all, run a command that the URL contains.
 pub(super) const PROTOCOLS: [&str; 5] = ["https", "http", "ssh", "git", "file"];
 
-/// User and password of a URL, for the one host that they are meant for.
+/// User name and password of a URL, for the one host that they are meant for.
 #[derive(Debug)]
 pub(super) struct Credentials {
     /// Scheme, host and port.
@@ -19,19 +19,19 @@ pub(super) struct Credentials {
     pub(super) password: Secret,
 }
 
-/// A repository's place.
+/// Parsed address of a repository.
 #[derive(Debug)]
 pub(super) struct Address {
-    /// What git is given: without credentials, unless they are a mere user name of ssh.
+    /// The address that git gets: without credentials, except for a plain user name of ssh.
     pub(super) plain: String,
-    /// What people are shown.
+    /// The redacted address, for messages.
     pub(super) shown: String,
     pub(super) credentials: Option<Credentials>,
     scrubber: Scrubber,
 }
 
 impl Address {
-    /// Reads what was configured.
+    /// Parses the configured address.
     pub(super) fn read(repository: &str) -> Result<Address, GitError> {
         let shown = redact(repository);
         split(repository)
@@ -39,7 +39,7 @@ impl Address {
                 let mut scrubber = Scrubber::default();
                 if let Some(Credentials { user, password, .. }) = &credentials {
                     scrubber.hide(password);
-                    // A token may stand where a user name is expected.
+                    // Some servers accept a token as the user name.
                     scrubber.hide(user);
                 }
                 Address { plain, shown: shown.clone(), credentials, scrubber }
@@ -47,13 +47,13 @@ impl Address {
             .map_err(|why| GitError::Repository { repository: shown, why })
     }
 
-    /// What git has said, without what is secret.
+    /// Removes secrets from the output of git.
     pub(super) fn scrub(&self, text: &str) -> String {
         redact(&self.scrubber.scrub(text))
     }
 }
 
-/// What git is given as a place, and what it is given aside.
+/// Separates the address that git gets from the credentials that it gets apart.
 fn split(repository: &str) -> Result<(String, Option<Credentials>), &'static str> {
     if repository.is_empty() {
         return Err("it is empty");
@@ -72,11 +72,11 @@ fn split(repository: &str) -> Result<(String, Option<Credentials>), &'static str
         return split_url(repository, scheme, rest);
     }
     if repository.len() > before_colon.len() && !before_colon.contains('/') {
-        // host:path, by ssh.
+        // `host:path`, for ssh.
         return Ok((repository.to_owned(), None));
     }
     let path = std::path::absolute(repository).map_err(|_| "the path cannot be made absolute")?;
-    // It was UTF-8 before, and so is the working directory mostly.
+    // The repository is valid UTF-8; the working directory need not be.
     Ok((path.into_os_string().into_string().map_err(|_| "the path is not UTF-8")?, None))
 }
 
@@ -93,14 +93,14 @@ fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Cr
         return if is_user_only { Ok((whole.to_owned(), None)) } else { Err("only http takes a password in the URL") };
     }
     if host.is_empty() {
-        // A browser would take the path's first folder for the host (WHATWG URL).
+        // A WHATWG URL parser takes the first path segment as the host.
         return Err("it names no host");
     }
     let plain = format!("{scheme}://{host}{}", &rest[end..]);
     let url = Url::parse(&plain).map_err(|_| "it is no URL")?;
     let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
     let decode = |text: &str| match percent_decode_str(text).decode_utf8() {
-        // git hands them on in lines.
+        // The credential helper protocol of git is line-based (gitcredentials(7)).
         Ok(text) if !text.contains(char::is_control) => Ok(Secret::new(text.into_owned())),
         _ => Err("user or password are not UTF-8, or have a control character in them"),
     };
@@ -108,7 +108,7 @@ fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Cr
     Ok((plain, Some(Credentials { origin, user: decode(user)?, password: decode(password)? })))
 }
 
-/// The text with what stands before the host of any URL in it left out, and so its query. The user name `git` is no secret.
+/// Returns the text with the user info and the query of each URL replaced by `***`. The user name `git` is not secret.
 pub(super) fn redact(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -117,8 +117,8 @@ pub(super) fn redact(text: &str) -> String {
         shown.push_str(before);
         let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
         let url = &after[..after.find(is_end).unwrap_or(after.len())];
-        // A password may have been written with `/`, `?` or `#` unescaped: then there is no telling where it ends but by
-        // the last `@`. Rather too much is left out than too little.
+        // A password may contain an unescaped `/`, `?` or `#`; then only the last `@` tells where it ends. Removing too
+        // much is better than removing too little.
         let user_info = url.rfind('@').unwrap_or(0);
         if user_info > 0 && &url[..user_info] != "git" {
             shown.push_str("***");

@@ -1,10 +1,10 @@
-//! Names of branches.
+//! Validation of branch names.
 
-/// Whether a branch can have this name: what `git check-ref-format --branch` says (git-check-ref-format(1)), without asking
-/// for a repository. So it never begins with `-`, and is no pattern and no expression.
+/// Whether a branch can have this name: the rules of `git check-ref-format --branch` (git-check-ref-format(1)), without
+/// a repository. A valid name never begins with `-`, and is neither a pattern nor a revision expression.
 pub fn is_branch_name(name: &str) -> bool {
     let is_refused = |c: char| c <= ' ' || matches!(c, '\u{7f}' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
-    // By strip_suffix because this is no extension: `.LOCK` is fine.
+    // `strip_suffix`, because the suffix is case-sensitive: `.LOCK` is allowed.
     let is_component = |part: &str| !part.is_empty() && !part.starts_with('.') && part.strip_suffix(".lock").is_none();
     !name.starts_with('-')
         && name != "HEAD"

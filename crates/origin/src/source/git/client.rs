@@ -1,4 +1,4 @@
-//! What the `git` program is asked, under a configuration of ours alone.
+//! Runs the `git` program under a configuration of this program alone.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,11 +14,12 @@ use super::address::{Address, Credentials, PROTOCOLS};
 use super::process::{Bounds, Cut, Ended, run};
 use super::{Author, Commit, Git, GitError, NAMES, is_branch_name};
 
-/// Under which name the branch is kept: its own may be too long for a file.
+/// Local reference of the fetched branch: its own name may be too long for a file.
 const HEAD: &str = "refs/heads/head";
-/// The longest message of a commit that is told, in bytes.
+/// Maximum length of a commit message in bytes; the rest is left out.
 const MESSAGE: usize = 16 * 1024;
-/// What git may be told by our own environment: where it is, how it reaches the network and whom it trusts there.
+/// Environment variables that git inherits: where its programs are, how it reaches the network and which certificates
+/// it trusts.
 const HANDED_ON: [&str; 14] = [
     "PATH",
     "SSH_AUTH_SOCK",
@@ -35,8 +36,9 @@ const HANDED_ON: [&str; 14] = [
     "NO_PROXY",
     "TMPDIR",
 ];
-/// Hooks, monitors, submodules and large-file filters are off, and links are links. A repository may belong to somebody
-/// else than us (`safe.directory`): git serves it to itself without running anything that it says.
+/// Configuration of git: hooks, monitors, submodules and large-file filters are off; symbolic links stay symbolic
+/// links. A repository may belong to another user (`safe.directory`): git serves it to itself without running anything
+/// that the repository configures.
 const CONFIGURATION: &str = r#"[core]
     hooksPath = /dev/null
     attributesFile = /dev/null
@@ -69,31 +71,31 @@ const CONFIGURATION: &str = r#"[core]
 [protocol]
     allow = never
 "#;
-/// Says user and password when git asks for them, which it does by one more argument.
+/// Credential helper: prints user name and password when git calls it with the argument `get`.
 const HELPER: &str = r#"!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \"$DOCWHARF_USER\" \"$DOCWHARF_PASSWORD\"; }; f"#;
 
-/// The head of a branch, checked out.
+/// Head commit of a branch that was checked out.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) commit: Commit,
-    /// When it was committed, in seconds since 1970.
+    /// Commit time in seconds since 1970.
     pub(super) made: i64,
 }
 
-/// The `git` program, with one repository.
+/// Runs the `git` program for one repository.
 #[derive(Debug)]
 pub(super) struct Client<'a> {
     git: &'a Git,
     address: &'a Address,
-    /// Its configuration.
+    /// Folder with the configuration of git.
     home: PathBuf,
-    /// Where what it fetches goes.
+    /// Folder for fetched objects (`GIT_DIR`).
     repository: PathBuf,
     bounds: &'a Bounds<'a>,
 }
 
 impl<'a> Client<'a> {
-    /// Writes the configuration. `home` is a folder that is not there yet.
+    /// Writes the configuration. `home` must not exist yet.
     pub(super) fn new(
         git: &'a Git,
         address: &'a Address,
@@ -106,7 +108,7 @@ impl<'a> Client<'a> {
         Ok(Client { git, address, home, repository: bounds.space.join("git"), bounds })
     }
 
-    /// The branches that the repository has now.
+    /// Returns the current branches of the repository, each with its commit id.
     pub(super) fn branches(&self) -> Result<BTreeMap<String, String>, GitError> {
         let place = self.address.plain.as_str();
         let listed = self.run("list the branches of", &["ls-remote", "--heads", "--refs", "--", place], None)?;
@@ -119,10 +121,10 @@ impl<'a> Client<'a> {
         Ok(listed.lines().filter_map(branch).collect())
     }
 
-    /// Fetches the head of a branch and writes its files to `site`, a folder that is not there yet.
+    /// Fetches the head of a branch and writes its files to `site`, which must not exist yet.
     pub(super) fn check_out(&self, branch: &str, site: &Path) -> Result<Head, GitError> {
         fs::create_dir(site).map_err(GitError::io("make", site))?;
-        self.run("make room for", &["init", "--quiet", "--template="], Some(site))?;
+        self.run("prepare a folder for", &["init", "--quiet", "--template="], Some(site))?;
         self.fetch(branch, site)?;
         let head = self.head(branch, site)?;
         self.run("check out", &["checkout", "--quiet", "--force", "--detach", HEAD, "--"], Some(site))?;
@@ -131,7 +133,7 @@ impl<'a> Client<'a> {
         Ok(head)
     }
 
-    /// Removes what git has written beside the files.
+    /// Removes the folders with objects and configuration.
     pub(super) fn remove(&self) -> Result<(), GitError> {
         for folder in [&self.repository, &self.home] {
             fs::remove_dir_all(folder).map_err(GitError::io("remove", folder))?;
@@ -139,7 +141,7 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// The newest commit and its parents, without any other history.
+    /// Fetches the newest commit and its parents, without any further history.
     fn fetch(&self, branch: &str, site: &Path) -> Result<(), GitError> {
         let refs = format!("+refs/heads/{branch}:{HEAD}");
         let place = self.address.plain.as_str();
@@ -158,9 +160,9 @@ impl<'a> Client<'a> {
             Err(failed @ GitError::Git { .. }) => failed,
             other => return other.map(drop),
         };
-        // What git says of it differs between its versions.
+        // The message for a missing branch differs between versions of git.
         match self.branches() {
-            // One that has none at all is more likely being set up anew.
+            // A repository without any branch is more likely being set up again.
             Ok(branches) if !branches.is_empty() && !branches.contains_key(branch) => {
                 Err(GitError::NoBranch { repository: self.address.shown.clone(), branch: branch.to_owned() })
             }
@@ -195,7 +197,7 @@ impl<'a> Client<'a> {
         Ok(Head { commit, made: made.parse().unwrap_or_default() })
     }
 
-    /// Runs git and hands back what it writes to its standard output; what it writes beside is said to whoever watches.
+    /// Runs git and returns its standard output; its standard error goes to the log.
     fn run(&self, doing: &'static str, arguments: &[&str], site: Option<&Path>) -> Result<Vec<u8>, GitError> {
         let watch = self.bounds.watch;
         watch.say(format!("$ git {}", OneLine(&self.address.scrub(&arguments.join(" ")))));
@@ -232,7 +234,7 @@ impl<'a> Client<'a> {
             .env("GIT_CONFIG_GLOBAL", self.home.join(".gitconfig"))
             .envs([("GIT_CONFIG_NOSYSTEM", set("1")), ("GIT_ATTR_NOSYSTEM", set("1"))])
             .env("GIT_ALLOW_PROTOCOL", PROTOCOLS.join(":"))
-            // Nobody is there to answer.
+            // No user is there to answer a prompt.
             .envs([("GIT_TERMINAL_PROMPT", set("0")), ("GIT_ASKPASS", set("")), ("SSH_ASKPASS", set(""))])
             .envs([("GIT_SSH_COMMAND", set("ssh -o BatchMode=yes")), ("GIT_LFS_SKIP_SMUDGE", set("1"))])
             .env("LC_ALL", "C");
@@ -243,20 +245,21 @@ impl<'a> Client<'a> {
     }
 }
 
-/// The whole configuration that git goes by.
+/// Returns the complete configuration of git.
 fn configuration(credentials: Option<&Credentials>) -> String {
     let mut text = CONFIGURATION.to_owned();
     for protocol in PROTOCOLS {
         let _ = write!(text, "[protocol \"{protocol}\"]\n    allow = always\n");
     }
     if let Some(Credentials { origin, .. }) = credentials {
-        // No other host is told, wherever it redirects to. An origin has neither quotes nor backslashes in it.
+        // The helper is set for this origin only, so no other host gets the credentials, whatever the redirects. An
+        // origin contains neither quotes nor backslashes.
         let _ = write!(text, "[credential \"{origin}\"]\n    helper = \"{HELPER}\"\n");
     }
     text
 }
 
-/// What `diff-tree -z --name-status` tells.
+/// Adds the file names that `diff-tree -z --name-status` prints to a commit.
 fn take_names(told: &[u8], commit: &mut Commit) {
     let mut fields = told.split(|byte| *byte == 0);
     while let (Some(status), Some(name)) = (fields.next(), fields.next()) {
@@ -271,12 +274,12 @@ fn take_names(told: &[u8], commit: &mut Commit) {
     }
 }
 
-/// The first line of a message, as far as a log wants to have it.
+/// Returns the first line of a message, shortened for the log.
 fn subject(message: &str) -> String {
     OneLine(cut(message.lines().next().unwrap_or_default(), 200)).to_string()
 }
 
-/// At most so many bytes of a text.
+/// Returns at most `most` bytes of a text.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

@@ -1,20 +1,21 @@
-//! What programs print, as lines that a log can hold.
+//! Splits the output of programs into lines that a log can hold.
 
 use docwharf_base::chain::is_plain;
 
-/// The longest line, in bytes; what is beyond is left out.
+/// Maximum length of a line in bytes; the rest is left out.
 const LONGEST: usize = 4096;
-/// Bytes of one line that are looked at: escape sequences take some.
+/// Maximum number of raw bytes read of one line: escape sequences take some of them.
 const RAW: usize = 4 * LONGEST;
 
-/// Cuts bytes into lines as they come in.
+/// Splits bytes into lines as they arrive.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     line: Vec<u8>,
 }
 
 impl Lines {
-    /// Hands on the lines that end within `bytes`. A carriage return ends one as well: progress is written over itself.
+    /// Calls `hear` for each line that ends within `bytes`. A carriage return ends a line too, because progress output
+    /// overwrites itself.
     pub(super) fn push(&mut self, bytes: &[u8], hear: &mut dyn FnMut(String)) {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let room = RAW.saturating_sub(self.line.len());
@@ -25,7 +26,7 @@ impl Lines {
         }
     }
 
-    /// Hands on what has no end of a line. Nothing is said of empty lines.
+    /// Calls `hear` for a last line without a line end. Empty lines are skipped.
     pub(super) fn end(&mut self, hear: &mut dyn FnMut(String)) {
         let line = clean(&self.line);
         self.line.clear();
@@ -35,7 +36,7 @@ impl Lines {
     }
 }
 
-/// The text of a line, without the sequences of terminals (ECMA-48) and other control characters.
+/// Returns the text of a line without terminal escape sequences (ECMA-48) and other control characters.
 fn clean(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
     let mut line = String::with_capacity(text.len().min(LONGEST));
@@ -63,11 +64,11 @@ fn clean(raw: &[u8]) -> String {
     line
 }
 
-/// Behind an escape character.
+/// Skips the rest of an escape sequence, after the escape character.
 fn skip_escape(chars: &mut std::str::Chars<'_>) {
     match chars.next() {
         Some('[') => skip_control(chars),
-        // Titles of windows, links: up to a bell or a string terminator.
+        // Window titles and links end at a bell or a string terminator.
         Some(']' | 'P' | 'X' | '^' | '_') => {
             while let Some(c) = chars.next() {
                 if c == '\x1b' {
@@ -85,7 +86,7 @@ fn skip_escape(chars: &mut std::str::Chars<'_>) {
     }
 }
 
-/// A control sequence: parameters, and one character that ends them.
+/// Skips the rest of a control sequence: parameters, and one character that ends them.
 fn skip_control(chars: &mut std::str::Chars<'_>) {
     chars.find(|c| ('@'..='~').contains(c));
 }

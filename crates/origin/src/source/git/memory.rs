@@ -1,4 +1,4 @@
-//! How much memory processes take, as `/proc` has it.
+//! Measures the memory that processes take, from `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,9 +6,9 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::process::Pid;
 
-/// What these processes take together, in bytes: their own pages, each its part of those they share (`Pss_Anon`, `Pss_Shmem`
-/// and `SwapPss` in `proc_pid_smaps(5)`), and files in memory (`memfd_create(2)`), mapped or not. Pages of other files are not
-/// counted: the kernel takes them back when it needs them.
+/// Returns the memory that these processes take together, in bytes. It counts private memory and, in parts, shared
+/// memory (`Pss_Anon`, `Pss_Shmem` and `SwapPss` in `proc_pid_smaps(5)`), and files in memory (`memfd_create(2)`),
+/// mapped or not. The cache of other files is not counted, because the kernel frees it when it needs memory.
 pub(super) fn memory_of(processes: &[Pid]) -> u64 {
     let mut seen = BTreeSet::new();
     let of = |id: &Pid| {
@@ -24,19 +24,19 @@ fn pages_of(folder: &str) -> u64 {
     if pages > 0 {
         return pages;
     }
-    // Before Linux 5.9. Shared pages count for each process.
+    // Kernels before Linux 5.9 do not report these values. Shared memory then counts for each process.
     let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
     sum_of(&status, &["RssAnon:", "RssShmem:", "VmSwap:"])
 }
 
-/// The sum of these lines, in bytes; each has its number in KiB.
+/// Returns the sum of these lines in bytes; each line has its value in KiB.
 fn sum_of(text: &str, names: &[&str]) -> u64 {
     let number = |line: &str| line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
     let lines = text.lines().filter(|line| names.iter().any(|name| line.starts_with(name)));
     lines.filter_map(number).sum::<u64>().saturating_mul(1024)
 }
 
-/// Files in memory that a process has open, each counted once.
+/// Returns the bytes of the files in memory that a process has open; a file already in `seen` does not count again.
 fn files_of(folder: &str, seen: &mut BTreeSet<(u64, u64)>) -> u64 {
     let Ok(open) = fs::read_dir(format!("{folder}/fd")) else { return 0 };
     let in_memory = |path: &std::path::PathBuf| {

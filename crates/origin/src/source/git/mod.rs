@@ -1,20 +1,22 @@
-//! Sites made from a branch of a Git repository.
+//! Builds sites from a branch of a Git repository.
 //!
-//! The `git` program fetches the newest commit and the one before it, tells what changed, and writes the files; what
-//! belongs to git is removed again, before anything else runs ([`client`]). Then the build command runs in the checkout, in
-//! the best sandbox that this machine has ([`sandbox`]), and whatever it has started is killed when it ends ([`process`]).
-//! Both are watched for time, for the size of everything that they write, for memory and for the number of processes.
+//! The `git` program fetches the newest commit and the one before it, lists the changed files, and writes the checkout.
+//! Its own data is removed before anything else runs ([`client`]). Then the build command runs in the checkout, in the
+//! strongest sandbox that this machine has ([`sandbox`]), and all processes that it started are killed when it ends
+//! ([`process`]). Both steps are limited in time, in the size of everything that they write, in memory and in the
+//! number of processes.
 //!
 //! ```text
-//! site/       the checkout, and what the build makes of it
+//! site/       the checkout, and what the build adds to it
 //! git/        the repository                    ┐ until the build begins
 //! git-home/   git's configuration               ┘
-//! home/ tmp/ var-tmp/ shm/ lock/                what the build has beside the checkout, until it ends
+//! home/ tmp/ var-tmp/ shm/ lock/                folders of the build beside the checkout, until it ends
 //! ```
 //!
-//! A repository is as trustworthy as whoever may push to it. So git gets a configuration of ours and no other, no hook, no
-//! filter and no submodule of the repository has a say, and no protocol that could run programs is allowed. A password in
-//! the repository's URL reaches git through its environment alone: no argument, file, log or message has it.
+//! A repository is as trustworthy as the users who may push to it. So git gets the configuration of this program and no
+//! other, no hook, filter or submodule of the repository is used, and no protocol that could run programs is allowed. A
+//! password in the repository's URL reaches git through its environment alone: no argument, file, log or message
+//! contains it.
 
 mod address;
 mod branch;
@@ -43,36 +45,36 @@ use sandbox::Cell;
 pub use branch::is_branch_name;
 pub use sandbox::Sandbox;
 
-/// Names that a commit tells of each kind.
+/// Maximum number of file names that a commit lists for each kind of change.
 const NAMES: usize = 1000;
-/// How long the names of the branches may take to arrive.
+/// Timeout for listing the branches of a repository.
 const LISTING: Duration = Duration::from_mins(1);
 
-/// A repository, and what is to be done with a branch of it.
+/// A repository, and how a site is built from a branch of it.
 #[derive(Clone)]
 pub struct Git {
     /// A URL or a path.
     pub repository: String,
-    /// The branch that exports are made of.
+    /// The branch that exports are built from.
     pub branch: String,
-    /// The command that builds the site, by `sh -c` in the checkout; without one the checkout is the site.
+    /// The command that builds the site, run by `sh -c` in the checkout; without one the checkout is the site.
     pub build: Option<String>,
-    /// The folder of the checkout in which the site lies then; without it the checkout itself.
+    /// The folder of the checkout that is the site after the build; without it, the checkout itself.
     pub output: Option<PathBuf>,
-    /// Folders that the build finds on its PATH before the system's, and in a sandbox read-only where they are: for tools
-    /// that are installed outside `/usr`. Absolute.
+    /// Folders that precede those of the system on the PATH of the build. In a sandbox they are read-only at the same
+    /// path. They are meant for tools that are installed outside `/usr`. Absolute paths.
     pub tools: Vec<PathBuf>,
-    /// Whether the build may reach the network; without bubblewrap and namespaces it cannot be kept from it.
+    /// Whether the build may use the network; without bubblewrap and namespaces it cannot be prevented.
     pub network: bool,
-    /// Whether the build may run as this user where no sandbox is to be had.
+    /// Whether the build may run as this process's user if no sandbox is available.
     pub allow_untrusted: bool,
-    /// How long cloning and building may take together.
+    /// Maximum time of cloning and building together.
     pub time: Duration,
-    /// How many bytes a checkout with its build may take.
+    /// Maximum size of a checkout with its build, in bytes.
     pub size: u64,
-    /// How many bytes of memory all processes of a build may take together, and each of them by itself.
+    /// Maximum memory of all processes of a build together, and of each of them, in bytes.
     pub memory: u64,
-    /// How many processes a build may have at a time.
+    /// Maximum number of processes of a build at a time.
     pub processes: u64,
 }
 
@@ -94,55 +96,55 @@ impl fmt::Debug for Git {
     }
 }
 
-/// Who wrote a commit, as they said it.
+/// Author of a commit, as the commit names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
     /// The name.
     pub name: String,
-    /// The address for mail.
+    /// The mail address.
     pub email: String,
 }
 
-/// What a branch holds.
+/// A commit and the files that it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
-    /// The name of the commit, in hex.
+    /// The commit id in hex.
     pub sha: String,
     /// The branch whose head it was.
     pub branch: String,
-    /// Its subject and body, cut when long.
+    /// Its subject and body, cut if long.
     pub message: String,
-    /// Who wrote it, if it says so.
+    /// Its author, if it names one.
     pub author: Option<Author>,
-    /// Files that its first parent does not have; the first thousand, as are those below.
+    /// Files that its first parent does not have; at most the first 1000, as in the lists below.
     pub added: Vec<String>,
-    /// Files that were otherwise in its first parent.
+    /// Files that its first parent has with another content.
     pub modified: Vec<String>,
     /// Files that only its first parent has.
     pub removed: Vec<String>,
 }
 
-/// A site that was made.
+/// A site that was built.
 #[derive(Debug)]
 pub struct Made {
-    /// The folder that is the site, within the space that was given.
+    /// The folder of the site, within the given space.
     pub site: PathBuf,
-    /// What it was made of.
+    /// The commit that it was built from.
     pub commit: Commit,
 }
 
-/// Why there is no site.
+/// Reason why there is no site.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// There is no `git` program.
+    /// The `git` program is not installed.
     #[error("cannot run git: it is not on the PATH; install it (the package is called git everywhere)")]
     NotInstalled,
-    /// The repository is written in a way that is not taken.
+    /// The address of the repository is not accepted.
     #[error("cannot use the repository {repository}: {why}")]
     Repository {
-        /// Without what is secret.
+        /// The redacted address of the repository.
         repository: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
     /// No branch can have this name.
@@ -151,112 +153,112 @@ pub enum GitError {
     /// The repository has no such branch.
     #[error("{repository} has no branch {branch:?}")]
     NoBranch {
-        /// Without what is secret.
+        /// The redacted address of the repository.
         repository: String,
         /// The branch.
         branch: String,
     },
-    /// git said no.
+    /// The `git` program failed.
     #[error("cannot {doing} {repository}: git says: {said}")]
     Git {
-        /// What for.
+        /// The attempted operation.
         doing: &'static str,
-        /// Without what is secret.
+        /// The redacted address of the repository.
         repository: String,
-        /// Its last lines.
+        /// Its last lines of output.
         said: String,
     },
-    /// The build said no.
+    /// The build command failed.
     #[error("the build {build:?} failed: {how}{}{said}", if said.is_empty() { "" } else { "; it ends with: " })]
     Build {
         /// The command.
         build: String,
         /// Its exit code or signal.
         how: String,
-        /// Its last lines.
+        /// Its last lines of output.
         said: String,
     },
-    /// It took too long.
+    /// Cloning and building took longer than allowed.
     #[error("{doing} was ended: cloning and building took longer than {} s together; give it more time", time.as_secs())]
     Time {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// What was allowed.
+        /// The limit.
         time: Duration,
     },
-    /// It grew too large.
+    /// Checkout and build took more space than allowed.
     #[error("{doing} was ended: checkout and build take more than {}; allow a larger size", show_size(*size))]
     Size {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// What was allowed, in bytes.
+        /// The limit in bytes.
         size: u64,
     },
-    /// It took too much memory.
+    /// The processes took more memory than allowed.
     #[error("{doing} was ended: its processes take more than {} of memory; make it take less, or allow more (limits.organization.buildMemory)", show_size(*memory))]
     Memory {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// What was allowed, in bytes.
+        /// The limit in bytes.
         memory: u64,
     },
-    /// It started too many processes.
+    /// The build started more processes than allowed.
     #[error(
         "{doing} was ended: it has more than {processes} processes; make it start fewer, or allow more (limits.organization.buildProcesses)"
     )]
     Processes {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// What was allowed.
+        /// The limit.
         processes: u64,
     },
-    /// With all other builds it takes more than a limit allows.
+    /// The build, together with all others, exceeds a limit.
     #[error("{doing} was ended: {}; start it again later, or raise that limit", why.reached("builds", *resource))]
     Share {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// Of what there is no more.
+        /// The exhausted resource.
         resource: Resource,
-        /// For whom.
+        /// The reached limit: that of the organization, or that of all together.
         why: NoShare,
     },
-    /// What was written cannot be measured.
+    /// The size of the written files cannot be measured.
     #[error("{doing} was ended: what it has written cannot be measured because {} cannot be read", path.display())]
     Hidden {
-        /// What was under way.
+        /// The operation that was running.
         doing: &'static str,
-        /// Where.
+        /// The path that cannot be read.
         path: PathBuf,
         #[source]
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// Somebody has asked to stop.
-    #[error("{0} was ended because that was asked for")]
+    /// The operation was cancelled.
+    #[error("{0} was cancelled")]
     Over(&'static str),
-    /// The build would run unguarded.
+    /// No sandbox is usable, and the configuration does not allow a build without one.
     #[error(
         "there is no sandbox for the build ({0}); install bubblewrap, or set allowUntrusted = true if whoever may push to \
              the repository may also do all that this process may"
     )]
     NoSandbox(String),
-    /// The build has not made what it should, or not as a folder of its own.
+    /// The folder of the site is missing, or is not a folder within the checkout.
     #[error("the site should be in the folder {:?} of the checkout, and {why}", output.display().to_string())]
     Output {
-        /// What was configured.
+        /// The configured folder.
         output: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A file or a program was not to be had.
+    /// A file or program cannot be used.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What for.
+        /// The attempted operation.
         doing: &'static str,
-        /// Which.
+        /// The file or program.
         path: PathBuf,
         #[source]
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -267,7 +269,7 @@ impl GitError {
         move |source| GitError::Io { doing, path, source }
     }
 
-    /// Why something had to end before its time.
+    /// Converts the reason why a program was ended to an error.
     fn cut(doing: &'static str, git: &Git, cut: Cut) -> GitError {
         match cut {
             Cut::Over => GitError::Over(doing),
@@ -282,13 +284,13 @@ impl GitError {
     }
 }
 
-/// Makes a site of the head of a branch. Blocks, at most for `git.time` and the moment that removing takes. `space` is an
-/// empty folder of ours that the caller removes; `watch` is told what is done, and is asked whether to go on.
+/// Builds a site from the head of a branch. Blocks for at most `git.time` plus the time to remove files. `space` is an
+/// empty folder that the caller removes. `watch` gets the log, and can cancel the build.
 pub fn make(git: &Git, branch: &str, space: &Path, watch: &Watch) -> Result<Made, GitError> {
     make_among(&Sandbox::ALL, git, branch, space, watch)
 }
 
-/// As [`make`], in the first usable one of these sandboxes.
+/// Does [`make`] in the first usable one of these sandboxes.
 pub fn make_among(
     sandboxes: &[Sandbox],
     git: &Git,
@@ -314,7 +316,7 @@ pub fn make_among(
     Ok(Made { site, commit: commit.commit })
 }
 
-/// Leaves the files alone behind.
+/// Checks out a branch; afterwards only its files remain.
 fn check_out(git: &Git, branch: &str, site: &Path, bounds: &Bounds<'_>) -> Result<client::Head, GitError> {
     let address = Address::read(&git.repository)?;
     let home = bounds.space.join("git-home");
@@ -324,13 +326,13 @@ fn check_out(git: &Git, branch: &str, site: &Path, bounds: &Bounds<'_>) -> Resul
     Ok(head)
 }
 
-/// Ends what builds in the spaces below this folder have left behind in a process that was killed. Nobody may be building
-/// there.
+/// Kills processes that builds in the spaces below this folder have left, after the process that started them was
+/// killed. No build may be running there.
 pub fn end_left(folder: &Path) {
     process::kill_left(folder);
 }
 
-/// The branches of a repository, and the commit that each one leads to.
+/// Returns the branches of a repository, each with its commit id.
 pub fn branches(git: &Git, watch: &Watch) -> Result<BTreeMap<String, String>, GitError> {
     let address = Address::read(&git.repository)?;
     let space = tempfile::tempdir().map_err(GitError::io("make a folder in", &std::env::temp_dir()))?;

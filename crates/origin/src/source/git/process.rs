@@ -1,4 +1,4 @@
-//! Programs that are run within bounds, and ended with all that they have started.
+//! Runs programs within limits, and ends them with all processes that they have started.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,72 +18,72 @@ use super::Git;
 use super::lines::Lines;
 use super::memory::memory_of;
 
-/// How often it is asked whether a program has ended, or should.
+/// Interval at which the end of a program, cancellation and the deadline are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How often at most the folder is measured.
+/// Minimum interval between two measurements of the folder.
 const MEASURE: Duration = Duration::from_millis(200);
-/// A folder is not measured for a larger part of the time than one in so many.
+/// Measuring takes at most one part in this many of the time.
 const MEASURE_PART: u32 = 10;
-/// How long output may be waited for once everybody who could write it is dead.
+/// Timeout for the rest of the output, once all processes that could write it are dead.
 const LATE: Duration = Duration::from_secs(2);
-/// What an entry takes at least, in bytes: names without content have an end, too.
+/// Minimum size that counts for an entry, in bytes: the number of empty files is limited too.
 const ENTRY: u64 = 512;
-/// Bytes of standard output that are kept where it is wanted; the rest is left out.
+/// Maximum number of bytes of standard output that are kept; the rest is left out.
 const KEPT: usize = 32 << 20;
-/// Processes of a sandbox, which do not count: bubblewrap's two, or `unshare` and the shell that is process 1.
+/// Number of processes of a sandbox that do not count: bubblewrap's two, or `unshare` and the shell that is process 1.
 const HELPERS: u64 = 3;
-/// Last lines that are kept for an error's message.
+/// Number of last output lines that an error quotes.
 const LAST: usize = 4;
 
-/// What programs have to keep within.
+/// Limits of the programs of one checkout or build.
 #[derive(Debug)]
 pub(super) struct Bounds<'a> {
     pub(super) watch: &'a Watch,
-    /// When everything has to be done.
+    /// Deadline of all programs together.
     pub(super) until: Instant,
-    /// The folder in which everything is written, canonical. Whoever has a `HOME` in it was started by us.
+    /// The folder that everything is written to, canonical. A process with a `HOME` in it was started by this build.
     pub(super) space: &'a Path,
-    /// What it may take, in bytes.
+    /// Maximum size of the folder in bytes.
     pub(super) size: u64,
-    /// What all processes together may take of memory, in bytes.
+    /// Maximum memory of all processes together, in bytes.
     pub(super) memory: u64,
-    /// How many processes there may be.
+    /// Maximum number of processes.
     pub(super) processes: u64,
 }
 
-/// Why a program had to end before its time.
+/// Reason why a program was ended, or did not start.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// Somebody has asked for it.
+    /// It was cancelled.
     Over,
-    /// It took too long.
+    /// The deadline has passed.
     Time,
-    /// It wrote too much.
+    /// It wrote more than the size limit.
     Size,
-    /// It took too much memory.
+    /// It took more memory than the limit.
     Memory,
-    /// It started too many processes.
+    /// It started more processes than the limit.
     Processes,
-    /// Its organization, or all together, have no more of something that they share.
+    /// Its organization, or all together, reached the limit of a shared resource.
     Share(Resource, NoShare),
-    /// It wrote what cannot be measured.
+    /// It wrote files that cannot be measured.
     Hidden(PathBuf, io::Error),
-    /// It did not begin.
+    /// It did not start, or its status cannot be read.
     Start(PathBuf, io::Error),
 }
 
-/// What became of a program that ended by itself.
+/// Result of a program that ended by itself.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) status: ExitStatus,
-    /// What it wrote to its standard output, where that was asked for.
+    /// Its standard output, if that was requested.
     pub(super) output: Vec<u8>,
-    /// Its last lines.
+    /// Its last lines of output.
     pub(super) last: String,
 }
 
 impl Ended {
-    /// How it ended, in words.
+    /// Describes how it ended.
     pub(super) fn how(&self) -> String {
         use std::os::unix::process::ExitStatusExt;
         match (self.status.code(), self.status.signal()) {
@@ -94,20 +94,20 @@ impl Ended {
     }
 }
 
-/// What is heard of a program while it runs.
+/// Output of a running program.
 enum Heard {
     Line(String),
     Bytes(Vec<u8>),
 }
 
 impl<'a> Bounds<'a> {
-    /// Those of a project, from now on for so long.
+    /// Returns the limits of a project; the deadline is `time` from now.
     pub(super) fn new(git: &Git, watch: &'a Watch, time: Duration, space: &'a Path) -> Bounds<'a> {
         let &Git { size, memory, processes, .. } = git;
         Bounds { watch, until: Instant::now() + time, space, size, memory, processes }
     }
 
-    /// Whether somebody has asked to stop, or time is up.
+    /// Fails if the job was cancelled or the deadline has passed.
     fn look(&self) -> Result<(), Cut> {
         if self.watch.is_over() {
             return Err(Cut::Over);
@@ -118,7 +118,7 @@ impl<'a> Bounds<'a> {
         Ok(())
     }
 
-    /// Whether the folder is within its size.
+    /// Measures the folder; fails if it is over a limit.
     fn measure(&self) -> Result<(), Cut> {
         let mut left = self.size;
         let mut folders = vec![self.space.to_owned()];
@@ -133,7 +133,7 @@ impl<'a> Bounds<'a> {
                     Err(error) if is_gone(&error) => continue,
                     other => other.map_err(|error| Cut::Hidden(entry.path(), error))?,
                 };
-                // A file with holes takes no room here, and all of it once it is packed.
+                // A sparse file takes little space here, and its full size once it is packed.
                 let taken = metadata.len().max(metadata.blocks() * 512).max(ENTRY);
                 left = left.checked_sub(taken).ok_or(Cut::Size)?;
                 if metadata.is_dir() {
@@ -144,7 +144,7 @@ impl<'a> Bounds<'a> {
         self.hold(Resource::BuildDisk, self.size - left)
     }
 
-    /// Whether these processes are within their number and memory.
+    /// Measures these processes; fails if their number or memory is over a limit.
     fn measure_processes(&self, processes: &[Pid]) -> Result<(), Cut> {
         let count = (processes.len() as u64).saturating_sub(HELPERS);
         if count > self.processes {
@@ -163,14 +163,14 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Something was there a moment ago.
+/// Whether an error means that a file was removed meanwhile.
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Runs a program until it ends or has to. With `wants_output` its standard output is kept; otherwise it goes the way of
-/// its standard error, line by line, to `hear`. Nobody whom it has started lives when this returns, unless they have taken
-/// pains to hide (see [`Family`]).
+/// Runs a program until it ends or reaches a limit. With `wants_output` its standard output is kept; otherwise it goes
+/// to `hear` line by line, like its standard error. No process that it started is alive when this returns, except those
+/// that hide on purpose (see [`Family`]).
 pub(super) fn run(
     command: &mut Command,
     wants_output: bool,
@@ -209,9 +209,9 @@ pub(super) fn run(
     Ok(ended)
 }
 
-/// Starts a program, and threads that read what it writes. They end when nobody is left who could write.
+/// Starts a program, and threads that read its output. The threads end when no process is left that could write.
 fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::Result<(Family, Receiver<Heard>)> {
-    // Bounded: whoever writes faster than we take has to wait.
+    // Bounded: a program that writes faster than its output is read has to wait.
     let (sender, heard) = mpsc::sync_channel(64);
     let (lines, errors) = io::pipe()?;
     if wants_output {
@@ -233,12 +233,13 @@ fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::
         is_heard
     })?;
     let child = command.stdin(Stdio::null()).stderr(errors).process_group(0).spawn();
-    // The command would keep the pipes open, and the threads with them.
+    // Otherwise the command keeps the pipes open, and the threads running.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     Ok((Family { child: child?, space: bounds.space.to_owned(), is_over: false }, heard))
 }
 
-/// Hands on what comes out of a pipe, and nothing at its end, as long as somebody listens.
+/// Reads a pipe on a thread and passes each piece to `hand_on`, at the end an empty one. Stops if `hand_on` returns
+/// false.
 fn read(
     mut pipe: PipeReader,
     sender: SyncSender<Heard>,
@@ -259,7 +260,7 @@ fn read(
     std::thread::Builder::new().name("output".to_owned()).spawn(turn).map(drop)
 }
 
-/// Until the program ends or has to.
+/// Receives the output and checks the limits until the program ends or reaches one.
 fn attend(
     family: &Family,
     heard: &Receiver<Heard>,
@@ -271,7 +272,7 @@ fn attend(
         match heard.recv_timeout(TICK) {
             Ok(more) => take(more),
             Err(RecvTimeoutError::Timeout) => {}
-            // It may close its output and go on.
+            // A program may close its output and continue.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
         }
         bounds.look()?;
@@ -287,11 +288,11 @@ fn attend(
     }
 }
 
-/// A program and whoever it has started. All of them are killed when this ends.
+/// A program and the processes that it started. All of them are killed when this value is dropped.
 ///
-/// A process group is left by whoever wants to, so `/proc` is looked through as well: for the session, for children of those
-/// known, and for a `HOME` in our folder. A process that has shed all of these on purpose is not found: only a sandbox with
-/// process ids of its own leaves nobody behind whatever they do.
+/// A process can leave its process group, so `/proc` is searched as well: for the session, for children of known
+/// processes, and for a `HOME` in the folder of the build. A process that has changed all of these on purpose is not
+/// found. Only a sandbox with a PID namespace of its own leaves no process behind in any case.
 #[derive(Debug)]
 struct Family {
     child: Child,
@@ -304,18 +305,18 @@ impl Family {
         Pid::from_raw(self.child.id().cast_signed())
     }
 
-    /// Whether the program itself has ended. It is not reaped: as long as it is not, nobody else gets its id.
+    /// Whether the program itself has ended. It is not reaped here: until it is, no other process gets its id.
     fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.id().is_none_or(|id| !matches!(waitid(WaitId::Pid(id), options), Ok(None)))
     }
 
-    /// Kills who is left, and tells how the program ended.
+    /// Kills the remaining processes and returns the exit status of the program.
     fn end(&mut self) -> io::Result<ExitStatus> {
-        /// Rounds: whoever is being killed may have started somebody just before.
+        /// Maximum number of rounds: a process that is being killed may have started another just before.
         const ROUNDS: u32 = 200;
         if let Some(id) = self.id() {
-            // Fails when nobody is there any more.
+            // Fails if the group has no process any more.
             let _ = kill_process_group(id, Signal::KILL);
             for _ in 0..ROUNDS {
                 let left = self.left(id);
@@ -332,12 +333,12 @@ impl Family {
         self.child.wait()
     }
 
-    /// All of them that live.
+    /// Returns the ids of all processes that are alive.
     fn living(&self) -> Vec<Pid> {
         self.id().map(|id| self.left(id)).unwrap_or_default()
     }
 
-    /// Who lives of the family.
+    /// Returns the ids of the living processes that descend from `first` or belong to the build.
     fn left(&self, first: Pid) -> Vec<Pid> {
         let everybody: Vec<Stat> = processes();
         let mut ours = BTreeSet::from([first.as_raw_nonzero().get()]);
@@ -358,8 +359,8 @@ impl Family {
     }
 }
 
-/// Kills every process that was started with a `HOME` below this folder: the builds of an origin that has been killed, where
-/// their sandbox does not end them. Nobody may be building there.
+/// Kills every process that was started with a `HOME` below this folder: builds of an origin process that was killed,
+/// where their sandbox does not end them. No build may be running there.
 pub(super) fn kill_left(folder: &Path) {
     let Ok(folder) = folder.canonicalize() else { return };
     for stat in processes().iter().filter(|stat| !stat.is_dead && lives_in(stat.id, &folder)) {
@@ -372,13 +373,13 @@ pub(super) fn kill_left(folder: &Path) {
 impl Drop for Family {
     fn drop(&mut self) {
         if !self.is_over {
-            // Nobody is left to tell how it ended.
+            // No caller is left to get the status.
             let _ = self.end();
         }
     }
 }
 
-/// What `/proc/<id>/stat` says of a process (`proc_pid_stat(5)`).
+/// Fields of `/proc/<id>/stat` (`proc_pid_stat(5)`).
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     id: i32,
@@ -391,7 +392,7 @@ struct Stat {
 impl Stat {
     fn read(text: &str) -> Option<Stat> {
         let id = text.split(' ').next()?.parse().ok()?;
-        // The name stands in brackets and may have any characters in it.
+        // The name is in parentheses and may contain any characters.
         let mut fields = text.rsplit_once(") ")?.1.split(' ');
         let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
         let mut number = || fields.next()?.parse().ok();

@@ -1,21 +1,23 @@
-//! What a build may reach, and what holds it back.
+//! Sandboxes for build commands.
 //!
 //! | | own user | own processes | own files | own network |
 //! |---|---|---|---|---|
-//! | [`Sandbox::Bubblewrap`] | where we are root | yes | yes: the system read-only, the checkout, nothing else | yes |
-//! | [`Sandbox::Namespaces`] | yes | yes | no: what anybody may read | yes |
+//! | [`Sandbox::Bubblewrap`] | if run by root | yes | yes: the system read-only, the checkout, nothing else | yes |
+//! | [`Sandbox::Namespaces`] | yes | yes | no: all files that any user may read | yes |
 //! | [`Sandbox::User`] | yes | no | no | no |
 //! | [`Sandbox::Nothing`] | no | no | no | no |
 //!
-//! Whether one can be had is found out by trying it, with the very arguments that the build gets: containers forbid now this,
-//! now that. All but the last also mean no new privileges (`PR_SET_NO_NEW_PRIVS`) and no capabilities.
+//! A sandbox is tried to find out whether it is available, with the same arguments that the build gets: containers
+//! forbid different parts. All but the last also set `PR_SET_NO_NEW_PRIVS` and drop all capabilities.
 //!
-//! **The end of the origin.** Each build is killed when the thread that waits for it ends, however the origin ends. In the
-//! first two sandboxes this cannot be evaded: process 1 of the build's process ids is root's or bubblewrap's, and takes all
-//! others with it. In the other two the signal reaches the first process alone, which may have asked not to get it.
+//! **The end of the origin.** Each build is killed when the thread that waits for it ends, however the origin ends. In
+//! the first two sandboxes a build cannot prevent this: process 1 of its PID namespace belongs to root or to
+//! bubblewrap, and all others end with it. In the other two the signal reaches the first process alone, which may have
+//! disabled it.
 //!
-//! **Folders for everybody** (`/tmp` and the like) are the build's own in the first two, below the space that is measured and
-//! removed. In the other two a build may leave files there, and what it writes there is not counted.
+//! **World-writable folders** (`/tmp` and the like) are private to the build in the first two. They lie below the space
+//! that is measured and removed. In the other two a build may leave files there, and what it writes there is not
+//! counted.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -31,16 +33,16 @@ use super::address::redact;
 use super::process::{Bounds, Cut, run};
 use super::{Git, GitError};
 
-/// Who is called nobody everywhere: builds are run as this user where we are root.
+/// User id of the unprivileged user of all systems; builds run as this user if the origin runs as root.
 const NOBODY: &str = "65534";
 const NOBODY_ID: u32 = 65534;
-/// How long trying a sandbox may take.
+/// Timeout for trying a sandbox.
 const TRIAL: Duration = Duration::from_secs(10);
-/// Where a build finds the system's programs.
+/// PATH of the system's programs in a build.
 const SYSTEM: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Folders of the system. Those that are links are links in the sandbox, too.
+/// Folders of the system. Those that are symbolic links are symbolic links in the sandbox, too.
 const FOLDERS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// What programs want to know of the system; nothing of it is anybody's secret.
+/// Entries of `/etc` that programs need; none of them is secret.
 const SETTINGS: [&str; 18] = [
     "alternatives",
     "ca-certificates",
@@ -61,47 +63,50 @@ const SETTINGS: [&str; 18] = [
     "texmf",
     "timezone",
 ];
-/// What only those who may use the network want to know.
+/// Entries of `/etc` that only builds with network access need.
 const NETWORK: [&str; 3] = ["hosts", "resolv.conf", "services"];
-/// Folders in which everybody may write, with the names of those in our space that a build has in their place.
+/// World-writable folders, each with the name of the folder in the build's space that replaces it.
 const SHARED: [(&str, &str); 4] =
     [("/tmp", "tmp"), ("/var/tmp", "var-tmp"), ("/dev/shm", "shm"), ("/run/lock", "lock")];
-/// Starts the rest of its arguments as the first victim of a lack of memory. Its first argument is our process id: whoever
-/// has another parent by now was started by a process that died before the kernel was asked to tell of that.
+/// Shell script that runs its arguments as the first candidate of the kernel's out-of-memory killer. Its first argument
+/// is the process id of the origin. If the parent is another process by now, the origin died before the parent-death
+/// signal was set (`PR_SET_PDEATHSIG`), and the script ends.
 const START: &str = "test \"$PPID\" = \"$1\" || exit 125; shift; \
                      { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null; exec \"$@\"";
-/// Process 1 of the namespaces, which stays root's: the build cannot keep it from ending with us. Gets the program that
-/// mounts, the checkout, and pairs of folders of which the first is bound onto the second, up to a `--`.
+/// Shell script of process 1 in the namespaces. That process stays root's, so that the build cannot keep it from ending
+/// with the origin. Its arguments are the program that mounts, the checkout, and pairs of folders of which the first is
+/// bound onto the second, up to a `--`.
 const PRIVATE: &str = "mount=$1; site=$2; shift 2; while test \"$1\" != --; do \
                        \"$mount\" -o rbind \"$1\" \"$2\" || exit 125; shift 2; done; shift; \
                        cd \"$site\" || exit 125; \"$@\"; exit $?";
-/// No core dumps, and some end to files, to processes, to the size of one file (in blocks of 512 bytes) and to the data of
-/// one process (in KiB). Address space is not limited: runtimes reserve much more of it than they use. Processes count for
-/// each user, so the bound of one build is watched ([`super::process`]) and this one is that of all builds. Each shell has its
-/// own letter for the processes. Then the build begins.
+/// Shell script that sets limits and then runs the build: no core dumps, a number of open files and of processes, the
+/// size of one file (in blocks of 512 bytes) and the data of one process (in KiB). Address space is not limited:
+/// runtimes reserve much more of it than they use. The kernel counts processes for each user, so this limit is that of
+/// all builds; that of one build is checked in [`super::process`]. The letter of the option for processes depends on
+/// the shell.
 const LIMITS: &str = "ulimit -c 0 2>/dev/null; ulimit -n 4096 2>/dev/null; ulimit -f \"$2\" 2>/dev/null; \
                       ulimit -d \"$3\" 2>/dev/null; \
                       ulimit -u \"$4\" 2>/dev/null || ulimit -p \"$4\" 2>/dev/null; exec /bin/sh -c \"$1\"";
-/// Processes of all builds together, whatever else is allowed.
+/// Maximum number of processes of all builds together, whatever else is allowed.
 const ALL_PROCESSES: u64 = 4096;
-/// Is the checkout there, and may something be written?
+/// Shell script that checks that the checkout is there and that a file can be written.
 const TRY: &str = "cd \"$1\" && : > \"$2/probe\" && rm \"$2/probe\"";
 
-/// What holds a build back.
+/// Isolation of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
-    /// `bwrap`.
+    /// The `bwrap` program.
     Bubblewrap,
-    /// Another user with processes and a network of its own; only root can.
+    /// Another user, with processes and a network of its own; only root can use it.
     Namespaces,
-    /// Another user; only root can.
+    /// Another user; only root can use it.
     User,
-    /// Nothing, which the configuration has to allow.
+    /// No isolation, which the configuration has to allow.
     Nothing,
 }
 
 impl Sandbox {
-    /// All of them, the best first.
+    /// All sandboxes, the strongest first.
     pub const ALL: [Sandbox; 4] = [Sandbox::Bubblewrap, Sandbox::Namespaces, Sandbox::User, Sandbox::Nothing];
 }
 
@@ -116,7 +121,7 @@ impl fmt::Display for Sandbox {
     }
 }
 
-/// Where a build takes place.
+/// Environment of one build.
 #[derive(Debug)]
 pub(super) struct Cell<'a> {
     git: &'a Git,
@@ -125,7 +130,7 @@ pub(super) struct Cell<'a> {
     is_root: bool,
 }
 
-/// Folders as the build knows them.
+/// Paths of folders as the build sees them.
 struct Seen {
     site: PathBuf,
     home: PathBuf,
@@ -133,7 +138,8 @@ struct Seen {
 }
 
 impl<'a> Cell<'a> {
-    /// Makes the folders that a build has beside the checkout, and hands everything over to whoever will run it.
+    /// Creates the folders of the build beside the checkout, and gives them and the checkout to the user that will run
+    /// it.
     pub(super) fn new(git: &'a Git, site: &'a Path, bounds: &'a Bounds<'a>) -> Result<Cell<'a>, GitError> {
         let cell = Cell { git, site, bounds, is_root: rustix::process::geteuid().is_root() };
         for folder in cell.beside() {
@@ -144,7 +150,7 @@ impl<'a> Cell<'a> {
         }
         if cell.is_root {
             hand_over(site)?;
-            // Nobody may pass through, and not look around.
+            // The user of the build may traverse this folder, but not list it.
             let passable = fs::Permissions::from_mode(0o711);
             fs::set_permissions(bounds.space, passable).map_err(GitError::io("open", bounds.space))?;
         }
@@ -155,7 +161,7 @@ impl<'a> Cell<'a> {
         ["home"].into_iter().chain(SHARED.map(|(_, name)| name)).map(|name| self.bounds.space.join(name))
     }
 
-    /// Removes those folders.
+    /// Removes the folders of the build beside the checkout.
     pub(super) fn sweep(&self) -> Result<(), GitError> {
         for folder in self.beside() {
             fs::remove_dir_all(&folder).map_err(GitError::io("remove", &folder))?;
@@ -163,7 +169,7 @@ impl<'a> Cell<'a> {
         Ok(())
     }
 
-    /// The first of these sandboxes that works here.
+    /// Returns the first of these sandboxes that works here.
     pub(super) fn choose(&self, among: &[Sandbox]) -> Result<Sandbox, GitError> {
         let mut reasons = Vec::new();
         for &sandbox in among {
@@ -175,7 +181,7 @@ impl<'a> Cell<'a> {
         Err(GitError::NoSandbox(reasons.join("; ")))
     }
 
-    /// Why a sandbox cannot be used, if so.
+    /// Returns why a sandbox cannot be used; `None` if it can.
     fn is_usable(&self, sandbox: Sandbox) -> Result<Option<String>, GitError> {
         if sandbox == Sandbox::Nothing {
             return Ok((!self.git.allow_untrusted).then(|| "it is not allowed".to_owned()));
@@ -198,12 +204,13 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// Runs the build.
+    /// Runs the build command in a sandbox. `made` is the commit time in seconds since 1970, for `SOURCE_DATE_EPOCH`.
     pub(super) fn build(&self, sandbox: Sandbox, build: &str, made: i64) -> Result<(), GitError> {
         let watch = self.bounds.watch;
         watch.say(format!("the build has {}", self.words(sandbox)));
         watch.say(format!("$ {}", OneLine(&redact(build))));
-        // The size of all files together is watched; one that is just too large is found by that, not by its shell.
+        // The limit of one file is above that of all files together. So a file that is just too large is found by the
+        // measurement and not by the shell.
         let blocks = (self.git.size / 512).saturating_add(4096);
         let numbers = [blocks, (self.git.memory >> 10).max(1), ALL_PROCESSES].map(|n| OsString::from(n.to_string()));
         let [blocks, memory, processes] = &numbers;
@@ -225,7 +232,7 @@ impl<'a> Cell<'a> {
         Err(GitError::Build { build: redact(build), how, said: redact(&ended.last) })
     }
 
-    /// What is told of a sandbox in the log.
+    /// Describes a sandbox for the log.
     fn words(&self, sandbox: Sandbox) -> String {
         let user = if self.is_root { format!(" as user {NOBODY}") } else { String::new() };
         let network = match (sandbox, self.git.network) {
@@ -249,13 +256,13 @@ impl<'a> Cell<'a> {
         Seen { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
     }
 
-    /// `sh -c` in a sandbox, with these arguments; or why there is none.
+    /// Returns the command that runs `sh -c` with these arguments in a sandbox, or why there is none.
     fn command(&self, sandbox: Sandbox, inner: &[&OsStr]) -> Result<Command, String> {
         let mut words = started();
         words.extend(match sandbox {
             Sandbox::Bubblewrap => self.bubblewrap()?,
             Sandbox::Namespaces => self.namespaces()?,
-            // Becoming another user makes the kernel forget to whom it should tell of our end.
+            // A change of the user clears the parent-death signal (prctl(2)), so it is set again.
             Sandbox::User => self.nobody(&["--pdeathsig", "KILL"])?,
             Sandbox::Nothing => Vec::new(),
         });
@@ -275,7 +282,7 @@ impl<'a> Cell<'a> {
         Ok(command)
     }
 
-    /// Processes of its own, and folders for everybody that are its own.
+    /// Returns the words that run a command with its own processes and its own world-writable folders.
     fn namespaces(&self) -> Result<Vec<OsString>, String> {
         let setpriv = self.nobody(&[])?;
         let mut words = vec![find("unshare")?];
@@ -288,8 +295,8 @@ impl<'a> Cell<'a> {
         Ok([words, setpriv].concat())
     }
 
-    /// What is bound onto what, in this order: our space and the tools, where a folder that gets covered has them, and
-    /// then the folders of our space that cover those for everybody.
+    /// Returns the pairs of folders to bind, in this order: the build's space and the tools, where they lie in a folder
+    /// that is covered; then the folders of the space that cover the world-writable ones.
     fn private_folders(&self) -> Result<Vec<[PathBuf; 2]>, String> {
         let (mut kept, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
         for (shared, name) in SHARED {
@@ -312,7 +319,7 @@ impl<'a> Cell<'a> {
         Ok([kept, covers].concat())
     }
 
-    /// Become nobody, for good.
+    /// Returns the words that run a command as the unprivileged user, for good.
     fn nobody(&self, more: &[&str]) -> Result<Vec<OsString>, String> {
         if !self.is_root {
             return Err("only root can".to_owned());
@@ -325,7 +332,7 @@ impl<'a> Cell<'a> {
         Ok(words)
     }
 
-    /// The system read-only, the checkout, and nothing else.
+    /// Returns the words that run a command in bubblewrap: the system read-only, the checkout, and nothing else.
     fn bubblewrap(&self) -> Result<Vec<OsString>, String> {
         let mut words = vec![find("bwrap")?];
         let mut add = |arguments: &[&OsStr]| words.extend(arguments.iter().map(OsString::from));
@@ -351,14 +358,14 @@ impl<'a> Cell<'a> {
         for folder in ["/home", "/var", "/run"] {
             add(&["--dir", folder].map(OsStr::new));
         }
-        // Memory that is a file system counts like any file: it is in our space.
+        // `/dev/shm` is bound to the build's space too, so that it counts like any file.
         let space = self.bounds.space;
         let shared = SHARED.map(|(folder, name)| (space.join(name), PathBuf::from(folder)));
         let own = [(space.join("home"), seen.home), (self.site.to_owned(), seen.site)];
         for (from, to) in shared.into_iter().chain(own) {
             add(&["--bind".as_ref(), from.as_os_str(), to.as_os_str()]);
         }
-        // Behind our folders: one of them may be above a tool, as /tmp is.
+        // After the build's own folders: one of them may be above a tool, as `/tmp` is.
         for tool in &self.git.tools {
             for above in above(tool) {
                 add(&["--dir".as_ref(), above.as_os_str()]);
@@ -368,8 +375,8 @@ impl<'a> Cell<'a> {
         add(&["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/build"].map(OsStr::new));
         add(&["--die-with-parent", "--new-session", "--cap-drop", "ALL"].map(OsStr::new));
         if self.is_root {
-            // Root needs no namespace of users, which is what containers forbid most. What it keeps, it needs to become
-            // nobody, and loses by that.
+            // Root needs no user namespace, which is what containers forbid most. It needs these capabilities to become
+            // the unprivileged user, and loses them by that.
             for capability in ["CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"] {
                 add(&["--cap-add".as_ref(), capability.as_ref()]);
             }
@@ -381,11 +388,11 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// The beginning of each command: it ends with us, is the first to go when memory is short, and has the lowest priority as far
-/// as this machine has the programs for that.
+/// Returns the first words of each command. With them it ends with the origin, is the first candidate of the
+/// out-of-memory killer, and has the lowest priority, as far as this machine has the programs for that.
 fn started() -> Vec<OsString> {
     let mut words = Vec::new();
-    // That of busybox cannot tell of our end. Bubblewrap does that by itself, too.
+    // The `setpriv` of busybox has no `--pdeathsig`. Bubblewrap sets the signal itself, too.
     let is_whole = |program: &OsString| fs::canonicalize(program).is_ok_and(|path| !path.ends_with("busybox"));
     if let Some(setpriv) = find("setpriv").ok().filter(is_whole) {
         words.push(setpriv);
@@ -402,11 +409,11 @@ fn started() -> Vec<OsString> {
     words
 }
 
-/// Gives a tree to nobody. Links are given away themselves, not what they lead to.
+/// Gives a tree to the unprivileged user. The owner of a symbolic link is changed, not that of its target.
 fn hand_over(root: &Path) -> Result<(), GitError> {
     let mut found = vec![root.to_owned()];
     while let Some(path) = found.pop() {
-        lchown(&path, Some(NOBODY_ID), Some(NOBODY_ID)).map_err(GitError::io("hand over", &path))?;
+        lchown(&path, Some(NOBODY_ID), Some(NOBODY_ID)).map_err(GitError::io("change the owner of", &path))?;
         if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
             for entry in fs::read_dir(&path).map_err(GitError::io("read", &path))? {
                 found.push(entry.map_err(GitError::io("read", &path))?.path());
@@ -416,7 +423,8 @@ fn hand_over(root: &Path) -> Result<(), GitError> {
     Ok(())
 }
 
-/// The folders above a tool, the highest first. Those that bubblewrap makes unasked let nobody but root through.
+/// Returns the folders above a tool, the highest first. Those that bubblewrap creates by itself are accessible to root
+/// only.
 fn above(tool: &Path) -> Vec<&Path> {
     let is_ours =
         |folder: &&Path| folder.parent().is_some() && !FOLDERS.iter().any(|system| folder.starts_with(system));
@@ -425,7 +433,7 @@ fn above(tool: &Path) -> Vec<&Path> {
     above
 }
 
-/// A program on our PATH, with the folder that it is in.
+/// Returns the full path of a program on the PATH of this process.
 fn find(name: &str) -> Result<OsString, String> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| SYSTEM.into());
     let is_program =

@@ -1,4 +1,4 @@
-//! What a build has left behind: the folder that is the site, and what must not be in it.
+//! Finds the folder of a checkout that is the site, and removes what must not be published.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -6,10 +6,10 @@ use std::path::{Component, Path, PathBuf};
 use super::super::Watch;
 use super::GitError;
 
-/// Links left out that are named one by one.
+/// Maximum number of removed links that are logged one by one.
 const NAMED: u64 = 20;
 
-/// The folder of the checkout that is the site.
+/// Returns the folder of the checkout that is the site.
 pub(super) fn output(checkout: &Path, output: Option<&Path>) -> Result<PathBuf, GitError> {
     let Some(output) = output else { return Ok(checkout.to_owned()) };
     let fail = |why| GitError::Output { output: output.to_owned(), why };
@@ -30,8 +30,8 @@ pub(super) fn output(checkout: &Path, output: Option<&Path>) -> Result<PathBuf, 
     Ok(site)
 }
 
-/// Takes out links that lead out of the site, and anything that is called `.git`. Whoever may push decides where links
-/// lead, and readers must not see files of this machine.
+/// Removes symbolic links that lead out of the site, and everything that is called `.git`. Users with push access
+/// choose the targets of links, and readers must not see files of this machine.
 pub(super) fn tidy(site: &Path, watch: &Watch) -> Result<(), GitError> {
     let mut folders = vec![site.to_owned()];
     let mut left_out: u64 = 0;

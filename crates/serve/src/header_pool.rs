@@ -1,0 +1,148 @@
+//! Per-thread reuse of header maps and formatted dates, so that most requests allocate almost nothing.
+
+use std::cell::RefCell;
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use rustix::time::{ClockId, clock_gettime};
+
+/// The number of header maps kept by a thread. A connection has one request at a time on HTTP/1; requests on HTTP/2
+/// come in bursts.
+const MAX_KEPT_MAPS: usize = 32;
+/// The capacity of a new header map: enough for most responses without growing.
+const MAP_CAPACITY: usize = 12;
+/// The largest capacity of a map that is kept. A request with many header fields makes a map grow beyond it.
+const MAX_MAP_CAPACITY: usize = 64;
+/// The number of formatted dates kept by a thread; a power of two. The files of a bundle mostly have few different
+/// dates.
+const CACHED_DATES: usize = 64;
+
+thread_local! {
+    static KEPT: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
+    static WRITTEN: RefCell<Vec<Option<(i64, HeaderValue)>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Returns an empty header map.
+pub(super) fn take_header_map() -> HeaderMap {
+    KEPT.with_borrow_mut(Vec::pop).unwrap_or_else(|| HeaderMap::with_capacity(MAP_CAPACITY))
+}
+
+/// Creates a response without header fields.
+pub(super) fn new_response<B>(status: StatusCode, body: B) -> Response<B> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = take_header_map();
+    response
+}
+
+/// Takes back a header map that is no longer needed.
+pub(super) fn recycle_header_map(mut fields: HeaderMap) {
+    if fields.capacity() > MAX_MAP_CAPACITY || fields.capacity() < MAP_CAPACITY {
+        return;
+    }
+    fields.clear();
+    KEPT.with_borrow_mut(|kept| {
+        if kept.len() < MAX_KEPT_MAPS {
+            kept.push(fields);
+        }
+    });
+}
+
+/// Returns the current time in seconds since 1970. Every response needs it, so it comes from the coarse clock, which is
+/// a few milliseconds late and almost free.
+pub(super) fn unix_seconds_now() -> u64 {
+    u64::try_from(clock_gettime(ClockId::RealtimeCoarse).tv_sec).unwrap_or(0)
+}
+
+/// Formats a time, in seconds since 1970, as an IMF-fixdate (RFC 9110, section 5.6.7).
+pub(super) fn format_http_date(second: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(second))
+}
+
+/// Returns whether a time, in seconds since 1970, is not in the future.
+pub(super) fn is_past(modified: i64) -> bool {
+    modified <= i64::try_from(unix_seconds_now()).unwrap_or(i64::MAX)
+}
+
+/// Formats a modification time, in seconds since 1970, for `Last-Modified`. A time in the future becomes the current
+/// time (RFC 9110, section 8.8.2.1).
+pub(super) fn last_modified_value(modified: i64) -> Option<HeaderValue> {
+    let seconds = u64::try_from(modified).ok()?;
+    let place = (seconds ^ (seconds >> 6) ^ (seconds >> 12)) as usize % CACHED_DATES;
+    WRITTEN.with_borrow_mut(|dates| {
+        if let Some(Some((known, value))) = dates.get(place)
+            && *known == modified
+        {
+            return Some(value.clone());
+        }
+        // `Last-Modified` must not be later than `Date`.
+        let now = unix_seconds_now();
+        let value = HeaderValue::try_from(format_http_date(seconds.min(now))).ok()?;
+        if seconds <= now {
+            dates.resize(CACHED_DATES, None);
+            dates[place] = Some((modified, value.clone()));
+        }
+        Some(value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_of_usual_size_are_given_out_again_without_what_was_in_them() {
+        KEPT.take();
+        for (room, is_kept) in [(0, false), (MAP_CAPACITY / 2, false), (MAP_CAPACITY, true), (48, true), (4 * MAX_MAP_CAPACITY, false)] {
+            let mut map = HeaderMap::with_capacity(room);
+            map.insert("x-secret", HeaderValue::from_static("of somebody else"));
+            recycle_header_map(map);
+            assert_eq!(KEPT.with_borrow(Vec::len), usize::from(is_kept), "room for {room}");
+            assert!(take_header_map().is_empty(), "room for {room}");
+            assert_eq!(KEPT.with_borrow(Vec::len), 0, "room for {room}");
+        }
+        assert!(take_header_map().capacity() >= MAP_CAPACITY);
+        for _ in 0..2 * MAX_KEPT_MAPS {
+            recycle_header_map(HeaderMap::with_capacity(MAP_CAPACITY));
+        }
+        assert_eq!(KEPT.take().len(), MAX_KEPT_MAPS);
+        let answer = new_response(StatusCode::NOT_FOUND, ());
+        assert!(answer.status() == 404 && answer.headers().is_empty());
+    }
+
+    #[test]
+    fn a_date_is_that_of_the_file_and_never_one_to_come() {
+        // 0 and 65 use the same slot.
+        for (modified, expected) in [
+            (0, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
+            (65, Some("Thu, 01 Jan 1970 00:01:05 GMT")),
+            (0, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
+            (784_111_777, Some("Sun, 06 Nov 1994 08:49:37 GMT")),
+            (784_111_777, Some("Sun, 06 Nov 1994 08:49:37 GMT")),
+            (-1, None),
+            (i64::MIN, None),
+        ] {
+            let said = last_modified_value(modified);
+            assert_eq!(said.as_ref().map(|value| value.to_str().unwrap()), expected, "{modified}");
+        }
+        let kept = |modified| WRITTEN.with_borrow(|dates| dates.iter().flatten().any(|(known, _)| *known == modified));
+        assert!(kept(784_111_777));
+        for ahead in [1000, 4_000_000_000] {
+            let before = unix_seconds_now();
+            let modified = i64::try_from(before).unwrap() + ahead;
+            let said = last_modified_value(modified).unwrap();
+            let said = httpdate::parse_http_date(said.to_str().unwrap()).unwrap();
+            let said = said.duration_since(UNIX_EPOCH).unwrap().as_secs();
+            assert!((before..=unix_seconds_now()).contains(&said), "{ahead} s from now: {said}");
+            assert!(!kept(modified), "it is another one soon");
+        }
+    }
+
+    #[test]
+    fn what_is_dated_now_or_before_is_over() {
+        let now = i64::try_from(unix_seconds_now()).unwrap();
+        for (modified, expected) in [(i64::MIN, true), (-1, true), (now - 1, true), (now, true), (now + 1000, false)] {
+            assert_eq!(is_past(modified), expected, "{modified} at {now}");
+        }
+    }
+}

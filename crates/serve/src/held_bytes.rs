@@ -1,0 +1,156 @@
+//! Counts the memory that responses hold while clients read them, for the whole process (`server.heldBytes`): inflated
+//! pages that are in no cache any more, pieces of bodies that are being sent, and decoders of bodies that are inflated
+//! while they are sent.
+//!
+//! Bytes of a mapped image are not counted. Beyond the limit, bodies are inflated in smaller pieces, as the client
+//! reads them. Many slow clients together therefore cannot exhaust the memory of the machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The number of bytes that responses hold, and the limit beyond which they hold less.
+#[derive(Debug)]
+pub struct HeldBytes {
+    limit: AtomicU64,
+    /// Bytes counted by [`Hold`] guards.
+    held: AtomicU64,
+    /// Bytes of inflated pages in memory, those in caches included.
+    pages: AtomicU64,
+    /// Bytes of inflated pages in caches.
+    cached_pages: AtomicU64,
+}
+
+/// The bytes held by all responses of this process.
+pub static HELD: HeldBytes = HeldBytes::new(64 << 20);
+
+impl HeldBytes {
+    /// Creates a count of zero with this limit in bytes.
+    pub const fn new(limit: u64) -> HeldBytes {
+        HeldBytes {
+            limit: AtomicU64::new(limit),
+            held: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+            cached_pages: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the limit in bytes. Bytes that are already held stay.
+    pub fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Returns the limit in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of bytes held now, without the pages in caches.
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed).saturating_add(self.pages_held())
+    }
+
+    fn pages_held(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed).saturating_sub(self.cached_pages.load(Ordering::Relaxed))
+    }
+
+    /// Adds an inflated page of this many bytes.
+    pub(super) fn add_page(&self, bytes: u64) {
+        self.pages.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Removes a page that has been freed.
+    pub(super) fn remove_page(&self, bytes: u64) {
+        self.pages.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Records that a cache that held `before` bytes of pages holds `now` bytes.
+    pub(super) fn replace_cached(&self, before: u64, now: u64) {
+        self.cached_pages.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// Returns the number of bytes that may still be held.
+    pub fn remaining(&self) -> u64 {
+        self.limit().saturating_sub(self.held())
+    }
+
+    /// Counts `bytes` until the returned guard is dropped, even beyond the limit: for memory without which a response
+    /// cannot make progress.
+    pub fn hold(&'static self, bytes: u64) -> HeldBytesGuard {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        HeldBytesGuard { counter: self, bytes }
+    }
+
+    /// Counts `bytes` until the returned guard is dropped; `None` if that exceeds the limit.
+    pub fn try_hold(&'static self, bytes: u64) -> Option<HeldBytesGuard> {
+        self.try_hold_below(self.limit(), bytes)
+    }
+
+    /// Counts `bytes` until the returned guard is dropped; `None` if the total would exceed `most`.
+    pub fn try_hold_below(&'static self, most: u64, bytes: u64) -> Option<HeldBytesGuard> {
+        let most = most.saturating_sub(self.pages_held());
+        let may = |held: u64| held.checked_add(bytes).filter(|&held| held <= most);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).ok()?;
+        Some(HeldBytesGuard { counter: self, bytes })
+    }
+}
+
+/// A guard for bytes that count as held until it is dropped.
+#[derive(Debug)]
+pub struct HeldBytesGuard {
+    counter: &'static HeldBytes,
+    bytes: u64,
+}
+
+impl Drop for HeldBytesGuard {
+    fn drop(&mut self) {
+        self.counter.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_count_until_their_guard_goes_and_none_go_beyond_the_limit_unless_they_must() {
+        static COUNT: HeldBytes = HeldBytes::new(100);
+        let first = COUNT.try_hold(60).unwrap();
+        assert!(COUNT.try_hold(41).is_none());
+        let second = COUNT.try_hold(40).unwrap();
+        assert_eq!((COUNT.held(), COUNT.remaining()), (100, 0));
+        let must = COUNT.hold(5);
+        assert_eq!((COUNT.held(), COUNT.remaining()), (105, 0));
+        assert!(COUNT.try_hold(1).is_none() && COUNT.try_hold(u64::MAX).is_none());
+        drop(first);
+        drop(must);
+        assert_eq!(COUNT.held(), 40);
+        assert!(COUNT.try_hold_below(50, 11).is_none() && COUNT.try_hold_below(51, 11).is_some());
+        COUNT.set_limit(30);
+        assert!(COUNT.remaining() == 0 && COUNT.try_hold(1).is_none(), "what is held already stays");
+        drop(second);
+        assert_eq!((COUNT.held(), COUNT.remaining()), (0, 30));
+    }
+
+    #[test]
+    fn pages_count_unless_a_cache_keeps_them() {
+        static COUNT: HeldBytes = HeldBytes::new(100);
+        COUNT.add_page(60);
+        assert_eq!((COUNT.held(), COUNT.remaining()), (60, 40));
+        assert!(COUNT.try_hold(41).is_none() && COUNT.try_hold(40).is_some());
+        COUNT.replace_cached(0, 60);
+        assert_eq!((COUNT.held(), COUNT.remaining()), (0, 100));
+        COUNT.add_page(50);
+        COUNT.replace_cached(60, 30);
+        assert_eq!(COUNT.held(), 80);
+        assert!(COUNT.try_hold_below(90, 11).is_none() && COUNT.try_hold_below(90, 10).is_some());
+        // The figures of a cache may be late: the count saturates at zero.
+        COUNT.replace_cached(30, 500);
+        assert_eq!((COUNT.held(), COUNT.remaining()), (0, 100));
+        COUNT.replace_cached(500, 0);
+        COUNT.remove_page(60);
+        COUNT.remove_page(50);
+        let guard = COUNT.hold(7);
+        assert_eq!(COUNT.held(), 7);
+        drop(guard);
+        assert_eq!(COUNT.held(), 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Parses the head of a request: decides whether the request is plain, and collects the fields that its response
+//! depends on. Pure.
+//!
+//! A plain request is a complete GET or HEAD of HTTP/1.1 in origin form, without a body, an upgrade or an expectation.
+//! Any other request, and one that does not parse, goes to hyper with every byte of it. Both use the same parser.
+
+use std::mem::MaybeUninit;
+
+use httparse::{Header, ParserConfig, Request, Status};
+
+use crate::memo::{Question, put};
+
+/// The largest number of header fields; a request with more goes to hyper, which has a limit of its own.
+const MAX_FIELDS: usize = 64;
+/// The largest request head in bytes; a longer one goes to hyper, which has a limit of its own.
+pub const MAX_HEAD_BYTES: usize = 16 * 1024;
+
+/// The result of parsing the bytes that have come.
+#[derive(Debug, PartialEq, Eq)]
+pub enum HeadOutcome<'a> {
+    /// The head of a plain request.
+    Plain(PlainRequestHead<'a>),
+    /// A partial request head.
+    Partial,
+    /// A request that is not plain.
+    NotPlain,
+}
+
+/// The head of a plain request.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PlainRequestHead<'a> {
+    /// The complete head, the empty line included.
+    pub bytes: &'a [u8],
+    /// True for GET, false for HEAD.
+    pub wants_body: bool,
+    /// The request target: path and query.
+    pub target: &'a str,
+    /// Whether the client requests the end of the connection (`Connection: close`).
+    pub closes: bool,
+    /// The cache key of the response; `None` if the response depends on more than the key holds.
+    pub(super) cache_key: Option<Question<'a>>,
+}
+
+/// Parses the first request head in `bytes`.
+pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = Request::new(&mut []);
+    let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields);
+    let len = match parsed {
+        Ok(Status::Complete(len)) => len,
+        Ok(Status::Partial) if bytes.len() <= MAX_HEAD_BYTES => return HeadOutcome::Partial,
+        _ => return HeadOutcome::NotPlain,
+    };
+    let wants_body = match request.method {
+        Some("GET") => true,
+        Some("HEAD") => false,
+        _ => return HeadOutcome::NotPlain,
+    };
+    let (Some(target), Some(1)) = (request.path, request.version) else { return HeadOutcome::NotPlain };
+    if !target.starts_with('/') || len > MAX_HEAD_BYTES {
+        return HeadOutcome::NotPlain;
+    }
+    let mut head = PlainRequestHead { bytes: &bytes[..len], wants_body, target, closes: false, cache_key: None };
+    if classify_fields(&mut head, request.headers) { HeadOutcome::Plain(head) } else { HeadOutcome::NotPlain }
+}
+
+/// Calls `take` with the name and value of each header field of a parsed head.
+pub fn for_each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8])) {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut request = Request::new(&mut []);
+    if ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields).is_ok() {
+        request.headers.iter().for_each(|field| take(field.name, field.value));
+    }
+}
+
+/// Checks that the header fields leave the request plain, and sets its cache key.
+fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -> bool {
+    let mut question = Question { is_head: !head.wants_body, target: head.target, ..Question::default() };
+    let (mut hosts, mut is_whole) = (0, true);
+    for field in fields {
+        let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+        match field.name.len() {
+            4 if is("host") => {
+                hosts += 1;
+                is_whole &= is_plain_host(field.value);
+            }
+            15 if is("accept-encoding") => is_whole &= put(&mut question.encodings, field.value),
+            6 if is("accept") => is_whole &= put(&mut question.types, field.value),
+            13 if is("if-none-match") => is_whole &= put(&mut question.tags, field.value),
+            10 if is("connection") => match field.value {
+                value if value.eq_ignore_ascii_case(b"keep-alive") => {}
+                value if value.eq_ignore_ascii_case(b"close") => head.closes = true,
+                _ => return false,
+            },
+            14 if is("content-length") => return false,
+            17 if is("transfer-encoding") => return false,
+            6 if is("expect") => return false,
+            7 if is("upgrade") => return false,
+            5 if is("range") => is_whole = false,
+            8 if is("if-range") || is("if-match") => is_whole = false,
+            17 if is("if-modified-since") => is_whole = false,
+            19 if is("if-unmodified-since") => is_whole = false,
+            _ => {}
+        }
+    }
+    head.cache_key = (is_whole && hosts == 1).then_some(question);
+    true
+}
+
+/// Returns whether `host` is a name or an IPv4 address, with or without a port, as nearly every request has it. Other
+/// values may be valid, too.
+pub(in crate) fn is_plain_host(host: &[u8]) -> bool {
+    let end = host.iter().position(|&b| b == b':').unwrap_or(host.len());
+    let (name, port) = (&host[..end], host.get(end + 1..).unwrap_or_default());
+    !name.is_empty()
+        && name.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'))
+        && port.iter().all(u8::is_ascii_digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(text: &str) -> HeadOutcome<'_> {
+        parse_head(text.as_bytes())
+    }
+
+    #[test]
+    fn a_plain_request_is_known_by_its_head() {
+        let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
+        let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
+        assert_eq!((head.bytes.len(), head.target, head.wants_body, head.closes), (text.len() - 3, "/a?b", true, true));
+        assert_eq!(head.cache_key, Some(Question { target: "/a?b", encodings: b"gzip", ..Question::default() }));
+    }
+
+    #[test]
+    fn what_an_answer_depends_on_beyond_its_question_is_seen() {
+        for field in [
+            "Range: bytes=0-1",
+            "IF-RANGE: x",
+            "If-Match: *",
+            "If-Modified-Since: x",
+            "if-unmodified-since: x",
+            "Host: y",
+            "Accept: a\r\nAccept: b",
+            "Accept-Encoding: gzip\r\nAccept-Encoding: br",
+            "Accept-Encoding:\r\nAccept-Encoding: br",
+            "If-None-Match: \"a\"\r\nIf-None-Match: \"b\"",
+        ] {
+            let text = format!("HEAD / HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n");
+            let HeadOutcome::Plain(head) = looked(&text) else { panic!("{field}") };
+            assert!(!head.wants_body && head.cache_key.is_none(), "{field}");
+        }
+        for host in ["Host: [::1]", "Host: ", "Host: a b", "Host: x:y", "X: y"] {
+            let text = format!("GET / HTTP/1.1\r\n{host}\r\n\r\n");
+            let HeadOutcome::Plain(head) = looked(&text) else { panic!("{host}") };
+            assert_eq!(head.cache_key, None, "{host}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_not_plain_is_left_alone() {
+        for text in [
+            "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+            "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+            "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nTransfer-encoding: chunked\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, close\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
+            "\0",
+        ] {
+            assert_eq!(looked(text), HeadOutcome::NotPlain, "{text:?}");
+        }
+        assert_eq!(looked("GET / HTT"), HeadOutcome::Partial);
+        assert_eq!(looked(""), HeadOutcome::Partial);
+        let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(MAX_HEAD_BYTES));
+        assert_eq!(looked(&long), HeadOutcome::NotPlain);
+    }
+
+    #[test]
+    fn heads_are_plain_up_to_their_bounds() {
+        let of_length = |len: usize| {
+            let frame = "GET / HTTP/1.1\r\nHost: x\r\nA: \r\n\r\n";
+            frame.replace("A: ", &format!("A: {}", "a".repeat(len - frame.len())))
+        };
+        for (len, expected) in [(100, true), (MAX_HEAD_BYTES, true), (MAX_HEAD_BYTES + 1, false)] {
+            let text = of_length(len);
+            assert_eq!(text.len(), len);
+            assert_eq!(matches!(looked(&text), HeadOutcome::Plain(head) if head.bytes.len() == len), expected, "{len}");
+            // Without its last byte the head is incomplete.
+            assert_eq!(looked(&text[..len - 1]), HeadOutcome::Partial, "{len}");
+        }
+        assert_eq!(looked(&of_length(MAX_HEAD_BYTES + 10)[..=MAX_HEAD_BYTES]), HeadOutcome::NotPlain);
+        for (count, expected) in [(MAX_FIELDS, true), (MAX_FIELDS + 1, false)] {
+            let text = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
+            assert_eq!(matches!(looked(&text), HeadOutcome::Plain(_)), expected, "{count} fields");
+        }
+    }
+
+    #[test]
+    fn a_question_has_what_the_client_says_about_what_it_takes() {
+        let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
+                    if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
+        let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
+        let question =
+            Question { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
+        assert_eq!(head.cache_key, Some(question));
+        assert!(!head.closes && !head.wants_body);
+        let mut fields = Vec::new();
+        for_each_field(head.bytes, |name, value| fields.push((name, value)));
+        assert_eq!(fields.len(), 7);
+        assert_eq!((fields[0], fields[4]), (("host", &b"x"[..]), ("Cookie", &b"c"[..])));
+    }
+
+    #[test]
+    fn nearly_every_host_is_plain() {
+        for (host, expected) in [
+            ("x", true),
+            ("x:80", true),
+            ("x:", true),
+            ("docs-1.example.com:8080", true),
+            ("127.0.0.1", true),
+            ("", false),
+            (":80", false),
+            ("x:8a", false),
+            ("x:80:", false),
+            ("x:-1", false),
+            ("a_b", false),
+            ("[::1]", false),
+            ("x/", false),
+            ("user@x", false),
+            ("b\u{fc}cher", false),
+        ] {
+            assert_eq!(is_plain_host(host.as_bytes()), expected, "{host}");
+        }
+    }
+}

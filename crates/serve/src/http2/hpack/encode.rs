@@ -1,0 +1,95 @@
+//! The encoder of response heads: names by index in the static table, values as string literals, nothing added to the
+//! dynamic table (RFC 7541, section 6.2.2).
+
+use http::StatusCode;
+
+use super::huffman;
+use super::table::STATIC_TABLE;
+
+/// The dynamic table size update to 0 (RFC 7541, section 6.3) at the start of a connection's first block. After it the
+/// table size that the peer allows, and changes of it, do not matter.
+pub const TABLE_SIZE_ZERO: u8 = 0x20;
+
+/// Appends the `:status` field, which comes first, to `out`.
+pub fn append_status(status: StatusCode, out: &mut Vec<u8>) {
+    let text = status.as_str();
+    if let Some(at) = STATIC_TABLE.iter().position(|known| *known == (":status", text)) {
+        out.push(0x80 | (at + 1) as u8);
+    } else {
+        append_field(":status", text.as_bytes(), out);
+    }
+}
+
+/// Appends a field to `out`.
+pub fn append_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    if let Some(at) = STATIC_TABLE.iter().position(|(known, _)| *known == name) {
+        append_integer(at + 1, 4, 0, out);
+    } else {
+        out.push(0);
+        append_string(name.as_bytes(), out);
+    }
+    append_string(value, out);
+}
+
+fn append_string(text: &[u8], out: &mut Vec<u8>) {
+    let len = huffman::encoded_len(text);
+    if len < text.len() {
+        append_integer(len, 7, 0x80, out);
+        huffman::encode(text, out);
+    } else {
+        append_integer(text.len(), 7, 0, out);
+        out.extend_from_slice(text);
+    }
+}
+
+/// Appends an integer with a prefix of `bits` bits, whose other bits are `first` (RFC 7541, section 5.1).
+fn append_integer(mut value: usize, bits: u32, first: u8, out: &mut Vec<u8>) {
+    let mask = (1usize << bits) - 1;
+    if value < mask {
+        out.push(first | value as u8);
+        return;
+    }
+    out.push(first | mask as u8);
+    value -= mask;
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HpackDecoder, DecodedFields};
+    use super::*;
+
+    #[test]
+    fn heads_are_read_as_they_were_written() {
+        let long = "x".repeat(70_000);
+        let head = [
+            ("content-type", "text/html; charset=utf-8"),
+            ("etag", "\"2d711642b726b044-g0102abcd\""),
+            ("www-authenticate", "Basic"),
+            ("x-content-type-options", "nosniff"),
+            ("x-empty", ""),
+            ("x-odd", "\u{fc}\t\\\""),
+        ];
+        for code in [200, 204, 206, 304, 307, 404, 416, 500, 503] {
+            let code = StatusCode::from_u16(code).unwrap();
+            let mut block = vec![TABLE_SIZE_ZERO];
+            append_status(code, &mut block);
+            for (name, value) in head {
+                append_field(name, value.as_bytes(), &mut block);
+            }
+            let mut fields = DecodedFields::default();
+            HpackDecoder::default().decode(&block, &mut fields).unwrap();
+            let expected = [(":status", code.as_str())].into_iter().chain(head);
+            assert!(fields.iter().eq(expected.map(|(name, value)| (name.as_bytes(), value.as_bytes()))));
+        }
+        let mut block = Vec::new();
+        append_field("x-long", long.as_bytes(), &mut block);
+        let mut fields = DecodedFields::default();
+        HpackDecoder::default().decode(&block, &mut fields).unwrap();
+        assert!(fields.is_too_large());
+    }
+}

@@ -1,0 +1,184 @@
+//! The Huffman code of RFC 7541, appendix B. It is canonical: the codes follow from their lengths, in order of length
+//! and symbol.
+
+/// The length of each symbol's code in bits. The last symbol is EOS, which never occurs in a string.
+const LENGTHS: [u8; SYMBOLS] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
+    28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12,
+    10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15, 5, 6,
+    5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28, 20, 22, 20, 20, 22, 22,
+    22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24, 22, 21, 20,
+    22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28,
+    27, 27, 27, 20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28,
+    27, 27, 27, 27, 27, 26, 30,
+];
+const SYMBOLS: usize = 257;
+/// The EOS symbol.
+const EOS: u16 = 256;
+const MAX_CODE_BITS: usize = 30;
+/// The longest code, in bits, that one table look-up decodes.
+const LOOKUP_BITS: usize = 8;
+
+struct HuffmanCode {
+    codes: [u32; SYMBOLS],
+    /// The symbols in the order of their codes.
+    symbols: [u16; SYMBOLS],
+    /// For each length, the first code that is longer, aligned to the top of 32 bits.
+    beyond: [u64; MAX_CODE_BITS + 1],
+    /// For each length, its first code, and the number of symbols with shorter codes.
+    first: [(u32, u32); MAX_CODE_BITS + 1],
+    /// The symbol for each value of the first bits, and the length of its code; the length is 0 if the code is longer.
+    quick: [(u8, u8); 1 << LOOKUP_BITS],
+}
+
+static CODE: HuffmanCode = code();
+
+const fn code() -> HuffmanCode {
+    let mut all = HuffmanCode {
+        codes: [0; SYMBOLS],
+        symbols: [0; SYMBOLS],
+        beyond: [0; MAX_CODE_BITS + 1],
+        first: [(0, 0); MAX_CODE_BITS + 1],
+        quick: [(0, 0); 1 << LOOKUP_BITS],
+    };
+    let (mut next, mut count, mut length) = (0u32, 0usize, 1usize);
+    while length <= MAX_CODE_BITS {
+        next <<= 1;
+        all.first[length] = (next, count as u32);
+        let mut symbol = 0;
+        while symbol < SYMBOLS {
+            if LENGTHS[symbol] as usize == length {
+                all.codes[symbol] = next;
+                all.symbols[count] = symbol as u16;
+                if length <= LOOKUP_BITS {
+                    let from = (next as usize) << (LOOKUP_BITS - length);
+                    let mut at = from;
+                    while at < from + (1 << (LOOKUP_BITS - length)) {
+                        all.quick[at] = (symbol as u8, length as u8);
+                        at += 1;
+                    }
+                }
+                next += 1;
+                count += 1;
+            }
+            symbol += 1;
+        }
+        all.beyond[length] = (next as u64) << (32 - length);
+        length += 1;
+    }
+    all
+}
+
+/// Returns the symbol at the start of these 32 bits, and the length of its code.
+fn symbol(bits: u32) -> (u16, usize) {
+    let (symbol, length) = CODE.quick[(bits >> (32 - LOOKUP_BITS)) as usize];
+    if length > 0 {
+        return (u16::from(symbol), usize::from(length));
+    }
+    let longer = (LOOKUP_BITS + 1..MAX_CODE_BITS).find(|&length| u64::from(bits) < CODE.beyond[length]);
+    let length = longer.unwrap_or(MAX_CODE_BITS);
+    let (first, shorter) = CODE.first[length];
+    (CODE.symbols[(shorter + (bits >> (32 - length)) - first) as usize], length)
+}
+
+/// Decodes `coded` and appends the result to `out`; false if the coding is wrong (RFC 7541, section 5.2).
+pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> bool {
+    let (mut bits, mut have, mut rest) = (0u64, 0usize, coded);
+    loop {
+        while have <= 56
+            && let Some((&byte, more)) = rest.split_first()
+        {
+            bits = bits << 8 | u64::from(byte);
+            have += 8;
+            rest = more;
+        }
+        if have == 0 {
+            return true;
+        }
+        // The bits after the end are ones, as in the padding.
+        let top = match have {
+            32.. => (bits >> (have - 32)) as u32,
+            _ => (bits << (32 - have)) as u32 | u32::MAX >> have,
+        };
+        let (symbol, length) = symbol(top);
+        if length > have {
+            // Padding is shorter than a byte and consists of ones.
+            return have < 8 && bits & ((1 << have) - 1) == (1 << have) - 1;
+        }
+        if symbol == EOS {
+            return false;
+        }
+        out.push(symbol as u8);
+        have -= length;
+    }
+}
+
+/// Returns the encoded length of `text` in bytes.
+pub(super) fn encoded_len(text: &[u8]) -> usize {
+    text.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum::<usize>().div_ceil(8)
+}
+
+/// Encodes `text` and appends the result to `out`.
+pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
+    let (mut bits, mut have) = (0u64, 0u32);
+    for &byte in text {
+        let length = u32::from(LENGTHS[usize::from(byte)]);
+        bits = bits << length | u64::from(CODE.codes[usize::from(byte)]);
+        have += length;
+        while have >= 8 {
+            have -= 8;
+            out.push((bits >> have) as u8);
+        }
+    }
+    if have > 0 {
+        out.push((bits << (8 - have)) as u8 | (0xff >> have));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(coded: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        decode(coded, &mut out).then_some(out)
+    }
+
+    #[test]
+    fn the_examples_of_rfc_7541_are_read_and_written() {
+        for (text, coded) in [
+            ("www.example.com", &[0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff][..]),
+            ("no-cache", &[0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf]),
+            ("custom-value", &[0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xb8, 0xe8, 0xb4, 0xbf]),
+            ("302", &[0x64, 0x02]),
+            ("private", &[0xae, 0xc3, 0x77, 0x1a, 0x4b]),
+        ] {
+            assert_eq!(decoded(coded).as_deref(), Some(text.as_bytes()));
+            let mut out = Vec::new();
+            encode(text.as_bytes(), &mut out);
+            assert_eq!((&out[..], encoded_len(text.as_bytes())), (coded, coded.len()), "{text}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_written_is_read_again() {
+        let all: Vec<u8> = (0..=255).collect();
+        for text in (0..256).map(|at| &all[at..]).chain((0..256).map(|at| &all[at..=at])) {
+            let mut out = Vec::new();
+            encode(text, &mut out);
+            assert_eq!(out.len(), encoded_len(text));
+            assert_eq!(decoded(&out).as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn padding_is_less_than_a_byte_of_ones_and_the_end_is_not_said() {
+        assert_eq!(decoded(b""), Some(Vec::new()));
+        // The code of "0" is five zeros.
+        assert_eq!(decoded(&[0b0000_0111]), Some(b"0".to_vec()));
+        for wrong in [&[0b0000_0110][..], &[0b0000_0000], &[0xff], &[0b0000_0111, 0xff], &[0xff; 4], &[0xff; 9]] {
+            assert_eq!(decoded(wrong), None, "{wrong:02x?}");
+        }
+    }
+}

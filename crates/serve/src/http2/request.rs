@@ -1,0 +1,333 @@
+//! Requests as HTTP/2 header fields (RFC 9113, sections 8.2 and 8.3): checks that they are well formed, and collects
+//! the fields that the response depends on. Pure.
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Version};
+
+use crate::handler::is_host;
+use crate::memo::{Question, put};
+use crate::http1::is_plain_host;
+use crate::header_pool;
+
+use super::hpack::DecodedFields;
+
+/// A request whose fields are well formed.
+#[derive(Debug, Default)]
+pub(super) struct RequestFields<'a> {
+    method: &'a [u8],
+    /// Empty if absent, as are the two fields that follow.
+    target: &'a [u8],
+    scheme: &'a [u8],
+    authority: &'a [u8],
+    /// The declared Content-Length.
+    pub(super) content_length: Option<u64>,
+    /// The cache key of the response; `None` if the response depends on more than the key holds.
+    pub(super) cache_key: Option<Question<'a>>,
+}
+
+/// Checks the fields of a request; `None` if it is malformed (RFC 9113, section 8.1.1).
+pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFields<'_>> {
+    let mut asked = RequestFields::default();
+    let mut question = Question::default();
+    let (mut is_whole, mut is_past_pseudo, mut host) = (true, false, None);
+    for (name, value) in fields.iter() {
+        if !is_value(value) {
+            return None;
+        }
+        if name.first() == Some(&b':') {
+            let place = match name {
+                b":method" => &mut asked.method,
+                b":path" => &mut asked.target,
+                b":scheme" => &mut asked.scheme,
+                b":authority" => &mut asked.authority,
+                _ => return None,
+            };
+            // A pseudo-header field comes once, before all other fields, and is not empty; so an empty one is an absent
+            // one.
+            if is_past_pseudo || !place.is_empty() || value.is_empty() {
+                return None;
+            }
+            *place = value;
+            continue;
+        }
+        is_past_pseudo = true;
+        if !is_name(name) || is_connection_specific(name, value) {
+            return None;
+        }
+        match name {
+            b"accept-encoding" => is_whole &= put(&mut question.encodings, value),
+            b"accept" => is_whole &= put(&mut question.types, value),
+            b"if-none-match" => is_whole &= put(&mut question.tags, value),
+            b"host" => (host, is_whole) = (Some(value), false),
+            b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => is_whole = false,
+            b"content-length" => {
+                let length = std::str::from_utf8(value).ok()?.parse().ok().filter(|_| value[0].is_ascii_digit())?;
+                if asked.content_length.is_some_and(|other| other != length) {
+                    return None;
+                }
+                asked.content_length = Some(length);
+            }
+            _ => {}
+        }
+    }
+    if !has_required_pseudo_fields(&asked) || host.is_some_and(|host| !is_same_host(&asked, host)) {
+        return None;
+    }
+    question.is_head = asked.method == b"HEAD";
+    question.target = std::str::from_utf8(asked.target).ok()?;
+    is_whole &= question.is_head || asked.method == b"GET";
+    is_whole &= matches!(asked.scheme, b"http" | b"https");
+    asked.cache_key = is_whole.then_some(question);
+    Some(asked)
+}
+
+/// Returns whether these fields may be trailers: no pseudo-header fields, and none that is malformed (RFC 9113, section
+/// 8.1).
+pub(super) fn are_trailers(fields: &DecodedFields) -> bool {
+    fields.iter().all(|(name, value)| is_name(name) && is_value(value) && !is_connection_specific(name, value))
+}
+
+/// Returns whether a field is connection-specific (RFC 9113, section 8.2.2).
+fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
+    match name {
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" => true,
+        b"te" => !value.eq_ignore_ascii_case(b"trailers"),
+        _ => false,
+    }
+}
+
+/// Returns whether the pseudo-header fields that the method needs are present and valid (RFC 9113, sections 8.3.1 and
+/// 8.5).
+fn has_required_pseudo_fields(asked: &RequestFields<'_>) -> bool {
+    // A fragment is not part of a request target (RFC 9110, section 7.1).
+    if asked.target.contains(&b'#') || !(asked.authority.is_empty() || is_authority(asked.authority)) {
+        return false;
+    }
+    match asked.method {
+        b"" => false,
+        b"CONNECT" => asked.target.is_empty() && asked.scheme.is_empty() && !asked.authority.is_empty(),
+        b"OPTIONS" if asked.target == b"*" => !asked.scheme.is_empty(),
+        _ => asked.target.starts_with(b"/") && !asked.scheme.is_empty(),
+    }
+}
+
+/// Returns whether a text is a host with an optional port, as in `Host` (RFC 9113, section 8.3.1, and RFC 9110, section
+/// 7.2); userinfo is not allowed.
+fn is_authority(text: &[u8]) -> bool {
+    is_plain_host(text) || HeaderValue::from_bytes(text).is_ok_and(|value| is_host(&value))
+}
+
+/// Returns whether `Host` names the same host as `:authority`, if that is present (RFC 9113, section 8.3.1). The
+/// default port of the scheme may be omitted.
+fn is_same_host(asked: &RequestFields<'_>, host: &[u8]) -> bool {
+    let port: &[u8] = if asked.scheme == b"https" { b":443" } else { b":80" };
+    let bare = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
+    asked.authority.is_empty() || bare(asked.authority).eq_ignore_ascii_case(bare(host))
+}
+
+/// Returns whether a text is a valid field value: no whitespace at its ends (RFC 9113, section 8.2.1) and no control
+/// characters (RFC 9110, section 5.5).
+fn is_value(text: &[u8]) -> bool {
+    let is_whitespace = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_in_value = |byte: u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
+    // Without an early exit the compiler can check many bytes at a time.
+    text.iter().fold(true, |is_value, &byte| is_value & is_in_value(byte))
+        && !is_whitespace(text.first())
+        && !is_whitespace(text.last())
+}
+
+/// Returns whether a text is a valid field name: a token (RFC 9110, section 5.6.2) without uppercase letters (RFC 9113,
+/// section 8.2.1).
+fn is_name(text: &[u8]) -> bool {
+    let is_in_name =
+        |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !text.is_empty() && text.iter().all(is_in_name)
+}
+
+/// Makes the request for the handler; `None` if a part of it does not parse.
+pub(super) fn build_request(asked: &RequestFields<'_>, fields: &DecodedFields) -> Option<Request<()>> {
+    let mut request = Request::new(());
+    *request.version_mut() = Version::HTTP_2;
+    *request.method_mut() = Method::from_bytes(asked.method).ok()?;
+    *request.uri_mut() = uri(asked)?;
+    let mut map = header_pool::take_header_map();
+    for (name, value) in fields.iter().filter(|(name, _)| name[0] != b':') {
+        map.try_append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?).ok()?;
+    }
+    *request.headers_mut() = map;
+    Some(request)
+}
+
+/// Makes a request from the fields that were kept of a request with too many: its method, and `*` as the target.
+pub(super) fn build_partial_request(fields: &DecodedFields) -> Request<()> {
+    let mut request = Request::new(());
+    *request.version_mut() = Version::HTTP_2;
+    *request.uri_mut() = Uri::from_static("*");
+    if let Some(method) = fields.get(b":method").and_then(|method| Method::from_bytes(method).ok()) {
+        *request.method_mut() = method;
+    }
+    request
+}
+
+fn uri(asked: &RequestFields<'_>) -> Option<Uri> {
+    let shared = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+    let mut parts = http::uri::Parts::default();
+    if !asked.target.is_empty() {
+        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(shared(asked.target)).ok()?);
+    }
+    if !asked.authority.is_empty() && asked.target != b"*" {
+        // Userinfo is refused: it would be a secret in a URL.
+        let authority = Some(asked.authority).filter(|authority| !authority.contains(&b'@'))?;
+        parts.authority = Some(Authority::from_maybe_shared(shared(authority)).ok()?);
+        if !asked.scheme.is_empty() {
+            parts.scheme = Some(Scheme::try_from(asked.scheme).ok()?);
+        }
+    }
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::hpack::{HpackDecoder, encode};
+    use super::*;
+
+    fn fields(list: &[(&str, &str)]) -> DecodedFields {
+        let (mut block, mut fields) = (Vec::new(), DecodedFields::default());
+        for (name, value) in list {
+            encode::append_field(name, value.as_bytes(), &mut block);
+        }
+        HpackDecoder::default().decode(&block, &mut fields).unwrap();
+        fields
+    }
+
+    const USUAL: [(&str, &str); 4] =
+        [(":method", "GET"), (":scheme", "https"), (":path", "/a?b"), (":authority", "docs.example")];
+
+    #[test]
+    fn a_request_says_what_its_answer_depends_on() {
+        let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
+        let list = fields(&[&USUAL[..], &more].concat());
+        let asked = check_request_fields(&list).unwrap();
+        let question = Question { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
+        assert_eq!(asked.cache_key, Some(question));
+        let request = build_request(&asked, &list).unwrap();
+        assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));
+        for field in [("range", "bytes=0-1"), ("host", "docs.example"), ("accept", ""), ("if-modified-since", "x")] {
+            let list = fields(&[&USUAL[..], &[field]].concat());
+            assert_eq!(check_request_fields(&list).unwrap().cache_key, None, "{field:?}");
+        }
+        let mut list = USUAL;
+        list[0] = (":method", "POST");
+        assert_eq!(check_request_fields(&fields(&list)).unwrap().cache_key, None);
+    }
+
+    #[test]
+    fn a_malformed_value_path_or_authority_makes_a_request_malformed() {
+        let is_good = |at: usize, field: (&str, &str)| {
+            let mut list = USUAL.to_vec();
+            if at < list.len() {
+                list[at] = field;
+            } else {
+                list.push(field);
+            }
+            check_request_fields(&fields(&list)).is_some()
+        };
+        for (value, expected) in
+            [("a b", true), ("a\tb", true), ("", true), (" a", false), ("a ", false), ("\ta", false), ("a\t", false)]
+        {
+            assert_eq!(is_good(4, ("x-a", value)), expected, "{value:?}");
+        }
+        for (path, expected) in [("/a?b", true), ("/a%23b", true), ("/a#b", false), ("/a?b#c", false), ("/ ", false)] {
+            assert_eq!(is_good(2, (":path", path)), expected, "{path:?}");
+        }
+        for (authority, expected) in [
+            ("docs.example:8443", true),
+            ("DOCS.example", true),
+            ("under_score.example", true),
+            ("[::1]:80", true),
+            ("127.0.0.1", true),
+            ("docs.example:", true),
+            ("host:port", false),
+            ("docs.example:80:80", false),
+            ("a@docs.example", false),
+            ("a:b@docs.example", false),
+            ("docs.example/a", false),
+            ("[::1", false),
+            (":80", false),
+            ("a b", false),
+        ] {
+            assert_eq!(is_good(3, (":authority", authority)), expected, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_the_authority_or_there_is_none() {
+        for (scheme, authority, host, expected) in [
+            ("https", "docs.example", "docs.example", true),
+            ("https", "docs.example", "Docs.Example", true),
+            ("https", "docs.example:443", "docs.example", true),
+            ("http", "docs.example", "docs.example:80", true),
+            ("https", "docs.example", "docs.example:80", false),
+            ("https", "docs.example:8443", "docs.example", false),
+            ("https", "docs.example", "other.example", false),
+            ("https", "docs.example", "", false),
+        ] {
+            let list = fields(&[
+                (":method", "GET"),
+                (":scheme", scheme),
+                (":path", "/"),
+                (":authority", authority),
+                ("host", host),
+            ]);
+            assert_eq!(check_request_fields(&list).is_some(), expected, "{scheme} {authority} {host}");
+        }
+        let list = fields(&[(":method", "GET"), (":scheme", "https"), (":path", "/"), ("host", "any.example")]);
+        assert!(check_request_fields(&list).is_some());
+    }
+
+    #[test]
+    fn trailers_are_fields_and_nothing_else() {
+        for (field, expected) in [
+            (("x-checksum", "abc"), true),
+            (("te", "trailers"), true),
+            ((":path", "/"), false),
+            ((":status", "200"), false),
+            (("X-Checksum", "abc"), false),
+            (("x-a", " b"), false),
+            (("x-a", "b\0"), false),
+            (("", "b"), false),
+            (("connection", "close"), false),
+        ] {
+            assert_eq!(are_trailers(&fields(&[("x-first", "a"), field])), expected, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn methods_without_a_path_have_none() {
+        for (list, expected) in [
+            (&[(":method", "CONNECT"), (":authority", "x:1")][..], Some("x:1")),
+            (&[(":method", "OPTIONS"), (":scheme", "http"), (":path", "*"), (":authority", "x")], Some("*")),
+            (&[(":method", "CONNECT"), (":authority", "x"), (":path", "/"), (":scheme", "http")], None),
+            (&[(":method", "GET"), (":scheme", "http"), (":path", "*"), (":authority", "x")], None),
+            (&[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "a@x")], None),
+            (&[(":method", "GET"), (":scheme", "a b"), (":path", "/"), (":authority", "x")], None),
+            (&[(":method", "GET"), (":scheme", "http"), (":path", "/")], Some("/")),
+        ] {
+            let list = fields(list);
+            let uri = check_request_fields(&list).and_then(|asked| build_request(&asked, &list)).map(|request| request.uri().to_string());
+            assert_eq!(uri.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn a_length_is_a_number_and_the_same_each_time() {
+        for (lengths, expected) in
+            [(&["5"][..], Some(5)), (&["5", "5"], Some(5)), (&["5", "6"], None), (&["+5"], None), (&[""], None)]
+        {
+            let list: Vec<_> = lengths.iter().map(|length| ("content-length", *length)).collect();
+            let list = fields(&[&USUAL[..], &list].concat());
+            assert_eq!(check_request_fields(&list).and_then(|asked| asked.content_length), expected, "{lengths:?}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Responses on HTTP/2: from a decoded request to frames.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response, StatusCode};
+
+use crate::answer::{refused, told};
+use crate::body::Body;
+use crate::handler::asset_to_come;
+use crate::memo::{self, Question, Shape, State};
+use crate::reply;
+use crate::header_pool;
+use crate::tally::{Piece, Told};
+use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
+
+use super::frame::{self, ErrorCode, Http2Error};
+use super::hpack::{DecodedFields, encode};
+use super::request::{check_request_fields, build_partial_request, build_request};
+use super::{DeferredResponse, Http2Connection};
+
+thread_local! {
+    /// The current second since 1970, and its encoded `date` field.
+    static NOW: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+impl Http2Connection {
+    /// Answers a request, or returns the error of its stream if the request is malformed.
+    pub(super) fn respond(&mut self, id: u32, is_last: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
+        let malformed = Http2Error::Stream(id, ErrorCode::Protocol);
+        let asked = check_request_fields(fields);
+        if !is_last {
+            // The body will come, whatever the response is.
+            self.uploads.begin(id, asked.as_ref().and_then(|asked| asked.content_length));
+        }
+        if fields.is_too_large() {
+            let request = asked.and_then(|asked| build_request(&asked, fields)).unwrap_or_else(|| build_partial_request(fields));
+            self.refuse(id, is_last, request, reply::fields_too_large(fields.get(b":method") == Some(b"HEAD")));
+            return Ok(());
+        }
+        let asked = asked.ok_or(malformed)?;
+        if is_last && asked.content_length.is_some_and(|length| length > 0) {
+            return Err(malformed);
+        }
+        let known = asked.cache_key.and_then(|question| Some((question, State::of(&self.site)?)));
+        if let Some((question, state)) = &known
+            && self.respond_from_cache(id, is_last, question, *state)
+        {
+            self.spend(RESPONSE_COST);
+            return Ok(());
+        }
+        self.spend(UNCACHED_RESPONSE_COST);
+        let mut request = build_request(&asked, fields).ok_or(malformed)?;
+        let site = Arc::clone(&self.site);
+        if site.looks_at_peers() {
+            request.extensions_mut().insert(self.peer);
+        }
+        let begun = site.log().map(|_| Instant::now());
+        if let Some(asset) =
+            site.is_opening().then(|| asset_to_come(&site, site.current().as_deref(), &request)).flatten()
+        {
+            let answer = Box::pin(async move {
+                site.retained.wait_for(&asset).await;
+                told(&site, &request, begun)
+            });
+            self.deferred.push(DeferredResponse { stream: id, is_request_open: !is_last, widened: 0, response: answer });
+            return Ok(());
+        }
+        let response = told(&site, &request, begun);
+        header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
+        self.queue_response(id, !is_last, response, known);
+        Ok(())
+    }
+
+    /// Answers with `refusal`, after access control, and with an entry in the access log.
+    fn refuse(&mut self, id: u32, is_last: bool, mut request: Request<()>, refusal: Response<Body>) {
+        if self.site.looks_at_peers() {
+            request.extensions_mut().insert(self.peer);
+        }
+        let begun = self.site.log().map(|_| Instant::now());
+        let response = refused(&self.site, &request, begun, refusal);
+        self.queue_response(id, !is_last, response, None);
+    }
+
+    /// Answers from the response cache; false if the response is not cached.
+    fn respond_from_cache(&mut self, id: u32, is_last: bool, question: &Question<'_>, state: State) -> bool {
+        let is_first = !self.has_sent_head;
+        let site = &self.site;
+        let known = self.send_buffer.write(|queue| {
+            let at = queue.len();
+            queue.extend_from_slice(&[0; frame::HEADER_BYTES]);
+            if is_first {
+                queue.push(encode::TABLE_SIZE_ZERO);
+            }
+            let Some((status, body)) = memo::recall(site, state, question, Shape::Block, queue) else {
+                queue.truncate(at);
+                return None;
+            };
+            append_date(queue);
+            let body = Piece::from(body);
+            let flags = frame::END_HEADERS | if body.is_empty() { frame::END_STREAM } else { 0 };
+            let head = frame::encode_header(queue.len() - at - frame::HEADER_BYTES, frame::HEADERS, flags, id);
+            queue[at..][..frame::HEADER_BYTES].copy_from_slice(&head);
+            Some((status, body))
+        });
+        let Some((status, body)) = known else { return false };
+        self.has_sent_head = true;
+        self.site.count(status);
+        let body = Some(body).filter(|body| !body.is_empty());
+        self.start_body(id, !is_last, body, None);
+        true
+    }
+
+    /// Queues the head of a response, caches it under the key in `known`, and starts sending the body.
+    pub(super) fn queue_response(
+        &mut self,
+        id: u32,
+        is_fed: bool,
+        response: Response<Told>,
+        known: Option<(Question<'_>, State)>,
+    ) {
+        let (parts, body) = response.into_parts();
+        let mut block = Vec::with_capacity(512);
+        encode_head(parts.status, &parts.headers, body.len(), &mut block);
+        if let (Some((question, state)), Some(again)) = (known, body.again()) {
+            memo::remember(state, &question, Shape::Block, parts.status, &block, again.clone());
+        }
+        header_pool::recycle_header_map(parts.headers);
+        append_date(&mut block);
+        if !self.has_sent_head {
+            self.has_sent_head = true;
+            block.insert(0, encode::TABLE_SIZE_ZERO);
+        }
+        let body = Some(body).filter(|body| body.len() > 0);
+        let mut flags = if body.is_none() { frame::END_STREAM } else { 0 };
+        let mut kind = frame::HEADERS;
+        let mut parts = block.chunks(frame::MAX_PAYLOAD_BYTES).peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                flags |= frame::END_HEADERS;
+            }
+            self.send_buffer.queue_frame(kind, flags, id, part);
+            (kind, flags) = (frame::CONTINUATION, 0);
+        }
+        self.start_body(id, is_fed, None, body);
+    }
+
+    /// Starts sending the body behind a head; counts the response as complete if there is none.
+    fn start_body(&mut self, id: u32, is_fed: bool, piece: Option<Piece>, body: Option<Told>) {
+        if piece.is_some() || body.is_some() {
+            return self.streams.begin(id, piece, body, is_fed);
+        }
+        self.streams.served.answers += 1;
+        if is_fed {
+            self.has_answered_upload(id);
+        }
+    }
+}
+
+/// Encodes the status and the header fields except for the date. `len` is the length of the body, also if none is sent.
+fn encode_head(status: StatusCode, fields: &HeaderMap, len: u64, block: &mut Vec<u8>) {
+    encode::append_status(status, block);
+    // Fields that belong to an HTTP/1 connection are not allowed (RFC 9113, section 8.2.2).
+    for (name, value) in fields.iter().filter(|(name, _)| *name != CONNECTION && *name != TRANSFER_ENCODING) {
+        encode::append_field(name.as_str(), value.as_bytes(), block);
+    }
+    // A status without a body has no Content-Length (RFC 9110, section 8.6).
+    let may_have_body = status != StatusCode::NO_CONTENT && status != StatusCode::NOT_MODIFIED;
+    if may_have_body && !fields.contains_key(CONTENT_LENGTH) {
+        encode::append_field(CONTENT_LENGTH.as_str(), len.to_string().as_bytes(), block);
+    }
+}
+
+fn append_date(block: &mut Vec<u8>) {
+    let second = header_pool::unix_seconds_now();
+    NOW.with_borrow_mut(|(known, field)| {
+        if *known != second || field.is_empty() {
+            field.clear();
+            encode::append_field(DATE.as_str(), header_pool::format_http_date(second).as_bytes(), field);
+            *known = second;
+        }
+        block.extend_from_slice(field);
+    });
+}

@@ -1,0 +1,271 @@
+//! The send queue of an HTTP/2 connection: small pieces are copied into one buffer, large ones are referenced.
+//! Everything that was queued in a turn leaves in one write.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWrite;
+
+use super::frame;
+
+/// The number of queued bytes at which the queue is sent before more is added.
+const MAX_QUEUED_BYTES: usize = 256 * 1024;
+/// The size in bytes from which a piece is referenced instead of copied.
+const MIN_SHARED_BYTES: usize = 2048;
+/// The number of sent bytes at the front of the buffer at which they are removed, if the buffer has not been emptied
+/// before.
+const MAX_SENT_PREFIX_BYTES: usize = 64 * 1024;
+/// The largest number of slices in one write; the kernel accepts 1,024.
+const MAX_SLICES: usize = 64;
+
+thread_local! {
+    /// The buffer of the thread: nearly always everything is sent at the end of a turn, so one buffer serves all
+    /// connections.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The bytes that are queued for sending on one connection.
+#[derive(Debug, Default)]
+pub(super) struct SendBuffer {
+    /// The small pieces, one after another.
+    queue: Vec<u8>,
+    /// The number of bytes of `queue` that have been sent.
+    at: usize,
+    /// The large pieces, each with the offset in `queue` before which it is sent.
+    large: VecDeque<(usize, Bytes)>,
+    /// The number of queued bytes, large pieces included.
+    left: usize,
+    /// The number of bytes sent since the connection began.
+    sent: u64,
+    /// The value of `sent` at which the last queued DATA frame has been sent.
+    data_end: u64,
+    /// Whether a TLS stream may still buffer bytes that it has accepted.
+    is_unflushed: bool,
+    /// Whether anything was sent since the connection last cleared this.
+    pub(super) has_sent: bool,
+}
+
+impl SendBuffer {
+    /// Returns whether the queue has to be sent before more is added.
+    pub(super) fn is_full(&self) -> bool {
+        self.left >= MAX_QUEUED_BYTES
+    }
+
+    /// Returns whether everything has been sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Returns the number of bytes sent since the connection began.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Marks the end of the queue as the end of a DATA frame.
+    pub(super) fn ends_with_data(&mut self) {
+        self.data_end = self.sent + self.left as u64;
+    }
+
+    /// Returns whether DATA is queued.
+    pub(super) fn holds_data(&self) -> bool {
+        self.sent < self.data_end
+    }
+
+    /// Lets `write` append to the buffer, and returns its result.
+    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        if self.queue.capacity() == 0 {
+            self.queue = ROOM.take();
+        }
+        let before = self.queue.len();
+        let written = write(&mut self.queue);
+        self.left += self.queue.len() - before;
+        written
+    }
+
+    /// Queues a copy of `bytes`.
+    pub(super) fn queue_copy(&mut self, bytes: &[u8]) {
+        self.write(|queue| queue.extend_from_slice(bytes));
+    }
+
+    /// Queues a frame.
+    pub(super) fn queue_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        self.queue_copy(&frame::encode_header(payload.len(), kind, flags, stream));
+        self.queue_copy(payload);
+    }
+
+    /// Queues the first `len` bytes of `bytes`, by reference if they are many.
+    pub(super) fn queue_shared(&mut self, bytes: &Bytes, len: usize) {
+        if len < MIN_SHARED_BYTES {
+            return self.queue_copy(&bytes[..len]);
+        }
+        self.large.push_back((self.queue.len(), bytes.slice(..len)));
+        self.left += len;
+    }
+
+    /// Sends everything that is queued; pending when the stream cannot take more.
+    pub(super) fn send<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        while self.left > 0 {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let count = self.fill_slices(&mut slices);
+            match ready!(Pin::new(&mut *stream).poll_write_vectored(context, &slices[..count]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                n => self.remove_sent(n),
+            }
+        }
+        if self.is_unflushed {
+            ready!(Pin::new(stream).poll_flush(context))?;
+            self.is_unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Fills `slices` with the next pieces to send, in order, and returns how many there are.
+    fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let (mut count, mut at) = (0, self.at);
+        let mut put = |part: &'a [u8]| {
+            if !part.is_empty() && count < slices.len() {
+                slices[count] = IoSlice::new(part);
+                count += 1;
+            }
+        };
+        for (before, bytes) in self.large.iter().take(MAX_SLICES) {
+            put(&self.queue[at..*before]);
+            put(bytes);
+            at = *before;
+        }
+        if self.large.len() < MAX_SLICES {
+            put(&self.queue[at..]);
+        }
+        count
+    }
+
+    /// Removes `n` sent bytes from the queue.
+    fn remove_sent(&mut self, n: usize) {
+        self.advance_sent(n);
+        if self.left > 0 && self.at > MAX_SENT_PREFIX_BYTES {
+            self.queue.drain(..self.at);
+            self.large.iter_mut().for_each(|(before, _)| *before -= self.at);
+            self.at = 0;
+        }
+    }
+
+    /// Advances the position in the queue by `n` sent bytes, and returns the buffer to the thread when all is sent.
+    fn advance_sent(&mut self, mut n: usize) {
+        self.left -= n;
+        self.sent += n as u64;
+        (self.is_unflushed, self.has_sent) = (true, true);
+        while let Some((before, bytes)) = self.large.front_mut() {
+            let small = n.min(*before - self.at);
+            self.at += small;
+            n -= small;
+            if n < bytes.len() {
+                bytes.advance(n);
+                return;
+            }
+            n -= bytes.len();
+            self.large.pop_front();
+        }
+        self.at += n;
+        if self.left == 0 {
+            // An idle connection keeps no buffer.
+            self.at = 0;
+            let mut room = std::mem::take(&mut self.queue);
+            if room.capacity() <= MAX_QUEUED_BYTES {
+                room.clear();
+                ROOM.set(room);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl SendBuffer {
+    /// Returns everything that is queued.
+    pub(super) fn all(&self) -> Vec<u8> {
+        let (mut all, mut at) = (Vec::new(), self.at);
+        for (before, bytes) in &self.large {
+            all.extend_from_slice(&self.queue[at..*before]);
+            all.extend_from_slice(bytes);
+            at = *before;
+        }
+        all.extend_from_slice(&self.queue[at..]);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    /// A stream that accepts at most `most` bytes at a time, and nothing at every third write.
+    #[derive(Debug)]
+    struct Reluctant {
+        came: Vec<u8>,
+        calls: usize,
+        most: usize,
+    }
+
+    impl AsyncWrite for Reluctant {
+        fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            self.calls += 1;
+            if self.calls.is_multiple_of(3) {
+                return Poll::Pending;
+            }
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.most).collect();
+            self.came.extend_from_slice(&all);
+            Poll::Ready(Ok(all.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_was_put_in_leaves_in_its_order_however_little_is_taken_at_a_time() {
+        let body: Bytes = (0..100_000u32).map(|n| (n.wrapping_mul(n) >> 5) as u8).collect::<Vec<u8>>().into();
+        for most in [1, 999, 30_000, usize::MAX] {
+            let mut reluctant = Reluctant { came: Vec::new(), calls: 0, most };
+            let (mut out, mut expected) = (SendBuffer::default(), Vec::new());
+            let mut context = Context::from_waker(Waker::noop());
+            for turn in 0..40usize {
+                for part in 0..turn {
+                    let head = [turn as u8, part as u8, 7];
+                    let len = [10, MIN_SHARED_BYTES, 16_384][part % 3];
+                    let from = body.slice(part * 10..);
+                    out.queue_copy(&head);
+                    out.queue_shared(&from, len);
+                    expected.extend_from_slice(&head);
+                    expected.extend_from_slice(&from[..len]);
+                }
+                // Sometimes more is queued before everything is sent.
+                let _ = out.send(&mut reluctant, &mut context);
+            }
+            while out.send(&mut reluctant, &mut context).is_pending() {}
+            assert!(reluctant.came == expected, "at most {most} at a time");
+            assert!(out.left == 0 && out.large.is_empty() && out.queue.capacity() == 0);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Decides whether the peer of a connection still reads. HTTP/1.1, hyper, HTTP/2 and TLS all write through
+//! [`super::guard`], so this is the only definition.
+//!
+//! A peer makes progress when it acknowledges bytes. Writability of the socket shows less: with `TCP_NOTSENT_LOWAT` at
+//! 256 KiB the kernel reports it when half of that has been sent, which takes two minutes for a client that reads 1
+//! KB/s.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use docwharf_base::defer::acknowledged;
+
+/// The time that a write has to be pending before the peer's progress is first checked. Nearly all writes complete
+/// earlier and cost no check.
+const FIRST_CHECK_DELAY: Duration = Duration::from_secs(3);
+/// The time without an acknowledged byte after which a peer counts as stopped. It is more than a minute: over loopback,
+/// where packets have 64 KiB, the kernel of a client that reads 1 KB/s acknowledges only every 64 seconds.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(67);
+
+/// The progress of a peer since a write began to be pending.
+#[derive(Debug)]
+pub(super) struct PeerProgress {
+    stall_timeout: Duration,
+    /// The number of bytes that the peer had acknowledged at the last check; `None` if the kernel does not report it.
+    acknowledged: Option<u64>,
+    /// The time of the next check.
+    next_check: Instant,
+    was_checked: bool,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ProgressCheck {
+    /// The peer may still be reading; the next check is due at this time.
+    CheckAt(Instant),
+    /// The peer has stopped reading.
+    Stopped,
+}
+
+impl PeerProgress {
+    /// Starts when a write begins to be pending. A peer that acknowledges nothing within `patience` has stopped.
+    pub(super) fn begin(now: Instant, stall_timeout: Duration) -> PeerProgress {
+        let next_check = now + FIRST_CHECK_DELAY.min(stall_timeout);
+        PeerProgress { stall_timeout, acknowledged: None, next_check, was_checked: false }
+    }
+
+    /// Returns the time of the next check.
+    pub(super) fn next_check(&self) -> Instant {
+        self.next_check
+    }
+
+    /// Checks the peer at the time `now`, when it has acknowledged this number of bytes (`None` if the kernel does not
+    /// report it).
+    pub(super) fn check(&mut self, now: Instant, acknowledged: Option<u64>) -> ProgressCheck {
+        if now < self.next_check {
+            return ProgressCheck::CheckAt(self.next_check);
+        }
+        let has_taken = acknowledged.is_some() && self.acknowledged != acknowledged;
+        if self.was_checked && !has_taken {
+            return ProgressCheck::Stopped;
+        }
+        (self.acknowledged, self.was_checked, self.next_check) = (acknowledged, true, now + self.stall_timeout);
+        ProgressCheck::CheckAt(self.next_check)
+    }
+}
+
+/// Returns the number of bytes that the peer has acknowledged; `None` if the kernel does not report it.
+pub(super) fn acknowledged_bytes(socket: io::Result<BorrowedFd<'_>>) -> Option<u64> {
+    acknowledged(&socket.ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use socket2::{Domain, SockRef, Socket, Type};
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_acknowledges_a_byte_within_the_patience_lives_and_another_does_not() {
+        for (seen, expected) in [
+            (&[Some(5), Some(5)][..], 2),
+            (&[Some(5), Some(6), Some(7), Some(7)][..], 4),
+            (&[Some(0), Some(1), Some(1 << 40), Some(1 << 40)][..], 4),
+            (&[None, None][..], 2),
+            (&[None, Some(7), Some(7)][..], 3),
+            (&[Some(7), None][..], 2),
+        ] {
+            let mut now = Instant::now();
+            let mut progress = PeerProgress::begin(now, STALL_TIMEOUT);
+            let mut looks = 0;
+            for &taken in seen {
+                assert_eq!(progress.check(now, taken), ProgressCheck::CheckAt(progress.next_check()), "too early");
+                now = progress.next_check();
+                looks += 1;
+                if progress.check(now, taken) == ProgressCheck::Stopped {
+                    break;
+                }
+            }
+            assert_eq!(looks, expected, "{seen:?}");
+            assert_eq!(progress.check(now, *seen.last().unwrap()), ProgressCheck::Stopped, "{seen:?}");
+        }
+    }
+
+    /// A connection whose first end was written to until it accepted no more.
+    fn full() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).set_tcp_notsent_lowat(256 * 1024).unwrap();
+        let reader = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        reader.set_recv_buffer_size(4096).unwrap();
+        reader.connect(&listener.local_addr().unwrap().into()).unwrap();
+        let (mut writer, _) = listener.accept().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        while writer.write(&[b'x'; 16_384]).is_ok() {}
+        (writer, reader.into())
+    }
+
+    #[test]
+    fn what_a_slow_reader_acknowledges_is_seen_though_it_is_little() {
+        let (writer, mut reader) = full();
+        let settled = |is_good: &dyn Fn(u64) -> bool| {
+            let deadline = Instant::now() + Duration::from_secs(20);
+            loop {
+                let now = acknowledged_bytes(Ok(writer.as_fd())).expect("it can be told");
+                if is_good(now) || Instant::now() > deadline {
+                    return now;
+                }
+            }
+        };
+        let before = settled(&|taken| taken > 0);
+        let mut some = vec![0; 30_000];
+        reader.read_exact(&mut some).unwrap();
+        let after = settled(&|taken| taken > before);
+        assert!(after > before && after - before < 128 * 1024, "{before} and then {after}");
+    }
+}

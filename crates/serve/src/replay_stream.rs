@@ -1,0 +1,102 @@
+//! The stream that hyper reads and writes: it replays the bytes that were read to detect the protocol.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A stream whose first bytes may have been read already; reads return those first.
+#[derive(Debug)]
+pub(super) struct ReplayStream<S> {
+    io: TokioIo<S>,
+    early: Vec<u8>,
+    replayed: usize,
+}
+
+impl<S> ReplayStream<S> {
+    /// Wraps `stream`; `early` are the bytes that were already read from it.
+    pub(super) fn new(stream: S, early: Vec<u8>) -> ReplayStream<S> {
+        ReplayStream { io: TokioIo::new(stream), early, replayed: 0 }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Read for ReplayStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let early = &self.early[self.replayed..];
+        if early.is_empty() {
+            return Pin::new(&mut self.io).poll_read(context, buffer);
+        }
+        let n = early.len().min(buffer.remaining());
+        buffer.put_slice(&early[..n]);
+        self.replayed += n;
+        if self.replayed == self.early.len() {
+            (self.early, self.replayed) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Write for ReplayStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        Write::is_write_vectored(&self.io)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use hyper::rt::ReadBuf;
+
+    use super::*;
+
+    #[test]
+    fn what_has_come_before_is_read_first_and_once() {
+        for early in ["", "G", "GET / HTTP/1.1"] {
+            for room in [1, 3, 100] {
+                let mut wire = ReplayStream::new(&b"\r\n\r\n"[..], early.as_bytes().to_vec());
+                let mut all = Vec::new();
+                loop {
+                    let mut bytes = vec![0; room];
+                    let mut buffer = ReadBuf::new(&mut bytes);
+                    let read =
+                        Pin::new(&mut wire).poll_read(&mut Context::from_waker(Waker::noop()), buffer.unfilled());
+                    assert!(matches!(read, Poll::Ready(Ok(()))));
+                    if buffer.filled().is_empty() {
+                        break;
+                    }
+                    all.extend_from_slice(buffer.filled());
+                }
+                assert_eq!(String::from_utf8(all).unwrap(), format!("{early}\r\n\r\n"), "{room} bytes at a time");
+                assert!(wire.early.is_empty() && wire.early.capacity() == 0, "nothing is kept of it");
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A TCP stream that ends when its peer has stopped reading ([`Progress`]); a peer that reads slowly is not cut. It
+//! also reports to its site when a stored file cannot be read while it is sent.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep_until};
+
+use super::Site;
+use super::doubts::is_damage;
+use super::peer_progress::{ProgressCheck, STALL_TIMEOUT, PeerProgress, acknowledged_bytes};
+use super::lazy_stream::{SendFile, LazyTcpStream};
+
+/// A TCP stream whose writes fail with `TimedOut` when the peer has acknowledged nothing for a while.
+#[derive(Debug)]
+pub(super) struct StallTimeoutStream {
+    stream: LazyTcpStream,
+    stall_timeout: Duration,
+    /// The site whose stored versions are sent on this stream, if any.
+    site: Option<Arc<Site>>,
+    /// The progress of the peer while a write is pending.
+    waiting: Option<Box<PendingWrite>>,
+}
+
+#[derive(Debug)]
+struct PendingWrite {
+    progress: PeerProgress,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl StallTimeoutStream {
+    /// Wraps `stream`. A write may be pending for as long as the peer acknowledges bytes.
+    pub(super) fn new(stream: LazyTcpStream, site: Option<Arc<Site>>) -> StallTimeoutStream {
+        StallTimeoutStream { stream, stall_timeout: STALL_TIMEOUT, site, waiting: None }
+    }
+
+    /// Clears the state when a write completes, and reports a read error of the stored file to the site. While the
+    /// write is pending, checks the peer's progress, and fails when the peer has stopped reading.
+    fn poll_progress<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if let Poll::Ready(written) = written {
+            self.waiting = None;
+            if let (Err(error), Some(site)) = (&written, &self.site)
+                && is_damage(error)
+            {
+                site.doubt(&format!("the stored file could not be read ({error})"));
+            }
+            return Poll::Ready(written);
+        }
+        let StallTimeoutStream { stream, stall_timeout: patience, waiting, .. } = self;
+        let waiting = waiting.get_or_insert_with(|| {
+            let progress = PeerProgress::begin(Instant::now(), *patience);
+            let timer = Box::pin(sleep_until(progress.next_check().into()));
+            Box::new(PendingWrite { progress, timer })
+        });
+        loop {
+            ready!(waiting.timer.as_mut().poll(context));
+            match waiting.progress.check(Instant::now(), acknowledged_bytes(stream.socket())) {
+                ProgressCheck::CheckAt(at) => waiting.timer.as_mut().reset(at.into()),
+                ProgressCheck::Stopped => {
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading")));
+                }
+            }
+        }
+    }
+}
+
+impl AsyncRead for StallTimeoutStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for StallTimeoutStream {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.poll_progress(context, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.poll_progress(context, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl SendFile for StallTimeoutStream {
+    fn sends_files(&self) -> bool {
+        self.stream.sends_files()
+    }
+
+    fn poll_send_file(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        head: &[u8],
+        file: BorrowedFd<'_>,
+        at: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_send_file(context, head, file, at, len);
+        self.poll_progress(context, sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// A stream to a client that reads only when the test does.
+    fn stalled(patience: Duration) -> (StallTimeoutStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (writer, _) = listener.accept().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        (StallTimeoutStream { stall_timeout: patience, ..StallTimeoutStream::new(writer.into(), None) }, reader)
+    }
+
+    /// Writes until that fails, or until `most` bytes were accepted.
+    async fn write(stream: &mut StallTimeoutStream, most: usize) -> io::Result<usize> {
+        let mut all = 0;
+        while all < most {
+            all += poll_fn(|context| Pin::new(&mut *stream).poll_write(context, &[b'x'; 16_384])).await?;
+        }
+        Ok(all)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up() {
+        let (mut stream, _reader) = stalled(Duration::from_millis(50));
+        let error = write(&mut stream, usize::MAX).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_waited_for_its_reader_goes_on() {
+        let (mut stream, mut reader) = stalled(Duration::from_mins(1));
+        let begun = tokio::task::spawn_blocking(move || {
+            let mut all = 0;
+            let mut some = [0; 16_384];
+            while all < 16 << 20 {
+                all += reader.read(&mut some).unwrap();
+            }
+        });
+        assert!(write(&mut stream, 16 << 20).await.is_ok());
+        assert!(stream.waiting.is_none());
+        drop(stream);
+        let _ = begun.await;
+    }
+}

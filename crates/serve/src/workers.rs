@@ -1,0 +1,151 @@
+//! The threads that serve connections: one per core, each with a tokio runtime of its own.
+//!
+//! A connection stays on the thread that it was assigned to. Its requests, its header fields and its allocations
+//! therefore stay in the caches of that core, and there is no work stealing. The first thread also accepts, and assigns
+//! each connection to the thread that has the fewest.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+use docwharf_base::{cores, runtime};
+
+use super::watchdog::Watchdog;
+use super::reclaim;
+use super::turn;
+
+/// The largest number of serving threads. More would not help: most of the time of a request is spent in the kernel.
+const MAX_WORKER_THREADS: usize = 64;
+
+/// The number of tasks that a serving thread polls before it looks at its sockets and timers again; tokio's default is
+/// 61. A turn may take [`turn::TURN`], so a smaller number bounds how long a new connection waits. Looking costs a
+/// system call, so it is not done after each task.
+const TASKS_PER_DRIVER_POLL: u32 = 16;
+
+/// The number of threads for blocking work in all runtimes together; the default of a single tokio runtime.
+const MAX_BLOCKING_THREADS: usize = 512;
+
+/// The runtimes that serve connections; the first one is that of the accept loop.
+#[derive(Debug, Clone)]
+pub(super) struct WorkerThreads(Arc<[WorkerThread]>);
+
+#[derive(Debug)]
+struct WorkerThread {
+    handle: Handle,
+    /// The number of connections on this thread.
+    load: Arc<AtomicUsize>,
+}
+
+/// The count of one connection on the thread that serves it. Dropping it takes the connection off the count.
+#[derive(Debug)]
+pub(super) struct WorkerLoad(Arc<AtomicUsize>);
+
+impl Drop for WorkerLoad {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Ends the serving threads when it is dropped.
+#[derive(Debug)]
+pub(super) struct WorkerThreadsGuard {
+    _ends: Vec<oneshot::Sender<()>>,
+}
+
+impl WorkerThreads {
+    /// Serves on the runtime of the caller alone.
+    pub(super) fn on_current_runtime() -> WorkerThreads {
+        WorkerThreads([WorkerThread { handle: Handle::current(), load: Arc::default() }].into())
+    }
+
+    /// Starts one thread per core that this process may use. Each thread reports to the watchdog.
+    pub(super) fn start(pulse: &Arc<Watchdog>) -> io::Result<(WorkerThreads, WorkerThreadsGuard)> {
+        let count = cores::count().min(MAX_WORKER_THREADS);
+        let (mut members, mut ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for number in 0..count {
+            // All runtimes together have as many threads for blocking work as one shared runtime would.
+            let blocking = (MAX_BLOCKING_THREADS / count).max(1);
+            let mut builder = Builder::new_current_thread();
+            builder.max_blocking_threads(blocking).event_interval(TASKS_PER_DRIVER_POLL);
+            let runtime = runtime::build(&mut builder)?;
+            let (end, ended) = oneshot::channel::<()>();
+            members.push(WorkerThread { handle: runtime.handle().clone(), load: Arc::default() });
+            ends.push(end);
+            let pulse = Arc::clone(pulse);
+            let work = move || {
+                runtime.block_on(async {
+                    tokio::spawn(turn::resume_in_order());
+                    // An error means that the sender was dropped, which also ends the thread.
+                    let _ = pulse.register().beat_while(ended).await;
+                });
+                // Connections that are left were cut by the shutdown of their listener.
+                runtime.shutdown_background();
+            };
+            thread::Builder::new().name(format!("serve-{number}")).spawn(work)?;
+        }
+        let crew = WorkerThreads(members.into());
+        if let Some(first) = crew.0.first() {
+            first.handle.spawn(reclaim::return_memory(crew.clone()));
+        }
+        Ok((crew, WorkerThreadsGuard { _ends: ends }))
+    }
+
+    /// Runs `work` on the first serving thread and waits for its result.
+    pub(super) async fn run_on_first<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.0[0].handle.spawn(work).await.map_err(io::Error::other)
+    }
+
+    /// Returns the number of connections on all threads.
+    pub(super) fn connections(&self) -> usize {
+        self.0.iter().map(|member| member.load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Selects the thread with the fewest connections for the next one, and counts it there. The handle is `None` if
+    /// that is the first thread, on which the caller runs.
+    pub(super) fn assign(&self) -> (Option<&Handle>, WorkerLoad) {
+        let (at, least) = self
+            .0
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, member)| member.load.load(Ordering::Relaxed))
+            .unwrap_or((0, &self.0[0]));
+        least.load.fetch_add(1, Ordering::Relaxed);
+        ((at > 0).then_some(&least.handle), WorkerLoad(Arc::clone(&least.load)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_is_given_to_who_has_the_fewest_and_weighs_until_it_is_gone() {
+        let member = || WorkerThread { handle: Handle::current(), load: Arc::default() };
+        let crew = WorkerThreads([member(), member(), member()].into());
+        let loads = || -> Vec<usize> { crew.0.iter().map(|member| member.load.load(Ordering::Relaxed)).collect() };
+        let mut all: Vec<WorkerLoad> = Vec::new();
+        for (is_other, expected) in [(false, [1, 0, 0]), (true, [1, 1, 0]), (true, [1, 1, 1]), (false, [2, 1, 1])] {
+            let (to, load) = crew.assign();
+            assert_eq!((to.is_some(), loads()), (is_other, expected.to_vec()));
+            all.push(load);
+        }
+        assert_eq!(crew.connections(), 4);
+        drop(all.remove(2));
+        assert_eq!((loads(), crew.connections()), (vec![2, 1, 0], 3));
+        let (to, load) = crew.assign();
+        assert_eq!((to.is_some(), loads()), (true, vec![2, 1, 1]));
+        drop((load, all));
+        assert_eq!((loads(), crew.connections()), (vec![0, 0, 0], 0));
+        let here = WorkerThreads::on_current_runtime();
+        assert!(here.assign().0.is_none(), "there is nobody else");
+        assert_eq!(crew.run_on_first(async { 7 }).await.unwrap(), 7);
+    }
+}

@@ -1,0 +1,208 @@
+//! Reasons to refuse a bundle, and the checks that all readers share (docs/design/archives.md). A refusal is one line.
+//! One faulty entry causes the refusal of the whole bundle.
+
+use std::fmt;
+
+use docwharf_base::chain::Name;
+use docwharf_base::codec::inflate::InflateFault;
+use docwharf_base::model::limits::{MIN_BOMB_BYTES, MAX_EXPANSION_RATIO, BundleLimits, MAX_TOTAL_PATH_BYTES, is_bomb};
+use docwharf_base::model::site_path::{NameFault, SitePath, tree_order};
+use docwharf_base::model::units::show_size;
+
+/// The refusal of a bundle: the entry and its fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct BundleRefusal {
+    /// The name of the entry as the archive spells it; `None` for a fault of the archive as a whole.
+    pub entry: Option<Vec<u8>>,
+    /// The fault of the entry or archive.
+    pub fault: BundleFault,
+}
+
+impl fmt::Display for BundleRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.entry {
+            Some(name) => write!(f, "entry {} {}", Name(name), self.fault),
+            None => write!(f, "the archive {}", self.fault),
+        }
+    }
+}
+
+/// A fault for which a bundle is refused. Each text continues "entry NAME …" or "the archive …".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the texts are the documentation
+pub enum BundleFault {
+    #[error("{0}")]
+    Name(#[from] NameFault),
+    #[error("is a {0}, which no bundle needs")]
+    SpecialFile(&'static str),
+    #[error("is a hard link to {}, which is no earlier file", Name(.0))]
+    BadHardLink(Vec<u8>),
+    #[error("is there twice")]
+    Duplicate,
+    #[error("is both a file and a folder")]
+    FileAndFolder,
+    #[error("is a folder with content")]
+    FolderWithContent,
+    #[error("is called a folder but named like a file")]
+    FolderNamedLikeFile,
+    #[error("expands to over {} and over {MAX_EXPANSION_RATIO} times its size: a bomb", show_size(MIN_BOMB_BYTES))]
+    Bomb,
+    #[error("has over {0} entries (limits.entries)")]
+    TooManyEntries(u64),
+    #[error("expands to over {} (limits.unpacked)", show_size(*.0))]
+    TooMuchContent(u64),
+    #[error("is over {} (limits.archive)", show_size(*.0))]
+    ArchiveTooLarge(u64),
+    #[error("is over {} (limits.entry)", show_size(*.0))]
+    EntryTooLarge(u64),
+    #[error("has over {} of names", show_size(MAX_TOTAL_PATH_BYTES))]
+    TooManyNames,
+    #[error("has another size than it declares")]
+    WrongSize,
+    #[error("was changed while it was read; try again when nothing writes to the folder")]
+    ChangedWhileRead,
+    #[error("does not match its checksum")]
+    WrongCrc,
+    #[error("cannot be read: {0}")]
+    Inflate(#[from] InflateFault),
+    #[error("is encrypted")]
+    Encrypted,
+    #[error("is compressed by method {0} ({name}); only stored and deflate are read", name = compression_method_name(*.0))]
+    UnsupportedMethod(u16),
+    #[error("has a local header that does not agree with the directory in its {0}")]
+    HeaderMismatch(&'static str),
+    #[error("overlaps another entry")]
+    Overlap,
+    #[error("is damaged: {0}")]
+    Damaged(&'static str),
+    #[error("is cut short: {0}")]
+    Truncated(&'static str),
+    #[error("has an entry type that is not read ({})", Name(&[*.0]))]
+    TarType(u8),
+    #[error("is a sparse file, which is not read")]
+    Sparse,
+    #[error("holds no HTML page: this is no site")]
+    NoPage,
+    #[error("{0}")]
+    NotAnArchive(String),
+}
+
+fn compression_method_name(method: u16) -> &'static str {
+    match method {
+        1..=5 => "shrink or reduce",
+        6 => "implode",
+        9 => "deflate64",
+        12 => "bzip2",
+        14 => "lzma",
+        20 | 93 => "zstd",
+        95 => "xz",
+        96 => "jpeg",
+        97 => "wavpack",
+        98 => "ppmd",
+        99 => "AES encryption",
+        _ => "unknown",
+    }
+}
+
+impl BundleFault {
+    /// Makes a refusal for a fault of one entry.
+    pub fn in_entry(self, entry: &[u8]) -> BundleRefusal {
+        BundleRefusal { entry: Some(entry.to_vec()), fault: self }
+    }
+
+    /// Makes a refusal for a fault of the archive as a whole.
+    pub fn in_archive(self) -> BundleRefusal {
+        BundleRefusal { entry: None, fault: self }
+    }
+}
+
+/// Counts entries, content bytes and name bytes while a bundle is read, and refuses it at the limits.
+#[derive(Debug)]
+pub struct LimitCounter {
+    limits: BundleLimits,
+    entries: u64,
+    content: u64,
+    names: u64,
+}
+
+impl LimitCounter {
+    /// Creates counters at zero.
+    pub fn new(limits: BundleLimits) -> LimitCounter {
+        LimitCounter { limits, entries: 0, content: 0, names: 0 }
+    }
+
+    /// Counts one entry and its declared size. It is called before the content is read.
+    pub fn count_entry(&mut self, name: &[u8], size: u64) -> Result<(), BundleRefusal> {
+        self.entries += 1;
+        if self.entries > self.limits.entries {
+            return Err(BundleFault::TooManyEntries(self.limits.entries).in_archive());
+        }
+        self.names += name.len() as u64;
+        if self.names > MAX_TOTAL_PATH_BYTES {
+            return Err(BundleFault::TooManyNames.in_archive());
+        }
+        if size > self.limits.entry {
+            return Err(BundleFault::EntryTooLarge(self.limits.entry).in_entry(name));
+        }
+        self.content = self.content.saturating_add(size);
+        if self.content > self.limits.unpacked {
+            return Err(BundleFault::TooMuchContent(self.limits.unpacked).in_archive());
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a decompression bomb: `output` bytes that were decoded from `input` bytes (see [`is_bomb`]).
+pub fn check_bomb(output: u64, input: u64, entry: Option<&[u8]>) -> Result<(), BundleRefusal> {
+    if is_bomb(output, input) {
+        return Err(BundleRefusal { entry: entry.map(<[u8]>::to_vec), fault: BundleFault::Bomb });
+    }
+    Ok(())
+}
+
+/// Refuses a file that occurs twice and a path that is both a file and a folder (docs/design/archives.md, rule 5).
+pub fn check_path_conflicts<'a>(
+    files: impl Iterator<Item = &'a SitePath>,
+    folders: impl Iterator<Item = &'a SitePath>,
+) -> Result<(), BundleRefusal> {
+    let mut all: Vec<(&[u8], bool)> =
+        files.map(|p| (p.as_bytes(), true)).chain(folders.map(|p| (p.as_bytes(), false))).collect();
+    all.sort_unstable_by(|a, b| tree_order(a.0, b.0).then(a.1.cmp(&b.1)));
+    for pair in all.windows(2) {
+        let [(first, first_is_file), (second, second_is_file)] = *pair else {
+            continue;
+        };
+        if first == second {
+            if first_is_file && second_is_file {
+                return Err(BundleFault::Duplicate.in_entry(first));
+            }
+            if first_is_file != second_is_file {
+                return Err(BundleFault::FileAndFolder.in_entry(first));
+            }
+        } else if first_is_file && second.strip_prefix(first).is_some_and(|rest| rest.first() == Some(&b'/')) {
+            return Err(BundleFault::FileAndFolder.in_entry(first));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[&str], folders: &[&str]) -> Result<(), BundleFault> {
+        let judge = |names: &[&str]| -> Vec<SitePath> {
+            names.iter().map(|n| SitePath::parse(n.as_bytes(), false).unwrap().unwrap()).collect()
+        };
+        check_path_conflicts(judge(files).iter(), judge(folders).iter()).map_err(|r| r.fault)
+    }
+
+    #[test]
+    fn a_path_is_one_thing_once() {
+        assert_eq!(tree(&["a", "a-b/c", "a.x"], &["b", "b", "a-b"]), Ok(()));
+        assert_eq!(tree(&["a", "b", "./a"], &[]), Err(BundleFault::Duplicate));
+        assert_eq!(tree(&["a/b", "a-", "a"], &[]), Err(BundleFault::FileAndFolder));
+        assert_eq!(tree(&["a"], &["a"]), Err(BundleFault::FileAndFolder));
+        assert_eq!(tree(&["a", "a.b"], &["a/b/c"]), Err(BundleFault::FileAndFolder));
+    }
+}

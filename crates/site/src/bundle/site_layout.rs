@@ -1,0 +1,189 @@
+//! Decides which files of a bundle are the site: finds the wrapper folder, leaves out launchers and junk, and
+//! determines the layout of the pages (docs/design/archives.md, rules 11 and 12).
+
+use docwharf_base::model::site_path::{SitePath, components, file_name, is_hidden, is_page};
+
+use super::refusal::{BundleFault, BundleRefusal};
+
+/// Helpers for offline use that the vendor adds at the site's root. They are not content.
+const LAUNCHERS: [&[u8]; 3] = [b"serve.js", b"Start Docs.command", b"Start Docs.bat"];
+
+/// The layout of a bundle: where the site is in it, and counts of its files by class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteLayout {
+    wrapper: Option<Vec<u8>>,
+    /// The number of HTML pages that can be requested.
+    pub pages: u64,
+    /// The number of files that operating systems and archivers leave behind.
+    pub junk: u64,
+    /// The number of launchers at the root.
+    pub launchers: u64,
+    /// The number of files that are part of the content but never served, such as `.git/config`.
+    pub hidden: u64,
+    /// Whether the site's root has an `index.html`.
+    pub has_root_index: bool,
+    /// The way in which pages are laid out.
+    pub layout: PageLayout,
+}
+
+/// The way in which a site lays out its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageLayout {
+    /// Each page is a file with a name of its own, such as `guides/start.html`.
+    Files,
+    /// Each page is the index of a folder, such as `guides/start/index.html`.
+    Folders,
+    /// Both ways occur, or there is a root page alone.
+    Mixed,
+}
+
+impl PageLayout {
+    /// The name of the layout in `--json` output.
+    pub fn name(self) -> &'static str {
+        match self {
+            PageLayout::Files => "files",
+            PageLayout::Folders => "folders",
+            PageLayout::Mixed => "mixed",
+        }
+    }
+}
+
+impl SiteLayout {
+    /// Determines the layout from the paths of all files of a bundle. Refuses a bundle without an HTML page.
+    pub fn detect<'a>(paths: impl Iterator<Item = &'a SitePath> + Clone) -> Result<SiteLayout, BundleRefusal> {
+        let wrapper = find_wrapper_folder(paths.clone());
+        let mut flavor =
+            SiteLayout { wrapper, pages: 0, junk: 0, launchers: 0, hidden: 0, has_root_index: false, layout: PageLayout::Mixed };
+        let (mut in_files, mut in_folders) = (0u64, 0u64);
+        for path in paths {
+            if is_junk(path.as_bytes()) {
+                flavor.junk += 1;
+                continue;
+            }
+            let Some(path) = flavor.site_path(path) else {
+                flavor.launchers += 1;
+                continue;
+            };
+            let path = path.as_bytes();
+            if is_hidden(path) {
+                flavor.hidden += 1;
+            } else if is_page(path) {
+                flavor.pages += 1;
+                if path == b"index.html" {
+                    flavor.has_root_index = true;
+                } else if path.ends_with(b"/index.html") {
+                    in_folders += 1;
+                } else if path != b"404.html" {
+                    in_files += 1;
+                }
+            }
+        }
+        if flavor.pages == 0 {
+            return Err(BundleFault::NoPage.in_archive());
+        }
+        flavor.layout = match (in_files, in_folders) {
+            (1.., 0) => PageLayout::Files,
+            (0, 1..) => PageLayout::Folders,
+            _ => PageLayout::Mixed,
+        };
+        Ok(flavor)
+    }
+
+    /// The top folder that contains the whole site, if there is one.
+    pub fn wrapper(&self) -> Option<&[u8]> {
+        self.wrapper.as_deref()
+    }
+
+    /// Maps the path of a file in the bundle to its path in the site; `None` for junk and launchers.
+    pub fn site_path(&self, path: &SitePath) -> Option<SitePath> {
+        if is_junk(path.as_bytes()) || is_launcher(path.as_bytes()) {
+            return None;
+        }
+        let path = match &self.wrapper {
+            Some(folder) => path.strip_folder(folder)?,
+            None => path.clone(),
+        };
+        (!is_launcher(path.as_bytes())).then_some(path)
+    }
+}
+
+/// Whether a file was left behind by Finder, Explorer or their archivers. Junk is recognised at any depth.
+fn is_junk(path: &[u8]) -> bool {
+    let name = file_name(path);
+    components(path).any(|c| c == b"__MACOSX")
+        || name.starts_with(b"._")
+        || name == b".DS_Store"
+        || name.eq_ignore_ascii_case(b"thumbs.db")
+        || name.eq_ignore_ascii_case(b"desktop.ini")
+}
+
+fn is_launcher(path: &[u8]) -> bool {
+    LAUNCHERS.contains(&path)
+}
+
+/// Finds the one top folder that has an `index.html` and contains every file except launchers and junk.
+fn find_wrapper_folder<'a>(paths: impl Iterator<Item = &'a SitePath>) -> Option<Vec<u8>> {
+    let mut folder: Option<&[u8]> = None;
+    let mut has_index = false;
+    for path in paths {
+        let path = path.as_bytes();
+        if is_junk(path) || is_launcher(path) {
+            continue;
+        }
+        let slash = path.iter().position(|&b| b == b'/')?;
+        match folder {
+            None => folder = Some(&path[..slash]),
+            Some(known) if known == &path[..slash] => {}
+            Some(_) => return None,
+        }
+        has_index |= &path[slash + 1..] == b"index.html";
+    }
+    // A hidden folder is never the site: removing it from the paths would publish its pages.
+    folder.filter(|folder| has_index && !is_hidden(folder)).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(names: &[&str]) -> Vec<SitePath> {
+        names.iter().map(|n| SitePath::parse(n.as_bytes(), false).unwrap().unwrap()).collect()
+    }
+
+    fn site(names: &[&str]) -> Vec<String> {
+        let paths = judge(names);
+        let flavor = SiteLayout::detect(paths.iter()).unwrap();
+        let site = paths.iter().filter_map(|p| flavor.site_path(p));
+        site.map(|p| String::from_utf8(p.as_bytes().to_vec()).unwrap()).collect()
+    }
+
+    #[test]
+    fn one_top_folder_with_an_index_is_taken_away_once() {
+        assert_eq!(site(&["docs/index.html", "docs/a/b.css"]), ["index.html", "a/b.css"]);
+        assert_eq!(site(&["docs/index.html", "serve.js", "__MACOSX/docs/._index.html"]), ["index.html"]);
+        assert_eq!(site(&["docs/index.html", "docs/serve.js", "docs/x/serve.js"]), ["index.html", "x/serve.js"]);
+        assert_eq!(site(&["a/b/index.html"]), ["a/b/index.html"]);
+        assert!(SiteLayout::detect(judge(&[".git/index.html"]).iter()).is_err());
+        assert_eq!(site(&["a/index.html", "b/index.html"]), ["a/index.html", "b/index.html"]);
+        assert_eq!(site(&["a/index.html", "robots.txt"]), ["a/index.html", "robots.txt"]);
+    }
+
+    #[test]
+    fn launchers_count_at_the_root_only() {
+        assert_eq!(site(&["index.html", "serve.js", "Start Docs.bat", "sub/serve.js"]), ["index.html", "sub/serve.js"]);
+    }
+
+    #[test]
+    fn the_layout_is_told_by_the_pages() {
+        let layout = |names: &[&str]| SiteLayout::detect(judge(names).iter()).unwrap().layout;
+        assert_eq!(layout(&["index.html", "a.html", "404.html"]), PageLayout::Files);
+        assert_eq!(layout(&["index.html", "a/index.html"]), PageLayout::Folders);
+        assert_eq!(layout(&["index.html", "a/index.html", "b.html"]), PageLayout::Mixed);
+        assert_eq!(layout(&["index.html"]), PageLayout::Mixed);
+    }
+
+    #[test]
+    fn hidden_pages_make_no_site() {
+        assert!(SiteLayout::detect(judge(&[".git/index.html", "x.css"]).iter()).is_err());
+    }
+}

@@ -1,0 +1,421 @@
+//! Collects the facts about all files of a site from which the policies are computed, in bounded memory.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use docwharf_base::model::digest::Digest;
+
+use super::address::{AddressTarget, ExternalOrigin, classify_address};
+use super::csp::{NO_SET, SitePolicies, InlineCodeSet, SiteFacts};
+use super::{ContentFact, ResourceKind, FactSink, SourceFormat};
+
+/// The number of digests that are kept of one page. A header with more would be too long for clients.
+const MAX_DIGESTS_PER_PAGE: usize = 1200;
+/// The number of different digests that are kept of a whole site. Each takes 32 bytes, and as much again while they are
+/// collected.
+const MAX_SITE_DIGESTS: usize = 1 << 20;
+/// The number of 4-byte words that are kept for the lists of all pages together.
+const MAX_SET_WORDS: usize = 8 << 20;
+/// The number of origins that are kept of a whole site for one kind. If there are more, only that fact is kept.
+const MAX_ORIGINS_PER_KIND: usize = 256;
+
+/// The base address of one file, against which its relative addresses are resolved.
+#[derive(Debug, Default)]
+pub(super) struct BaseAddress {
+    is_said: bool,
+    origin: Option<ExternalOrigin>,
+    /// The base address of the outer page, while a nested page is read.
+    outer: Option<Box<BaseAddress>>,
+}
+
+impl BaseAddress {
+    /// Begins a nested page. It inherits the base address of the outer page until it has a `base` element of its own.
+    pub(super) fn enter(&mut self) {
+        let inner = BaseAddress { is_said: false, origin: self.origin.clone(), outer: None };
+        let outer = std::mem::replace(self, inner);
+        self.outer = Some(Box::new(outer));
+    }
+
+    /// Ends the nested page.
+    pub(super) fn leave(&mut self) {
+        if let Some(outer) = self.outer.take() {
+            *self = *outer;
+        }
+    }
+
+    /// Classifies an address of the file. The first `base` element applies to the addresses behind it.
+    pub(super) fn leads(&mut self, kind: ResourceKind, text: &str) -> AddressTarget {
+        let mut to = classify_address(text);
+        if kind == ResourceKind::Base {
+            if let (false, AddressTarget::External(origin)) = (self.is_said, &to) {
+                self.origin = Some(origin.clone());
+            }
+            self.is_said = true;
+        } else if let (AddressTarget::Internal, Some(origin)) = (&to, &self.origin) {
+            to = AddressTarget::External(origin.clone());
+        }
+        to
+    }
+}
+
+/// The facts collected so far, shared by all threads.
+#[derive(Debug)]
+pub(super) struct PolicyBuilder {
+    known: HashMap<Digest, u32>,
+    digests: Vec<Digest>,
+    sets: HashMap<InlineCodeSet, u32>,
+    files: Vec<u32>,
+    words: usize,
+    site: SiteFacts,
+}
+
+impl PolicyBuilder {
+    pub(super) fn new(files: usize) -> PolicyBuilder {
+        let (known, digests, sets) = (HashMap::new(), Vec::new(), HashMap::new());
+        PolicyBuilder { known, digests, sets, files: vec![NO_SET; files], words: 0, site: SiteFacts::default() }
+    }
+
+    /// Returns the collected policies. Sets and digests are renumbered by their first occurrence, so that the result
+    /// does not depend on the timing of threads.
+    pub(super) fn policies(self) -> SitePolicies {
+        let PolicyBuilder { known, digests: found, sets: numbered, mut files, site, .. } = self;
+        let mut by_number: Vec<Option<InlineCodeSet>> = numbered.iter().map(|_| None).collect();
+        drop(known);
+        for (set, number) in numbered {
+            by_number[number as usize] = Some(set);
+        }
+        let (mut sets, mut digests) = (Vec::with_capacity(by_number.len()), Vec::with_capacity(found.len()));
+        let (mut set_places, mut digest_places) = (vec![NO_SET; by_number.len()], vec![NO_SET; found.len()]);
+        for file in files.iter_mut().filter(|file| **file != NO_SET) {
+            if let Some(mut set) = by_number[*file as usize].take() {
+                for number in set.scripts.iter_mut().chain(&mut set.styles) {
+                    let place = &mut digest_places[*number as usize];
+                    if *place == NO_SET {
+                        *place = digests.len() as u32;
+                        digests.push(found[*number as usize]);
+                    }
+                    *number = *place;
+                }
+                set_places[*file as usize] = sets.len() as u32;
+                sets.push(set);
+            }
+            *file = set_places[*file as usize];
+        }
+        SitePolicies { files, sets, digests, site }
+    }
+
+    /// Returns the numbers of `digests`; `None` once there are too many.
+    fn numbers(&mut self, digests: &[Digest]) -> Option<Box<[u32]>> {
+        if self.words + digests.len() > MAX_SET_WORDS {
+            return None;
+        }
+        let mut numbers = Vec::with_capacity(digests.len());
+        for digest in digests {
+            let next = self.digests.len();
+            let number = *self.known.entry(*digest).or_insert(next as u32);
+            if number as usize == next {
+                if next >= MAX_SITE_DIGESTS {
+                    self.known.remove(digest);
+                    return None;
+                }
+                self.digests.push(*digest);
+            }
+            if !numbers.contains(&number) {
+                numbers.push(number);
+            }
+        }
+        Some(numbers.into())
+    }
+
+    fn put(&mut self, file: usize, page: &PageFacts) {
+        let runs = page.runs || !page.scripts.is_empty() || page.has_handlers || page.loose_script;
+        // The styles that a script adds to a page are not known here, and scripts often add styles.
+        let (loose_script, loose_style) = (page.loose_script, page.loose_style || runs);
+        let mut set = InlineCodeSet { runs, script_hashes_unknown: loose_script, style_hashes_unknown: loose_style, ..InlineCodeSet::default() };
+        if !set.script_hashes_unknown {
+            match self.numbers(&page.scripts) {
+                Some(numbers) => (set.scripts, set.has_handlers) = (numbers, page.has_handlers),
+                None => set.script_hashes_unknown = true,
+            }
+        }
+        if !set.style_hashes_unknown {
+            match self.numbers(&page.styles) {
+                Some(numbers) => (set.styles, set.has_style_attributes) = (numbers, page.has_style_attributes),
+                None => set.style_hashes_unknown = true,
+            }
+        }
+        let next = self.sets.len() as u32;
+        let size = set.scripts.len() + set.styles.len() + 4;
+        let number = *self.sets.entry(set).or_insert(next);
+        if number == next {
+            self.words += size;
+        }
+        self.files[file] = number;
+    }
+}
+
+/// The facts about the current page.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[derive(Debug, Default)]
+struct PageFacts {
+    scripts: Vec<Digest>,
+    styles: Vec<Digest>,
+    runs: bool,
+    has_handlers: bool,
+    has_style_attributes: bool,
+    loose_script: bool,
+    loose_style: bool,
+}
+
+/// The sink of one thread.
+#[derive(Debug)]
+pub(super) struct PolicySink<'a> {
+    builder: &'a Mutex<PolicyBuilder>,
+    page: PageFacts,
+    base: BaseAddress,
+    site: SiteFacts,
+}
+
+impl<'a> PolicySink<'a> {
+    pub(super) fn new(builder: &'a Mutex<PolicyBuilder>) -> PolicySink<'a> {
+        PolicySink { builder, page: PageFacts::default(), base: BaseAddress::default(), site: SiteFacts::default() }
+    }
+
+    /// Merges the facts that this thread has collected about the site into the shared ones.
+    pub(super) fn finish(self) {
+        let mut all = self.builder.lock().unwrap_or_else(PoisonError::into_inner);
+        let SiteFacts { origins, too_many: many, evaluates, wasm, data_scripts, data_styles } = self.site;
+        let site = &mut all.site;
+        site.evaluates |= evaluates;
+        site.wasm |= wasm;
+        site.data_scripts |= data_scripts;
+        site.data_styles |= data_styles;
+        for kind in many {
+            mark_too_many(site, kind);
+        }
+        for (kind, origin) in origins {
+            add_origin(site, kind, origin);
+        }
+    }
+
+    fn address(&mut self, kind: ResourceKind, text: &str) {
+        match self.base.leads(kind, text) {
+            AddressTarget::External(origin) if kind != ResourceKind::Hint && kind != ResourceKind::Refresh => {
+                add_origin(&mut self.site, kind, origin);
+            }
+            AddressTarget::Data if kind == ResourceKind::Script => self.site.data_scripts = true,
+            AddressTarget::Data if kind == ResourceKind::Style => self.site.data_styles = true,
+            _ => {}
+        }
+    }
+}
+
+/// Adds an origin. The final set does not depend on the order of the calls or on the number of threads.
+fn add_origin(site: &mut SiteFacts, kind: ResourceKind, origin: ExternalOrigin) {
+    if origin.as_csp_source().is_none() || site.too_many.contains(&kind) {
+        return;
+    }
+    if site.origins.insert((kind, origin)) && site.origins.iter().filter(|(one, _)| *one == kind).count() > MAX_ORIGINS_PER_KIND
+    {
+        mark_too_many(site, kind);
+    }
+}
+
+fn mark_too_many(site: &mut SiteFacts, kind: ResourceKind) {
+    site.too_many.insert(kind);
+    site.origins.retain(|(one, _)| *one != kind);
+}
+
+impl FactSink for PolicySink<'_> {
+    fn record(&mut self, fact: ContentFact<'_>) {
+        let page = &mut self.page;
+        match fact {
+            ContentFact::Address(kind, text) => self.address(kind, text),
+            ContentFact::Script(digest) => add_digest(&mut page.scripts, digest, &mut page.loose_script),
+            ContentFact::Handler(digest) => {
+                page.has_handlers = true;
+                add_digest(&mut page.scripts, digest, &mut page.loose_script);
+            }
+            ContentFact::Style(digest) => add_digest(&mut page.styles, digest, &mut page.loose_style),
+            ContentFact::StyleAttribute(digest) => {
+                page.has_style_attributes = true;
+                add_digest(&mut page.styles, digest, &mut page.loose_style);
+            }
+            ContentFact::Runs => page.runs = true,
+            ContentFact::CodeInAddress | ContentFact::Unsure => page.loose_script = true,
+            ContentFact::UnsureStyle => page.loose_style = true,
+            ContentFact::Evaluates => self.site.evaluates = true,
+            ContentFact::Wasm => self.site.wasm = true,
+            ContentFact::Enters => self.base.enter(),
+            ContentFact::Leaves => self.base.leave(),
+            ContentFact::ServiceWorker | ContentFact::Mention(_) => {}
+        }
+    }
+
+    fn end_file(&mut self, file: usize, sort: SourceFormat) {
+        let page = std::mem::take(&mut self.page);
+        self.base = BaseAddress::default();
+        if sort == SourceFormat::Html {
+            self.builder.lock().unwrap_or_else(PoisonError::into_inner).put(file, &page);
+        }
+    }
+}
+
+fn add_digest(digests: &mut Vec<Digest>, digest: Digest, too_many: &mut bool) {
+    if *too_many || digests.contains(&digest) {
+        return;
+    }
+    if digests.len() < MAX_DIGESTS_PER_PAGE {
+        digests.push(digest);
+    } else {
+        *too_many = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_whatever_order_threads_end_the_policies_are_the_same() {
+        const FILES: usize = 600;
+        let collected = |threads: usize, is_backwards: bool| {
+            let builder = Mutex::new(PolicyBuilder::new(FILES));
+            let mut collectors: Vec<PolicySink<'_>> = (0..threads).map(|_| PolicySink::new(&builder)).collect();
+            for n in 0..FILES {
+                let file = if is_backwards { FILES - 1 - n } else { n };
+                let collector = &mut collectors[n % threads];
+                collector.record(ContentFact::Script(Digest::of(b"of all")));
+                collector.record(ContentFact::Script(Digest::of(&[(file / 2) as u8])));
+                collector.record(ContentFact::Address(ResourceKind::Image, &format!("https://i{file}.example/")));
+                collector.record(ContentFact::Address(ResourceKind::Media, &format!("https://m{}.example/", file % MAX_ORIGINS_PER_KIND)));
+                if file % 100 == 0 {
+                    collector.record(ContentFact::Address(ResourceKind::Script, &format!("https://s{file}.example/")));
+                }
+                collector.end_file(file, SourceFormat::Html);
+            }
+            if is_backwards {
+                collectors.reverse();
+            }
+            collectors.into_iter().for_each(PolicySink::finish);
+            builder.into_inner().unwrap().policies()
+        };
+        let one = collected(1, false);
+        assert_eq!(one.site.too_many, [ResourceKind::Image].into());
+        assert_eq!(one.site.origins.iter().filter(|(kind, _)| *kind == ResourceKind::Script).count(), 6);
+        assert_eq!(one.site.origins.len(), 6 + MAX_ORIGINS_PER_KIND);
+        assert_eq!((one.files[0], one.files[599], one.digests[0]), (0, 43, Digest::of(b"of all")));
+        for (threads, is_backwards) in [(1, true), (3, false), (7, true)] {
+            assert_eq!(collected(threads, is_backwards), one, "{threads} {is_backwards}");
+        }
+    }
+
+    fn page_of(facts: Vec<ContentFact<'_>>) -> (InlineCodeSet, SiteFacts) {
+        let builder = Mutex::new(PolicyBuilder::new(1));
+        let mut collector = PolicySink::new(&builder);
+        for fact in facts {
+            collector.record(fact);
+        }
+        collector.end_file(0, SourceFormat::Html);
+        collector.finish();
+        let policies = builder.into_inner().unwrap().policies();
+        (policies.sets[0].clone(), policies.site)
+    }
+
+    #[test]
+    fn each_thing_that_a_page_says_decides_what_its_policy_names() {
+        let digest = || Digest::of(b"x");
+        let nothing = InlineCodeSet::default();
+        let runs = InlineCodeSet { runs: true, style_hashes_unknown: true, ..InlineCodeSet::default() };
+        let one: Box<[u32]> = [0].into();
+        for (facts, expected) in [
+            (vec![], nothing.clone()),
+            (vec![ContentFact::Address(ResourceKind::Script, "a.js")], nothing.clone()),
+            (vec![ContentFact::Runs], runs.clone()),
+            (vec![ContentFact::Script(digest())], InlineCodeSet { scripts: one.clone(), ..runs.clone() }),
+            (vec![ContentFact::Script(digest()), ContentFact::Script(digest())], InlineCodeSet { scripts: one.clone(), ..runs.clone() }),
+            (vec![ContentFact::Handler(digest())], InlineCodeSet { scripts: one.clone(), has_handlers: true, ..runs.clone() }),
+            (vec![ContentFact::Script(digest()), ContentFact::CodeInAddress], InlineCodeSet { script_hashes_unknown: true, ..runs.clone() }),
+            (vec![ContentFact::Unsure, ContentFact::Handler(digest())], InlineCodeSet { script_hashes_unknown: true, ..runs.clone() }),
+            (vec![ContentFact::Style(digest())], InlineCodeSet { styles: one.clone(), ..nothing.clone() }),
+            (
+                vec![ContentFact::StyleAttribute(digest())],
+                InlineCodeSet { styles: one.clone(), has_style_attributes: true, ..nothing.clone() },
+            ),
+            (vec![ContentFact::Style(digest()), ContentFact::UnsureStyle], InlineCodeSet { style_hashes_unknown: true, ..nothing.clone() }),
+            (vec![ContentFact::Style(digest()), ContentFact::Runs], runs.clone()),
+            (vec![ContentFact::Evaluates, ContentFact::Wasm, ContentFact::ServiceWorker, ContentFact::Mention("//x.example")], nothing.clone()),
+        ] {
+            let told = format!("{facts:?}");
+            assert_eq!(page_of(facts).0, expected, "{told}");
+        }
+        let many = |number: u32| (0..number).map(|n| ContentFact::Script(Digest::of(&n.to_le_bytes()))).collect::<Vec<_>>();
+        let most = MAX_DIGESTS_PER_PAGE as u32;
+        assert_eq!((page_of(many(most)).0.scripts.len(), page_of(many(most)).0.script_hashes_unknown), (MAX_DIGESTS_PER_PAGE, false));
+        assert_eq!((page_of(many(most + 1)).0.scripts.len(), page_of(many(most + 1)).0.script_hashes_unknown), (0, true));
+    }
+
+    #[test]
+    fn origins_are_those_that_are_fetched_from_each_page_by_its_own_base() {
+        let of = |facts: Vec<ContentFact<'_>>| {
+            let origins = page_of(facts).1.origins.into_iter();
+            origins.map(|(kind, origin)| format!("{} {}", kind.name(), origin.as_str())).collect::<Vec<_>>()
+        };
+        let image = |text| ContentFact::Address(ResourceKind::Image, text);
+        let base = |text| ContentFact::Address(ResourceKind::Base, text);
+        for (facts, expected) in [
+            (vec![image("//a.example/x"), image("y")], &["image //a.example"][..]),
+            (
+                vec![image("x"), base("//b.example/"), base("//c.example/"), ContentFact::Address(ResourceKind::Font, "y")],
+                &["font //b.example", "base //b.example", "base //c.example"],
+            ),
+            (vec![base("/own/"), base("//b.example/"), image("x")], &["base //b.example"]),
+            (vec![ContentFact::Address(ResourceKind::Hint, "//a.example"), ContentFact::Address(ResourceKind::Refresh, "//a.example")], &[]),
+            (vec![image("//[::1]/")], &[]),
+            (
+                vec![base("//b.example/"), ContentFact::Enters, image("x"), ContentFact::Leaves],
+                &["image //b.example", "base //b.example"],
+            ),
+            (
+                vec![ContentFact::Enters, base("//b.example/"), image("x"), ContentFact::Leaves, ContentFact::Address(ResourceKind::Font, "y")],
+                &["image //b.example", "base //b.example"],
+            ),
+            (vec![ContentFact::Leaves, image("x")], &[]),
+        ] {
+            let told = format!("{facts:?}");
+            assert_eq!(of(facts), expected, "{told}");
+        }
+        for (kind, scripts, styles) in
+            [(ResourceKind::Script, true, false), (ResourceKind::Style, false, true), (ResourceKind::Image, false, false)]
+        {
+            let site = page_of(vec![ContentFact::Address(kind, "data:,x")]).1;
+            assert_eq!((site.data_scripts, site.data_styles), (scripts, styles), "{kind:?}");
+        }
+        let site = page_of(vec![ContentFact::Evaluates]).1;
+        assert_eq!((site.evaluates, site.wasm, page_of(vec![ContentFact::Wasm]).1.wasm), (true, false, true));
+        // A base address ends with its page, and a file that is not a page has no policy.
+        let builder = Mutex::new(PolicyBuilder::new(2));
+        let mut collector = PolicySink::new(&builder);
+        collector.record(base("//b.example/"));
+        collector.record(ContentFact::Runs);
+        collector.end_file(1, SourceFormat::Script);
+        collector.record(image("x"));
+        collector.end_file(0, SourceFormat::Html);
+        collector.finish();
+        let policies = builder.into_inner().unwrap().policies();
+        assert_eq!((policies.files, policies.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
+        assert_eq!(policies.site.origins.len(), 1);
+    }
+
+    #[test]
+    fn so_many_origins_of_a_kind_are_told_apart() {
+        for (number, is_many) in [(MAX_ORIGINS_PER_KIND, false), (MAX_ORIGINS_PER_KIND + 1, true)] {
+            let texts: Vec<String> = (0..number).map(|n| format!("//h{n}.example")).collect();
+            let site = page_of(texts.iter().map(|text| ContentFact::Address(ResourceKind::Image, text)).collect()).1;
+            assert_eq!(
+                (site.origins.len(), site.too_many.contains(&ResourceKind::Image)),
+                (if is_many { 0 } else { number }, is_many)
+            );
+        }
+    }
+}
